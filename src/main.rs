@@ -1,1 +1,55 @@
-fn main() {}
+/*!
+`dlock`: `flock(1)` for clusters.
+
+Reads the command line, runs the subcommand, and turns its outcome into an exit.
+*/
+
+mod backend;
+mod cli;
+mod clock;
+mod command;
+mod config;
+mod exit;
+mod holder;
+mod key;
+mod lease;
+mod readable;
+mod report;
+mod supervise;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use cli::{Cli, Command};
+use exit::{Exit, Failure};
+
+fn main() -> std::process::ExitCode {
+    std::panic::set_hook(Box::new(die_of_a_bug));
+    let outcome = dispatch().unwrap_or_else(|failure| {
+        report::say(&failure.message);
+        failure.exit
+    });
+    if let Exit::Signal(signal) = outcome {
+        supervise::signals::die_by(signal);
+    }
+    outcome.into()
+}
+
+fn dispatch() -> Result<Exit, Failure> {
+    let matches = match cli::unset_empty_variables(Cli::command()).try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return cli::explain(&error),
+    };
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
+    match (cli.command, matches.subcommand()) {
+        (Command::Run(args), Some((_, matches))) => Ok(command::run::run(config::RunSettings::new(*args, matches)?)),
+        (Command::Generate(args), _) => command::generate::generate(&args),
+        (Command::Run(_), None) => Err(Failure::new(Exit::Internal, "the command line was not understood")),
+    }
+}
+
+/// Nothing of dlock's own may go on after a panic: when this process ends, the guard stops the command.
+#[allow(clippy::exit)]
+fn die_of_a_bug(panic: &std::panic::PanicHookInfo<'_>) {
+    report::say(&format!("this is a bug in dlock, please report it: {panic}"));
+    std::process::exit(i32::from(Exit::Internal.code()));
+}

@@ -1,0 +1,493 @@
+/*!
+Lock files on one host: `flock(2)` on `<dir>/<key>.lock`, the lock that `flock(1)` takes on the same file.
+
+The file holds the fencing counter, which stays, and who holds the lock, which goes with the release:
+
+```text
+dlock:1 0001795190000000123
+{"v":1,"id":"…","token":1795190000000123,…}
+```
+
+The kernel wakes waiters in the order in which they came. The command inherits the locked descriptor, so that the lock
+lives as long as the work whatever happens to dlock; a lock file that is removed or replaced is no lock any more, and
+is looked for twice a second.
+*/
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, major, minor};
+use nix::sys::statfs::fstatfs;
+use nix::unistd::geteuid;
+use tokio::sync::oneshot;
+
+use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released, Renewal};
+use crate::clock::{Instant, sleep_until, wall_micros};
+use crate::holder::{Holder, MAX_SHOWN};
+
+/// How every lock file of ours begins.
+const MARK: &str = "dlock:1 ";
+/// How often a held lock file is looked for.
+const CHECK: Duration = Duration::from_millis(500);
+/// How often a waiter looks anew who holds the lock; the kernel tells when it is free.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// File systems on which a lock may not reach every host, by the magic number of `statfs(2)`.
+const REMOTE: &[(u32, &str)] = &[
+    (0x6969, "NFS"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB"),
+    (0x517b, "SMB"),
+    (0x6573_5546, "FUSE"),
+    (0x0102_1997, "9p"),
+    (0x00c3_6400, "Ceph"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
+    (0x7375_7245, "Coda"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636f, "OCFS2"),
+];
+
+/// Lock files in one directory.
+#[derive(Debug)]
+pub(crate) struct FileBackend {
+    directory: Option<PathBuf>,
+    remote: bool,
+    place: Option<Place>,
+    lock: Option<LockFile>,
+}
+
+/// The directory, once it has been checked.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    descriptor: OwnedFd,
+}
+
+/// An open lock file.
+#[derive(Debug)]
+struct LockFile {
+    file: File,
+    path: PathBuf,
+    /// The kernel's queue: a thread that is blocked in `flock(2)`, and its word when it has the lock.
+    queued: Option<oneshot::Receiver<io::Result<()>>>,
+    /// The granted token while the lock is ours.
+    token: Option<u64>,
+}
+
+impl FileBackend {
+    /// Lock files in `directory`, or in the default one; `remote` trusts a remote file system.
+    #[must_use]
+    pub(crate) fn new(directory: Option<PathBuf>, remote: bool) -> Self {
+        Self { directory, remote, place: None, lock: None }
+    }
+
+    fn open(&mut self, claim: &Claim) -> Result<&mut LockFile, Error> {
+        if self.lock.is_none() {
+            let place = self.place.as_ref().ok_or_else(|| Error::unavailable("the lock directory is not open"))?;
+            let name = claim.key.file_name();
+            let path = place.path.join(&name);
+            let file = open_lock_file(place, &name).map_err(|reason| cannot(&path, &reason))?;
+            self.lock = Some(LockFile { file, path, queued: None, token: None });
+        }
+        self.lock.as_mut().ok_or_else(|| Error::unavailable("the lock file is not open"))
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl Backend for FileBackend {
+    async fn connect(&mut self) -> Result<(), Error> {
+        if self.place.is_none() {
+            self.place = Some(match &self.directory {
+                Some(path) => Place::given(path, self.remote),
+                None => Place::default_one(self.remote),
+            }?);
+        }
+        Ok(())
+    }
+
+    async fn attempt(&mut self, claim: &Claim, queue: Queue) -> Result<Attempt, Error> {
+        loop {
+            let lock = self.open(claim)?;
+            let path = lock.path.clone();
+            if !lock.try_lock(queue).map_err(|error| cannot(&path, &error.to_string()))? {
+                return Ok(Attempt::Busy(lock.look(claim)));
+            }
+            // Somebody may have put another file in its place while we waited: that one is the lock.
+            if lock.is_in_place() {
+                let token = lock.take(claim).map_err(|reason| cannot(&path, &reason))?;
+                return Ok(Attempt::Held(Grant { token, lease: Lease::Unlimited { check: CHECK } }));
+            }
+            self.lock = None;
+        }
+    }
+
+    async fn changed(&mut self, _claim: &Claim) -> Result<(), Error> {
+        let Some(queued) = self.lock.as_mut().and_then(|lock| lock.queued.as_mut()) else {
+            return Ok(());
+        };
+        tokio::select! {
+            // The attempt that follows looks into the file's own state: put the answer back there.
+            answer = &mut *queued => {
+                let (done, receiver) = oneshot::channel();
+                // The receiver is alive: it is in this scope.
+                let _ = done.send(answer.unwrap_or_else(|_| Err(io::Error::other("the waiting thread ended"))));
+                *queued = receiver;
+            }
+            () = sleep_until(Instant::now() + REFRESH) => {}
+        }
+        Ok(())
+    }
+
+    async fn renew(&mut self, _claim: &Claim) -> Result<Renewal, Error> {
+        match &self.lock {
+            Some(lock) if lock.token.is_some() && lock.is_in_place() => {
+                Ok(Renewal::Extended(Lease::Unlimited { check: CHECK }))
+            }
+            Some(lock) => Ok(Renewal::NotMine(format!("{} was removed or replaced", lock.path.display()))),
+            None => Ok(Renewal::NotMine("it was released".to_owned())),
+        }
+    }
+
+    async fn release(&mut self, _claim: &Claim) -> Result<Released, Error> {
+        let Some(mut lock) = self.lock.take() else { return Ok(Released::NotMine) };
+        let Some(token) = lock.token.take() else { return Ok(Released::NotMine) };
+        let mine = lock.is_in_place();
+        if mine {
+            // Best effort: what stays names a holder that `/proc/locks` does not confirm.
+            let _ = lock.write(token, "");
+        }
+        // Explicitly, because a daemon that the command left behind may have inherited the descriptor.
+        unlock(&lock.file).map_err(|error| cannot(&lock.path, &error.to_string()))?;
+        Ok(if mine { Released::Freed } else { Released::NotMine })
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.lock.as_ref().filter(|lock| lock.token.is_some()).map(|lock| lock.file.as_fd())
+    }
+}
+
+impl LockFile {
+    /// Whether the lock is ours now. With [`Queue::Join`] a thread waits for it in the kernel's queue from now on.
+    fn try_lock(&mut self, queue: Queue) -> io::Result<bool> {
+        if self.token.is_some() {
+            return Ok(true);
+        }
+        if let Some(queued) = &mut self.queued {
+            return match queued.try_recv() {
+                Ok(answer) => {
+                    self.queued = None;
+                    answer.map(|()| true)
+                }
+                Err(oneshot::error::TryRecvError::Empty) => Ok(false),
+                Err(oneshot::error::TryRecvError::Closed) => Err(io::Error::other("the waiting thread ended")),
+            };
+        }
+        match flock(&self.file, libc::LOCK_EX | libc::LOCK_NB) {
+            Err(Errno::EWOULDBLOCK) if queue == Queue::Join => {
+                self.queued = Some(wait_in_kernel(self.file.try_clone()?)?);
+                Ok(false)
+            }
+            Err(Errno::EWOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(true),
+        }
+    }
+
+    fn is_in_place(&self) -> bool {
+        let ours = self.file.metadata();
+        let there = std::fs::symlink_metadata(&self.path);
+        matches!((ours, there), (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino())
+    }
+
+    /// Writes down that it is ours; the lock is held.
+    fn take(&mut self, claim: &Claim) -> Result<u64, String> {
+        if let Some(token) = self.token {
+            return Ok(token);
+        }
+        let content = self.read().and_then(|content| Content::parse(&content));
+        let written = content.and_then(|content| {
+            let token = wall_micros().max(content.counter.saturating_add(1));
+            let text = claim.about.text(&claim.owner, token, wall_micros() / 1000);
+            self.write(token, &text).map(|()| token).map_err(|error| format!("could not write to it: {error}"))
+        });
+        match &written {
+            Ok(token) => self.token = Some(*token),
+            Err(_) => drop(unlock(&self.file)),
+        }
+        written
+    }
+
+    fn read(&self) -> Result<Vec<u8>, String> {
+        let mut content = Vec::new();
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(0))
+            .and_then(|_| file.take(2 * MAX_SHOWN as u64).read_to_end(&mut content))
+            .map_err(|error| format!("could not read it: {error}"))?;
+        Ok(content)
+    }
+
+    /// One write, so that a reader without the lock sees the old or the new; what was longer is cut off after it.
+    fn write(&self, counter: u64, holder: &str) -> io::Result<()> {
+        let mut text = format!("{MARK}{counter:019}\n");
+        if !holder.is_empty() {
+            text.push_str(holder);
+            text.push('\n');
+        }
+        self.file.write_all_at(text.as_bytes(), 0)?;
+        self.file.set_len(text.len() as u64)
+    }
+
+    /// Who holds it, and our place in the queue.
+    fn look(&self, claim: &Claim) -> Busy {
+        let published =
+            self.read().ok().and_then(|content| Content::parse(&content).ok()).map(|content| content.holder);
+        let locks = self.file.metadata().ok().and_then(|meta| KernelLocks::of(meta.dev(), meta.ino()));
+        let holder = match (published.as_deref(), locks.as_ref().and_then(|locks| locks.holder)) {
+            // The kernel knows the process that took the lock; a dlock that is gone may have left its words behind.
+            (published, Some(pid)) => match published.map(Holder::read) {
+                Some(Holder::Dlock(published)) if published.about.pid == pid => Holder::Dlock(published),
+                _ => Holder::Process(pid, command_name(pid)),
+            },
+            (Some(published), None) if !published.is_empty() => Holder::read(published),
+            _ => Holder::Unknown,
+        };
+        let position = self.queued.as_ref().map(|_| {
+            let before = locks.map_or(0, |locks| {
+                locks.waiting.iter().position(|&pid| pid == claim.about.pid).unwrap_or(locks.waiting.len())
+            });
+            before as u64 + 1
+        });
+        Busy { holder, position, now: wall_micros() / 1000 }
+    }
+}
+
+/// What a lock file says.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Content {
+    counter: u64,
+    holder: Vec<u8>,
+}
+
+impl Content {
+    /// Reads a lock file: an empty one (`flock(1)` makes those) or one of ours. Anything else is somebody's data.
+    fn parse(content: &[u8]) -> Result<Self, String> {
+        if content.is_empty() {
+            return Ok(Self::default());
+        }
+        let Some(content) = content.strip_prefix(MARK.as_bytes()) else {
+            return Err("it holds data that is not dlock's: choose another key, or move the file away".to_owned());
+        };
+        let mut lines = content.split(|&byte| byte == b'\n');
+        let counter = lines.next().and_then(|line| std::str::from_utf8(line).ok()?.trim().parse().ok());
+        let holder = lines.next().unwrap_or_default().to_vec();
+        // A damaged counter is made good by the clock.
+        Ok(Self { counter: counter.unwrap_or_default(), holder })
+    }
+}
+
+/// Who holds a file's lock and who waits for it, by `/proc/locks`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct KernelLocks {
+    holder: Option<i32>,
+    waiting: Vec<i32>,
+}
+
+impl KernelLocks {
+    fn of(device: u64, inode: u64) -> Option<Self> {
+        let table = std::fs::read_to_string("/proc/locks").ok()?;
+        Some(Self::parse(&table, &format!("{:02x}:{:02x}:{inode}", major(device), minor(device))))
+    }
+
+    /// Lines are `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`, with `->` after the number for those who wait.
+    fn parse(table: &str, file: &str) -> Self {
+        let mut locks = Self::default();
+        for line in table.lines() {
+            let mut words = line.split_whitespace().skip(1).peekable();
+            let waits = words.next_if_eq(&"->").is_some();
+            let Some((pid, place)) = words.nth(3).and_then(|pid| Some((pid.parse().ok()?, words.next()?))) else {
+                continue;
+            };
+            if place != file {
+                continue;
+            }
+            if waits { locks.waiting.push(pid) } else { locks.holder = Some(pid) }
+        }
+        locks
+    }
+}
+
+impl Place {
+    /// A directory that the user named: it must be there, and nobody else may be able to exchange files in it.
+    fn given(path: &Path, remote: bool) -> Result<Self, Error> {
+        let place = Self::open(path, OFlag::empty(), remote)?;
+        let meta = place.metadata()?;
+        let sticky = meta.mode() & libc::S_ISVTX != 0;
+        let problem = if meta.uid() != geteuid().as_raw() && meta.uid() != 0 {
+            "it belongs to another user: use a directory of this user or of root"
+        } else if meta.mode() & libc::S_IWOTH != 0 && !sticky {
+            "everybody may remove files in it: chmod o-w it, or set its sticky bit (chmod +t)"
+        } else {
+            return Ok(place);
+        };
+        Err(cannot_use(path, problem))
+    }
+
+    /// The default directory, made if it is not there: chosen by the user's id alone, so that a shell and a crontab
+    /// of one user meet.
+    fn default_one(remote: bool) -> Result<Self, Error> {
+        let user = geteuid();
+        let path = if user.is_root() {
+            PathBuf::from("/run/dlock")
+        } else {
+            let shared = std::fs::metadata("/run/lock");
+            let usable = shared.is_ok_and(|meta| meta.is_dir() && meta.mode() & 0o1002 == 0o1002);
+            Path::new(if usable { "/run/lock" } else { "/tmp" }).join(format!("dlock-{user}"))
+        };
+        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(cannot_use(&path, &format!("{error}; name another with --backend file:///dir")));
+            }
+            _ => {}
+        }
+        let place = Self::open(&path, OFlag::O_NOFOLLOW, remote)?;
+        let meta = place.metadata()?;
+        if meta.uid() != user.as_raw() || meta.mode() & 0o077 != 0 {
+            let problem =
+                "it must belong to this user with mode 0700: remove it, or name another with --backend file:///dir";
+            return Err(cannot_use(&path, problem));
+        }
+        Ok(place)
+    }
+
+    fn open(path: &Path, extra: OFlag, remote: bool) -> Result<Self, Error> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | extra;
+        let descriptor = nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| {
+            let reason = match errno {
+                Errno::ENOENT => "it does not exist: make it (mkdir -m 0700)".to_owned(),
+                Errno::ENOTDIR => "it is not a directory: name one".to_owned(),
+                other => other.desc().to_owned(),
+            };
+            cannot_use(path, &reason)
+        })?;
+        if !remote {
+            let kind = fstatfs(&descriptor).map_err(|errno| cannot_use(path, errno.desc()))?.filesystem_type();
+            // The magic numbers are 32 bits; the field is wider, and on some machines signed.
+            let magic = (kind.0 & 0xffff_ffff) as u32;
+            if let Some((_, name)) = REMOTE.iter().find(|(number, _)| *number == magic) {
+                let problem = format!(
+                    "it is on a remote file system ({name}), where a lock may not reach every host: use a server backend, \
+                     or say ?remote=trust in the URL"
+                );
+                return Err(cannot_use(path, &problem));
+            }
+        }
+        Ok(Self { path: path.to_owned(), descriptor })
+    }
+
+    fn metadata(&self) -> Result<std::fs::Metadata, Error> {
+        let descriptor = self.descriptor.try_clone().map_err(|error| cannot_use(&self.path, &error.to_string()))?;
+        File::from(descriptor).metadata().map_err(|error| cannot_use(&self.path, &error.to_string()))
+    }
+}
+
+/// Opens the lock file, made if it is not there; nothing but a regular file, and through no link.
+fn open_lock_file(place: &Place, name: &str) -> Result<File, String> {
+    // Not blocking: a FIFO must not hang us. Without O_CREAT at first: another user's file in a sticky directory may
+    // be opened but not "created".
+    let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+    let mode = Mode::from_bits_truncate(0o666);
+    let open = |flags| openat(&place.descriptor, name, flags, mode);
+    let descriptor = match open(flags) {
+        Err(Errno::ENOENT) => open(flags | OFlag::O_CREAT),
+        other => other,
+    };
+    let file = File::from(descriptor.map_err(|errno| match errno {
+        Errno::ELOOP => "it is a symbolic link: remove it".to_owned(),
+        Errno::EISDIR => "it is a directory: remove it, or choose another key".to_owned(),
+        Errno::EACCES | Errno::EPERM | Errno::EROFS => {
+            format!("{}: this user must be able to write there", errno.desc())
+        }
+        other => other.desc().to_owned(),
+    })?);
+    let meta = file.metadata().map_err(|error| error.to_string())?;
+    if meta.is_file() { Ok(file) } else { Err("it is not a regular file: remove it, or choose another key".to_owned()) }
+}
+
+fn flock(file: &File, operation: libc::c_int) -> Result<(), Errno> {
+    loop {
+        // SAFETY: flock has no memory effects.
+        match Errno::result(unsafe { libc::flock(file.as_raw_fd(), operation) }) {
+            Err(Errno::EINTR) => {}
+            other => return other.map(drop),
+        }
+    }
+}
+
+fn unlock(file: &File) -> io::Result<()> {
+    flock(file, libc::LOCK_UN).map_err(io::Error::from)
+}
+
+/// Waits for the lock in the kernel's queue, on a thread of its own: the one way to come first and be served first.
+/// The thread ends with the process at the latest.
+fn wait_in_kernel(file: File) -> io::Result<oneshot::Receiver<io::Result<()>>> {
+    let (done, queued) = oneshot::channel();
+    std::thread::Builder::new().name("flock".to_owned()).stack_size(64 * 1024).spawn(move || {
+        let answer = flock(&file, libc::LOCK_EX).map_err(io::Error::from);
+        // Nobody listens any more when dlock gave up: then the lock goes with the process.
+        let _ = done.send(answer);
+    })?;
+    Ok(queued)
+}
+
+fn command_name(pid: i32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm"))
+        .map_or_else(|_| "a process".to_owned(), |name| name.trim().to_owned())
+}
+
+fn cannot(path: &Path, reason: &str) -> Error {
+    Error { kind: Kind::CannotCreate, message: format!("could not use the lock file {}: {reason}", path.display()) }
+}
+
+fn cannot_use(path: &Path, reason: &str) -> Error {
+    Error {
+        kind: Kind::CannotCreate,
+        message: format!("could not use the lock directory {}: {reason}", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents() {
+        let ours = Content { counter: 17, holder: b"{}".to_vec() };
+        assert_eq!(Content::parse(b"dlock:1 0000000000000000017\n{}\nrest of a longer one"), Ok(ours));
+        assert_eq!(Content::parse(b""), Ok(Content::default()));
+        assert_eq!(Content::parse(b"dlock:1 garbage"), Ok(Content::default()));
+        assert!(Content::parse(b"4711\n").is_err());
+    }
+
+    #[test]
+    fn kernel_locks() {
+        let table = "\
+1: FLOCK  ADVISORY  WRITE 100 08:01:7 0 EOF
+1: -> FLOCK  ADVISORY  WRITE 101 08:01:7 0 EOF
+1: -> FLOCK  ADVISORY  WRITE 102 08:01:7 0 EOF
+2: POSIX  ADVISORY  WRITE 200 08:01:9 0 EOF
+nonsense
+";
+        let locks = KernelLocks::parse(table, "08:01:7");
+        assert_eq!(locks, KernelLocks { holder: Some(100), waiting: vec![101, 102] });
+        assert_eq!(KernelLocks::parse(table, "08:01:8"), KernelLocks::default());
+    }
+}

@@ -1,0 +1,170 @@
+/*!
+The lock services. Each is one file behind the trait [`Backend`], whose comments are the contract, and one arm in
+[`url`]; what they share knows nothing of leases being kept or of processes.
+*/
+
+pub(crate) mod file;
+pub(crate) mod redis;
+pub(crate) mod url;
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use crate::clock::Instant;
+use crate::holder::{About, Holder, Owner};
+use crate::key::{Key, Namespace};
+
+/// One wish for one lock. Its owner id is what makes every request repeatable.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    /// The lock's name.
+    pub key: Key,
+    /// What stands before it on a shared server.
+    pub namespace: Namespace,
+    /// Who asks: random, and new for every claim.
+    pub owner: Owner,
+    /// The length of lease to ask for.
+    pub ttl: Duration,
+    /// What is published for those who wait.
+    pub about: About,
+}
+
+/// A lock that is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// The fencing token: larger than that of every earlier exclusive holder of this key.
+    pub token: u64,
+    /// How long it is held, and how one finds out that it is lost.
+    pub lease: Lease,
+}
+
+/// How a grant ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// The server ends it `ttl` after it heard of us, which was not before `sent`.
+    Until {
+        /// Taken before the request was sent.
+        sent: Instant,
+        /// What the server granted.
+        ttl: Duration,
+    },
+    /// It lasts as long as the process. Look at this interval whether the lock is still what it was.
+    Unlimited {
+        /// Between two looks.
+        check: Duration,
+    },
+}
+
+/// What came of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// The lock is ours.
+    Held(Grant),
+    /// It is somebody else's.
+    Busy(Busy),
+}
+
+/// Why a lock is not ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Busy {
+    /// Who has it.
+    pub holder: Holder,
+    /// Our place in the queue, 1 for the next; none when we are not in a queue.
+    pub position: Option<u64>,
+    /// "Now" in milliseconds since 1970 by the clock that granted the lock.
+    pub now: u64,
+}
+
+/// Whether an attempt that finds the lock busy joins the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// It does, and stays in it until it holds the lock or [`Backend::release`] is called.
+    Join,
+    /// It leaves no trace.
+    Pass,
+}
+
+/// What came of a renewal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    /// The lock is ours for a new term.
+    Extended(Lease),
+    /// The service says that the lock is not ours. This is final; the text says what is known of the reason.
+    NotMine(String),
+}
+
+/// What came of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// It was ours and is free.
+    Freed,
+    /// It was not ours (any more).
+    NotMine,
+}
+
+/// What kind of failure an [`Error`] is; decides the exit code and whether trying again can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// No answer, or one that says "later". Trying again may help.
+    Unavailable,
+    /// The credentials are refused.
+    Denied,
+    /// The lock file cannot be made.
+    CannotCreate,
+}
+
+/// A request that came to nothing. For an acquire or a renewal this means "unknown", never "no".
+#[derive(Debug)]
+pub(crate) struct Error {
+    /// What kind of failure it is.
+    pub kind: Kind,
+    /// What happened and what to do, without secrets.
+    pub message: String,
+}
+
+impl Error {
+    /// An error that trying again may mend.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self { kind: Kind::Unavailable, message: message.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A lock service: three verbs and an event.
+///
+/// Every future may be dropped at any point; the next call then works on what is known. Implementations bound the
+/// memory that a hostile service can make them use. They never sleep, retry, print or exit: time-outs are the
+/// caller's.
+#[async_trait::async_trait(?Send)]
+pub(crate) trait Backend {
+    /// Makes sure that there is a connection; nothing when there is one. Requests are sent on this connection only.
+    async fn connect(&mut self) -> Result<(), Error>;
+
+    /// Tries once to take the lock, and joins the queue if told to. Repeating it with the same claim is safe also when
+    /// an answer was lost: a lock that is ours already is granted again, with the same token, and a place in the
+    /// queue is kept.
+    async fn attempt(&mut self, claim: &Claim, queue: Queue) -> Result<Attempt, Error>;
+
+    /// After a busy [`Backend::attempt`] that joined the queue: resolves when it is worth trying again.
+    async fn changed(&mut self, claim: &Claim) -> Result<(), Error>;
+
+    /// Extends a lock that is held, and never creates one that is gone.
+    async fn renew(&mut self, claim: &Claim) -> Result<Renewal, Error>;
+
+    /// Gives the lock back and leaves the queue. Legal at any moment and any number of times, also after an attempt
+    /// whose answer was lost. Never touches what is somebody else's.
+    async fn release(&mut self, claim: &Claim) -> Result<Released, Error>;
+
+    /// The descriptor through which the kernel keeps the lock, where there is one.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -1,0 +1,49 @@
+-- Takes the lock, or says why not; repeating it changes nothing.
+--   KEYS  lock, queue, alive, fence
+--   ARGV  id, prefix and rest of the value, ttl ms, patience ms, 1 to join the queue, wakes
+-- Returns {1, token} or {0, type, value, pttl, position, now}.
+local lock, queue, alive, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, prefix, rest = ARGV[1], ARGV[2], ARGV[3]
+local ttl, patience = tonumber(ARGV[4]), tonumber(ARGV[5])
+local join, wakes = ARGV[6] == '1', ARGV[7]
+local micros, now = clock()
+local kind, value = occupant(lock)
+
+-- Granted before, and the answer was lost.
+if kind == 'string' and starts_with(value, prefix) then
+  redis.call('PEXPIRE', lock, ttl)
+  leave(queue, alive, wakes, id)
+  return { 1, string.match(value, '^"token":(%d+)', #prefix + 1) or '' }
+end
+
+local head = head_of(queue, alive, wakes, now)
+if kind == 'none' and (head == nil or head == id) then
+  local last = tonumber(redis.call('GET', fence) or '') or 0
+  -- Lua would print a number of this size with an exponent.
+  local token = string.format('%.0f', math.max(last + 1, micros))
+  redis.call('SET', fence, token, 'EX', 2592000)
+  local since = string.format('%.0f', now)
+  redis.call('SET', lock, prefix .. '"token":' .. token .. ',"since":' .. since .. ',' .. rest, 'PX', ttl)
+  leave(queue, alive, wakes, id)
+  return { 1, token }
+end
+
+local position = 0
+if join then
+  if not redis.call('ZSCORE', queue, id) then
+    local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')
+    redis.call('ZADD', queue, (tonumber(last[2] or '') or 0) + 1, id)
+  end
+  redis.call('HSET', alive, id, string.format('%.0f', now + patience))
+  -- When every waiter is dead nobody is left to tidy up.
+  for _, key in ipairs({ queue, alive }) do
+    if redis.call('PTTL', key) < 2 * patience then
+      redis.call('PEXPIRE', key, 2 * patience)
+    end
+  end
+  position = redis.call('ZRANK', queue, id) + 1
+end
+if kind == 'none' and head then
+  wake(wakes, head, patience)
+end
+return { 0, kind, value, redis.call('PTTL', lock), position, string.format('%.0f', now) }

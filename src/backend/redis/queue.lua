@@ -1,0 +1,54 @@
+-- Shared by the scripts: the queue of waiters beside a lock.
+--   queue  sorted set: waiter's id by ticket, first come first served
+--   alive  hash: waiter's id to the server time in ms until which it counts as alive
+--   wakes  what a waiter's own wake list begins with, before its id
+-- The server's clock is the only one that counts here.
+
+local function starts_with(text, prefix)
+  return string.sub(text, 1, #prefix) == prefix
+end
+
+local function clock()
+  local time = redis.call('TIME')
+  local micros = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  return micros, math.floor(micros / 1000)
+end
+
+local function leave(queue, alive, wakes, id)
+  redis.call('ZREM', queue, id)
+  redis.call('HDEL', alive, id)
+  redis.call('DEL', wakes .. id)
+end
+
+-- The first waiter that is alive; those before it are dropped.
+local function head_of(queue, alive, wakes, now)
+  while true do
+    local head = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not head then
+      return nil
+    end
+    local deadline = tonumber(redis.call('HGET', alive, head) or '')
+    if deadline and deadline >= now then
+      return head
+    end
+    leave(queue, alive, wakes, head)
+  end
+end
+
+-- One message is enough: a waiter that has one has not looked yet.
+local function wake(wakes, head, patience)
+  if redis.call('EXISTS', wakes .. head) == 0 then
+    redis.call('LPUSH', wakes .. head, '1')
+    redis.call('PEXPIRE', wakes .. head, patience)
+  end
+end
+
+-- What is at the key, for messages: its type and, of a string, as much as is ever shown.
+local function occupant(lock)
+  local kind = redis.call('TYPE', lock)['ok']
+  local value = ''
+  if kind == 'string' then
+    value = redis.call('GETRANGE', lock, 0, 4095)
+  end
+  return kind, value
+end

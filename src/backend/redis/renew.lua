@@ -1,0 +1,10 @@
+-- Extends the lock if it is ours; never creates it.
+--   KEYS  lock
+--   ARGV  prefix, ttl ms
+-- Returns {1} or {0, type, value}.
+local kind, value = occupant(KEYS[1])
+if kind == 'string' and starts_with(value, ARGV[1]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return { 1 }
+end
+return { 0, kind, value }

@@ -1,0 +1,88 @@
+/*!
+A connection that bounds what a server can make this process hold in memory: the client library buffers a reply as
+long as the server cares to announce it.
+*/
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The most that a server may send in answer to one request, in bytes. An honest answer holds at most 4 KiB of
+/// somebody's value and a few numbers.
+const MAX_ANSWER: usize = 64 * 1024;
+
+/// A stream that fails once more than [`MAX_ANSWER`] has come since the last request was written.
+#[derive(Debug)]
+pub(super) struct Bounded<S> {
+    inner: S,
+    room: usize,
+}
+
+impl<S> Bounded<S> {
+    /// Bounds what comes from `inner`.
+    pub(super) fn new(inner: S) -> Self {
+        Self { inner, room: MAX_ANSWER }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
+        let came = buffer.filled().len() - before;
+        match self.room.checked_sub(came) {
+            Some(room) => {
+                self.room = room;
+                polled
+            }
+            None => Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the answer is too long for a lock server's",
+            ))),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.room = MAX_ANSWER;
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    #[test]
+    fn an_endless_answer_ends_in_an_error_and_a_request_makes_room() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        runtime.block_on(async {
+            let (ours, mut its) = duplex(4 * MAX_ANSWER);
+            let mut bounded = Bounded::new(ours);
+            let mut answer = vec![0; MAX_ANSWER];
+            its.write_all(&vec![b'x'; 3 * MAX_ANSWER]).await.expect("room");
+            bounded.read_exact(&mut answer).await.expect("as much as is allowed");
+            bounded.write_all(b"next").await.expect("room");
+            bounded.read_exact(&mut answer).await.expect("as much again");
+            let error = bounded.read_exact(&mut answer).await.expect_err("no more");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        });
+    }
+}

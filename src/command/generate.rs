@@ -1,0 +1,43 @@
+/*!
+`dlock generate`: man pages and completion scripts, made from the same definitions as the help.
+*/
+
+use std::io::{self, Write};
+
+use clap::CommandFactory;
+
+use crate::cli::{Cli, GenerateArgs};
+use crate::exit::{Exit, Failure};
+
+/// Prints what was asked for on standard output.
+pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
+    let mut cli = Cli::command();
+    cli.build();
+    let mut text = Vec::new();
+    match (args.what.shell(), args.page.as_deref()) {
+        (None, page) => manual(cli, page, &mut text)?,
+        (Some(_), Some(_)) => {
+            return Err(Failure::new(Exit::Usage, "only man pages are per subcommand: leave SUBCOMMAND out"));
+        }
+        (Some(shell), None) => clap_complete::generate(shell, &mut cli, "dlock", &mut text),
+    }
+    match io::stdout().write_all(&text) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(Exit::Unavailable, format!("could not write to standard output: {error}")))
+        }
+        _ => Ok(Exit::Success),
+    }
+}
+
+fn manual(cli: clap::Command, page: Option<&str>, text: &mut Vec<u8>) -> Result<(), Failure> {
+    let command = match page {
+        None => cli,
+        Some(name) => cli
+            .find_subcommand(name)
+            .ok_or_else(|| Failure::new(Exit::Usage, format!("there is no subcommand {name}: see dlock --help")))?
+            .clone(),
+    };
+    // Writing to memory cannot fail.
+    let _ = clap_mangen::Man::new(command).render(text);
+    Ok(())
+}

@@ -1,0 +1,6 @@
+/*!
+One file per subcommand.
+*/
+
+pub(crate) mod generate;
+pub(crate) mod run;

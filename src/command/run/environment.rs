@@ -1,0 +1,97 @@
+/*!
+What the command's environment says of its lock, and what dlock says of itself to those who wait.
+*/
+
+use std::ffi::{OsStr, OsString};
+
+use super::nested;
+use crate::backend::url::without_password;
+use crate::config::RunSettings;
+use crate::holder::{About, Owner};
+use crate::key::Key;
+
+/// The fencing token.
+pub(super) const TOKEN: &str = "DLOCK_TOKEN";
+/// The granted lease in seconds; 0 for a lock without one.
+pub(super) const LEASE_TTL: &str = "DLOCK_LEASE_TTL";
+/// The lock's name.
+const KEY: &str = "DLOCK_KEY";
+/// The owner's id.
+const OWNER: &str = "DLOCK_OWNER";
+/// The kind of backend.
+const BACKEND_KIND: &str = "DLOCK_BACKEND_KIND";
+/// The locks that are held around the command, for nested runs.
+pub(super) const HELD: &str = "DLOCK_HELD";
+/// A secret, never passed on.
+const PASSWORD: &str = "DLOCK_PASSWORD";
+/// May hold a secret, which is not passed on.
+const BACKEND: &str = "DLOCK_BACKEND";
+
+/// The inherited environment without secrets, with what the command is told; token and lease are added later.
+pub(super) fn for_command(key: &Key, owner: &Owner, kind: &str) -> Vec<(OsString, OsString)> {
+    let ours = [KEY, OWNER, BACKEND_KIND, HELD, TOKEN, LEASE_TTL];
+    let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
+        .filter(|(name, _)| !ours.iter().any(|&our| name == our) && name != PASSWORD)
+        .map(|(name, value)| if name == BACKEND { (name, clean(&value)) } else { (name, value) })
+        .collect();
+    let held = nested::Outer::inherited_and(owner);
+    for (name, value) in [(KEY, key.as_str()), (OWNER, owner.as_str()), (BACKEND_KIND, kind), (HELD, &held)] {
+        variables.push((name.into(), value.into()));
+    }
+    variables
+}
+
+/// A backend URL without its password. One that is not text cannot be used as a URL, but may still hold a secret.
+fn clean(url: &OsStr) -> OsString {
+    url.to_str().map(without_password).unwrap_or_default().into()
+}
+
+/// What dlock publishes of itself.
+pub(super) fn about(settings: &RunSettings) -> About {
+    About {
+        host: nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        user: user(),
+        pid: nix::unistd::getpid().as_raw(),
+        program: super::program(&settings.argv),
+        ttl: settings.target.has_lease().then(|| u64::try_from(settings.ttl.as_millis()).unwrap_or(u64::MAX)),
+        reason: settings.reason.clone(),
+        job: ci_job(),
+    }
+}
+
+/// The user's name as `/etc/passwd` has it, else the number. The system's other user databases may ask a server,
+/// which at three in the morning may not answer.
+fn user() -> String {
+    let id = nix::unistd::geteuid().to_string();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    users
+        .lines()
+        .find_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            (fields.nth(1)? == id).then(|| name.to_owned())
+        })
+        .unwrap_or(id)
+}
+
+/// The address of the CI job that runs us, as its system tells it.
+fn ci_job() -> Option<String> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let github = || {
+        let (server, repository) = (variable("GITHUB_SERVER_URL")?, variable("GITHUB_REPOSITORY")?);
+        Some(format!("{server}/{repository}/actions/runs/{}", variable("GITHUB_RUN_ID")?))
+    };
+    let azure = || {
+        let (server, project) = (variable("SYSTEM_COLLECTIONURI")?, variable("SYSTEM_TEAMPROJECT")?);
+        Some(format!("{server}{project}/_build/results?buildId={}", variable("BUILD_BUILDID")?))
+    };
+    let plain = [
+        "CI_JOB_URL",
+        "BUILD_URL",
+        "BUILDKITE_BUILD_URL",
+        "CIRCLE_BUILD_URL",
+        "TRAVIS_JOB_WEB_URL",
+        "DRONE_BUILD_LINK",
+    ];
+    github().or_else(azure).or_else(|| plain.into_iter().find_map(variable)).map(|url| without_password(&url))
+}

@@ -1,0 +1,356 @@
+/*!
+The time in which the command runs: the first of its exit, a loss and a time-out, and the way down that follows.
+
+The guard stops the command, and knows the deadline itself; this loop tells it what the lock's keeper found out, and
+does the guard's work where the guard cannot: frozen, or killed.
+*/
+
+use std::time::Duration;
+
+use libc::pid_t;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::{orphans_ladder, program};
+use crate::cli::{Leftovers, OnLost};
+use crate::clock::{Instant, sleep_until};
+use crate::config::RunSettings;
+use crate::lease::keeper::News;
+use crate::lease::timing::Term;
+use crate::report::Report;
+use crate::supervise::command::Ended;
+use crate::supervise::guard::Guard;
+use crate::supervise::protocol::{Notice, Order, Window};
+use crate::supervise::signals::{Meaning, SignalStream, can_be_continued, meaning};
+use crate::supervise::stop::{Ladder, Step};
+use crate::supervise::sweep::{Sweep, reap};
+
+/// How long dlock waits between two passes of its own SIGKILL.
+const KILL_AGAIN: Duration = Duration::from_millis(10);
+/// How long after SIGKILL a process may take to go before it counts as one that cannot be stopped.
+const GIVE_UP: Duration = Duration::from_secs(2);
+
+/// Why the command did not simply run to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The lock was lost.
+    Lost,
+    /// `--max-run` ran out.
+    MaxRun,
+    /// Somebody killed the guard.
+    GuardKilled,
+    /// No process could be made, for this errno.
+    NotSpawned(i32),
+    /// The lease had all but ended before it could be started.
+    TooLate,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Held {
+    /// Why it was stopped, or never started.
+    pub(super) cause: Option<Cause>,
+    /// The command's own end, with the errno of an `execve` that failed.
+    pub(super) exited: Option<(Ended, i32)>,
+    /// A process that is left although everything should be gone.
+    pub(super) left: Option<pid_t>,
+}
+
+impl Held {
+    /// Whether the command was executed at all.
+    pub(super) fn ran(&self) -> bool {
+        matches!(self.exited, Some((_, 0)))
+    }
+}
+
+/// When the command is stopped if `term` is not renewed; never with `--on-lost ignore`.
+pub(super) fn window(term: &Term, on_lost: OnLost) -> Option<Window> {
+    match on_lost {
+        OnLost::Stop => Some(Window { term_at: term.term_at(), kill_at: term.expiry() }),
+        OnLost::Kill => Some(Window { term_at: term.term_at(), kill_at: term.term_at() }),
+        OnLost::Ignore => None,
+    }
+}
+
+/// The hold in progress.
+pub(super) struct Hold<'a> {
+    settings: &'a RunSettings,
+    report: &'a Report,
+    guard: &'a mut Guard,
+    signals: &'a mut SignalStream,
+    kill_after: Duration,
+    term: Option<Term>,
+    spared: &'a [pid_t],
+    sweep: Sweep,
+    held: Held,
+    /// When everything must be dead, once a stop was ordered.
+    kill_at: Option<Instant>,
+    max_run_at: Option<Instant>,
+    /// The guard has nothing more to say: it is gone.
+    guard_gone: bool,
+    /// The guard said that nothing is left.
+    all_gone: bool,
+    /// dlock's own ladder, for what a killed guard left behind.
+    orphans: Option<Ladder>,
+    unkillable: Option<pid_t>,
+    over: bool,
+}
+
+impl<'a> Hold<'a> {
+    /// A hold that begins now; `term` is the lease, where there is one.
+    pub(super) fn new(
+        settings: &'a RunSettings,
+        report: &'a Report,
+        guard: &'a mut Guard,
+        signals: &'a mut SignalStream,
+        kill_after: Duration,
+        term: Option<Term>,
+        spared: &'a [pid_t],
+    ) -> Self {
+        Self {
+            settings,
+            report,
+            guard,
+            signals,
+            kill_after,
+            term,
+            spared,
+            sweep: Sweep::new(),
+            held: Held::default(),
+            kill_at: None,
+            max_run_at: settings.max_run.map(|max_run| Instant::now() + max_run),
+            guard_gone: false,
+            all_gone: false,
+            orphans: None,
+            unkillable: None,
+            over: false,
+        }
+    }
+
+    /// For a guard that was gone before it could start the command.
+    pub(super) async fn without_guard(
+        mut self,
+        keeping: impl Future<Output = ()>,
+        news: UnboundedReceiver<News>,
+    ) -> Held {
+        self.guard_gone = true;
+        self.guard_died();
+        self.until_over(keeping, news).await
+    }
+
+    /// Runs until the command is over and, after a stop, everything it started is gone. `keeping` keeps the lock
+    /// meanwhile and sends its `news`.
+    pub(super) async fn until_over(
+        mut self,
+        keeping: impl Future<Output = ()>,
+        mut news: UnboundedReceiver<News>,
+    ) -> Held {
+        let mut keeping = std::pin::pin!(keeping);
+        let mut kept = true;
+        while !self.over {
+            let next = self.act(Instant::now());
+            if self.over {
+                break;
+            }
+            tokio::select! {
+                biased;
+                info = self.signals.next() => self.hear_signal(&info),
+                notice = self.guard.next(), if !self.guard_gone => self.hear_guard(notice),
+                Some(news) = news.recv() => self.hear_keeper(news),
+                () = &mut keeping, if kept => kept = false,
+                () = sleep_until(next.unwrap_or(FAR)), if next.is_some() => {}
+            }
+        }
+        self.held
+    }
+
+    fn hear_signal(&mut self, info: &nix::sys::signalfd::siginfo) {
+        match meaning(info) {
+            Meaning::Child => {
+                // A frozen guard could not end the command in time, nor tell of its end.
+                reap(self.guard.pid());
+            }
+            Meaning::Forward(sent) => self.guard.order(Order::Forward { signal: sent.signal, sender: sent.sender }),
+            Meaning::Suspend | Meaning::Nothing => {}
+        }
+    }
+
+    fn hear_guard(&mut self, notice: Option<Notice>) {
+        match notice {
+            Some(Notice::Exited { status, exec_errno }) => {
+                self.held.exited = Some((Ended::from_status(status), exec_errno));
+                if self.settings.leftovers == Leftovers::Kill && self.kill_at.is_none() {
+                    self.stop(self.kill_after);
+                }
+            }
+            Some(Notice::Suspended) => self.suspend(),
+            Some(Notice::Deadline) => self.lose("no renewal was confirmed in time"),
+            Some(Notice::Unkillable(pid)) => self.unkillable = Some(pid),
+            Some(Notice::Gone) => self.all_gone = true,
+            Some(Notice::NotSpawned(errno)) => self.never_started(Cause::NotSpawned(errno)),
+            Some(Notice::TooLate) => self.never_started(Cause::TooLate),
+            Some(Notice::Spawned(_) | Notice::Ready | Notice::Unfit(_)) => {}
+            None => {
+                self.guard_gone = true;
+                // A guard that has done its work tells of the end before it goes.
+                let stopping = self.kill_at.is_some() || self.settings.leftovers != Leftovers::Leave;
+                if self.all_gone || (self.held.exited.is_some() && !stopping) {
+                    self.over = true;
+                } else if self.held.exited.is_some()
+                    && self.settings.leftovers == Leftovers::Leave
+                    && reap(self.guard.pid())
+                {
+                    // It ended by itself just before our order to stop reached it.
+                    self.over = true;
+                } else {
+                    self.guard_died();
+                }
+            }
+        }
+    }
+
+    fn hear_keeper(&mut self, news: News) {
+        match news {
+            News::Extended(term) => {
+                self.term = Some(term);
+                if let Some(window) = window(&term, self.settings.on_lost) {
+                    self.guard.order(Order::Extend(window));
+                }
+            }
+            News::NotMine(why) => self.lose(&why),
+            News::Unrenewed { since, error } => {
+                let silent = Duration::from_secs(Instant::now().since(since).as_secs());
+                self.lose(&format!("no renewal was confirmed for {}: {error}", humantime::format_duration(silent)));
+            }
+        }
+    }
+
+    fn never_started(&mut self, cause: Cause) {
+        self.held.cause = Some(cause);
+        self.over = true;
+    }
+
+    /// The lock is lost: says so once, and stops the command if it still runs.
+    fn lose(&mut self, why: &str) {
+        if self.held.cause == Some(Cause::Lost) || self.all_gone {
+            return;
+        }
+        let (key, target, program) = (&self.settings.key, &self.settings.target, program(&self.settings.argv));
+        if self.settings.on_lost == OnLost::Ignore {
+            self.report
+                .warning(&format!("lost {key} at {target}: {why}; {program} goes on without it (--on-lost ignore)"));
+            return;
+        }
+        self.report.warning(&format!("lost {key} at {target}: {why}; stopping {program}"));
+        if self.held.cause.is_none() {
+            self.held.cause = Some(Cause::Lost);
+        }
+        self.stop(if self.settings.on_lost == OnLost::Kill { Duration::ZERO } else { self.kill_after });
+    }
+
+    /// Orders the command to be stopped: SIGTERM now, SIGKILL after `kill_after` or at the lease's end.
+    fn stop(&mut self, kill_after: Duration) {
+        let kill_at = self.lease_ends(Instant::now() + kill_after);
+        self.kill_at = Some(self.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at)));
+        self.guard.order(Order::Stop(kill_at));
+    }
+
+    /// `at`, or when the lease ends if that is earlier.
+    fn lease_ends(&self, at: Instant) -> Instant {
+        let window = self.term.and_then(|term| window(&term, self.settings.on_lost));
+        window.map_or(at, |window| at.min(window.kill_at))
+    }
+
+    fn suspend(&mut self) {
+        if !can_be_continued() {
+            return;
+        }
+        if let Some(window) = self.term.and_then(|term| window(&term, self.settings.on_lost)) {
+            let left = Duration::from_secs(window.term_at.since(Instant::now()).as_secs());
+            self.report.note(&format!(
+                "suspended: {} cannot be renewed, and {} is stopped in {} unless it goes on",
+                self.settings.key,
+                program(&self.settings.argv),
+                humantime::format_duration(left)
+            ));
+        }
+        self.guard.order(Order::Suspend);
+    }
+
+    /// The guard was killed, and its orphans are our children now.
+    fn guard_died(&mut self) {
+        self.held.cause = Some(self.held.cause.unwrap_or(Cause::GuardKilled));
+        let kill_at = self.lease_ends(Instant::now() + self.kill_after);
+        self.orphans = Some(orphans_ladder(self.term.as_ref(), self.settings.on_lost, kill_at));
+        self.kill_at = Some(kill_at);
+    }
+
+    /// Does what is due at `now`; returns when to look again.
+    fn act(&mut self, now: Instant) -> Option<Instant> {
+        if let Some(at) = self.max_run_at
+            && now >= at
+        {
+            self.max_run_at = None;
+            if self.held.cause.is_none() && self.held.exited.is_none() && !self.guard_gone {
+                self.held.cause = Some(Cause::MaxRun);
+                let ran = humantime::format_duration(self.settings.max_run.unwrap_or_default());
+                self.report
+                    .note(&format!("{} has run for {ran} (--max-run): stopping it", program(&self.settings.argv)));
+                self.stop(self.kill_after);
+            }
+        }
+        let stop_at = if self.orphans.is_some() { self.stop_orphans(now) } else { self.back_up_the_guard(now) };
+        [self.max_run_at, stop_at].into_iter().flatten().min()
+    }
+
+    /// At the time of SIGKILL the guard is at work; where it is not, because it is frozen, this is.
+    fn back_up_the_guard(&mut self, now: Instant) -> Option<Instant> {
+        let window = self.term.and_then(|term| window(&term, self.settings.on_lost)).map(|window| window.kill_at);
+        let kill_at = [self.kill_at, window].into_iter().flatten().min()?;
+        if now < kill_at {
+            return Some(kill_at);
+        }
+        self.sweep.signal_below(self.guard.pid(), &[libc::SIGKILL], &[]);
+        if now < kill_at + GIVE_UP {
+            return Some(now + KILL_AGAIN);
+        }
+        self.left_over(self.guard.pid());
+        None
+    }
+
+    fn stop_orphans(&mut self, now: Instant) -> Option<Instant> {
+        let me = nix::unistd::getpid().as_raw();
+        reap(self.guard.pid());
+        if self.sweep.children(me).iter().all(|child| self.spared.contains(child)) {
+            self.over = true;
+            return None;
+        }
+        let ladder = self.orphans.as_mut()?;
+        let mut step = ladder.step(now);
+        if matches!(step, Step::Term { .. }) {
+            let tally = self.sweep.signal_below(me, &[libc::SIGTERM, libc::SIGCONT], self.spared);
+            self.unkillable = self.unkillable.or(tally.refused);
+            step = ladder.step(now);
+        }
+        match step {
+            Step::Kill => {
+                self.sweep.signal_below(me, &[libc::SIGKILL], self.spared);
+                if self.kill_at.is_some_and(|at| now >= at + GIVE_UP) {
+                    self.left_over(me);
+                }
+                Some(now + KILL_AGAIN)
+            }
+            _ => Some(now + KILL_AGAIN),
+        }
+    }
+
+    /// Something below `root` did not go: the lock must not be released.
+    fn left_over(&mut self, root: pid_t) {
+        let spared = self.spared;
+        let found = self.sweep.children(root).iter().copied().find(|child| !spared.contains(child));
+        self.held.left = self.unkillable.or(found).or(Some(root));
+        self.over = true;
+    }
+}
+
+/// An instant that never comes.
+const FAR: Instant = Instant::from_nanos(u64::MAX);

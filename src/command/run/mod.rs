@@ -1,0 +1,380 @@
+/*!
+`dlock run`: acquire, spawn, hold until the first of exit, loss and time-out, stop, release.
+*/
+
+mod environment;
+mod hold;
+mod nested;
+mod wait;
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use self::hold::{Cause, Held, Hold};
+use crate::backend::{Backend, Claim, Error, Grant, Kind, Lease, Released};
+use crate::clock::Instant;
+use crate::config::{Patience, RunSettings};
+use crate::exit::{Exit, Failure};
+use crate::holder::Owner;
+use crate::lease::acquire::{self, Limits, Refused, Wait, give_back};
+use crate::lease::keeper::{self, News};
+use crate::lease::timing::{Term, kill_after};
+use crate::report::{Report, Verbosity, say_plainly};
+use crate::supervise::command::{Command, Ended};
+use crate::supervise::guard::{Forked, Guard, fork_guard};
+use crate::supervise::protocol::{Notice, Spawn, Unfit};
+use crate::supervise::signals::{SignalStream, Signals};
+use crate::supervise::stop::Ladder;
+use crate::supervise::surroundings;
+use crate::supervise::sweep::{become_subreaper, existing_children};
+
+/// What the guard says when dlock has been killed; nobody else can say it then.
+const FAREWELL: &str = "dlock: dlock itself was killed: the command is stopped, because nobody keeps its lock alive\n";
+
+/// Runs a command under a lock. Everything that decides how dlock ends is in the returned [`Exit`].
+pub(crate) fn run(settings: RunSettings) -> Exit {
+    let report = Report::new(settings.verbosity);
+    match prepare(&settings, &report) {
+        Ok(prepared) => start(&settings, &report, prepared),
+        Err(failure) => refuse(&report, failure),
+    }
+}
+
+fn refuse(report: &Report, failure: Failure) -> Exit {
+    if !failure.message.is_empty() {
+        report.error(&failure.message);
+    }
+    failure.exit
+}
+
+/// What exists before there is an event loop.
+struct Prepared {
+    claim: Claim,
+    signals: Signals,
+    guard: Forked,
+    /// Children that this process already had: they are not the command's.
+    spared: Vec<libc::pid_t>,
+}
+
+fn lacking(what: &str, reason: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Unavailable, format!("could not {what}: {reason}; no command was started"))
+}
+
+/// Forks the guard before anything else: from the main thread, with nothing open and no other thread.
+fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure> {
+    let owner = Owner::random().map_err(|error| lacking("get random numbers for an owner id", error))?;
+    let about = environment::about(settings);
+    let spared = existing_children();
+    let kind = settings.target.kind();
+    let variables = environment::for_command(&settings.key, &owner, kind);
+    let command = Command::prepare(settings.argv.clone(), variables, environment::TOKEN, environment::LEASE_TTL)
+        .map_err(|error| lacking("prepare the command", error))?;
+    let signals = Signals::block().map_err(|error| lacking("take over the signals", error))?;
+    become_subreaper().map_err(|error| lacking("become a subreaper", error))?;
+    let guard = fork_guard(command, || say_plainly(FAREWELL)).map_err(|error| lacking("fork the guard", error))?;
+    surroundings::let_go_of_the_rest([signals.as_raw(), guard.as_raw()]);
+    if !settings.chosen {
+        report.note(
+            "no backend was chosen, so this lock holds on this host only (choose with --backend or DLOCK_BACKEND)",
+        );
+    }
+    let claim =
+        Claim { key: settings.key.clone(), namespace: settings.namespace.clone(), owner, ttl: settings.ttl, about };
+    Ok(Prepared { claim, signals, guard, spared })
+}
+
+fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
+    let Prepared { claim, signals, guard, spared } = prepared;
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return refuse(report, lacking("start the event loop", error)),
+    };
+    let outcome = runtime.block_on(async {
+        let signals = SignalStream::new(signals).map_err(|error| lacking("watch the signals", error))?;
+        let guard = guard.connect().map_err(|error| lacking("watch the guard", error))?;
+        let backend = settings.target.open();
+        Run { settings, report, claim, signals, guard, backend, spared }.story().await
+    });
+    // A name server that does not answer must not keep us.
+    runtime.shutdown_background();
+    outcome.unwrap_or_else(|failure| refuse(report, failure))
+}
+
+/// One run, with all that it works with.
+struct Run<'a> {
+    settings: &'a RunSettings,
+    report: &'a Report,
+    claim: Claim,
+    signals: SignalStream,
+    guard: Guard,
+    backend: Box<dyn Backend>,
+    spared: Vec<libc::pid_t>,
+}
+
+/// How the wait ended.
+enum Waited {
+    /// With the lock.
+    Granted(Grant),
+    /// With the news that an outer `dlock run` holds it for us.
+    Covered(nested::Cover),
+    /// With a signal that told us to stop.
+    Told(i32),
+}
+
+impl Run<'_> {
+    async fn story(mut self) -> Result<Exit, Failure> {
+        self.expect_ready().await?;
+        match self.wait().await? {
+            Waited::Granted(grant) => self.hold(grant).await,
+            Waited::Covered(cover) => self.hold_under(cover).await,
+            Waited::Told(signal) => {
+                // The queue is left at once; what could not be taken back runs out by itself.
+                let _ = give_back(self.backend.as_mut(), &self.claim, self.settings.connect_timeout).await;
+                Ok(Exit::Signal(signal))
+            }
+        }
+    }
+
+    /// Finds out whether a command can be supervised here, before anything is acquired.
+    async fn expect_ready(&mut self) -> Result<(), Failure> {
+        match self.guard.next().await {
+            Some(Notice::Ready) => Ok(()),
+            Some(Notice::Unfit(code)) => Err(lacking("supervise a command here", Unfit::reason(code))),
+            _ => Err(killed_guard()),
+        }
+    }
+
+    async fn wait(&mut self) -> Result<Waited, Failure> {
+        let acquiring = acquire(self.settings, self.report, self.backend.as_mut(), &self.claim);
+        let waited = tokio::select! {
+            biased;
+            signal = wait::told_to_stop(&mut self.signals) => Ok(Waited::Told(signal)),
+            waited = acquiring => waited,
+        };
+        self.report.clear();
+        waited
+    }
+
+    /// Runs the command under the granted lock, and gives the lock back.
+    async fn hold(mut self, grant: Grant) -> Result<Exit, Failure> {
+        let settings = self.settings;
+        let (key, target) = (self.claim.key.clone(), &settings.target);
+        let ttl = match grant.lease {
+            Lease::Until { ttl, .. } => Some(ttl),
+            Lease::Unlimited { .. } => None,
+        };
+        let kill_after = kill_after(settings.kill_after, ttl);
+        let term = match grant.lease {
+            Lease::Until { sent, ttl } => Some(Term { sent, ttl, kill_after }),
+            Lease::Unlimited { .. } => None,
+        };
+        self.report.detail(&format!("acquired {key} at {target}, token {}", grant.token));
+        let window = term.and_then(|term| hold::window(&term, settings.on_lost));
+        let descriptor = self.backend.descriptor();
+        let spawn = Spawn {
+            token: grant.token,
+            ttl,
+            lease: window,
+            kill_after,
+            outlives: window.is_none(),
+            inherit: descriptor.is_some() && !settings.close,
+            stay: settings.leftovers != crate::cli::Leftovers::Leave,
+        };
+        let spawned = self.guard.spawn(spawn, descriptor);
+        let (sender, news) = mpsc::unbounded_channel();
+        let held = {
+            let keeping = keeper::keep(self.backend.as_mut(), &self.claim, grant.lease, kill_after, |news| {
+                // The receiver lives as long as this block.
+                let _ = sender.send(news);
+            });
+            let hold =
+                Hold::new(settings, self.report, &mut self.guard, &mut self.signals, kill_after, term, &self.spared);
+            match spawned {
+                Ok(()) => hold.until_over(keeping, news).await,
+                Err(_) => hold.without_guard(keeping, news).await,
+            }
+        };
+        self.finish(&held, term).await
+    }
+
+    /// Runs the command under the lock that an outer `dlock run` holds.
+    async fn hold_under(mut self, cover: nested::Cover) -> Result<Exit, Failure> {
+        let settings = self.settings;
+        let kill_after = kill_after(settings.kill_after, None);
+        let spawn = Spawn {
+            token: cover.token,
+            ttl: cover.ttl,
+            lease: None,
+            kill_after,
+            outlives: false,
+            inherit: false,
+            stay: settings.leftovers != crate::cli::Leftovers::Leave,
+        };
+        self.report.detail(&format!("{} is held by the dlock run around this one", self.claim.key));
+        let spawned = self.guard.spawn(spawn, None);
+        let (sender, news) = mpsc::unbounded_channel();
+        let watching = async move {
+            cover.ended().await;
+            let _ = sender.send(News::NotMine("the dlock run around this one has ended".to_owned()));
+        };
+        let hold = Hold::new(settings, self.report, &mut self.guard, &mut self.signals, kill_after, None, &self.spared);
+        let held = match spawned {
+            Ok(()) => hold.until_over(watching, news).await,
+            Err(_) => hold.without_guard(watching, news).await,
+        };
+        self.verdict(&held)
+    }
+
+    /// Gives the lock back and says how it all ended.
+    async fn finish(mut self, held: &Held, term: Option<Term>) -> Result<Exit, Failure> {
+        if let Some(pid) = held.left {
+            let runs_out = term.map_or("", |_| ", it runs out by itself");
+            self.report.warning(&format!(
+                "process {pid} could not be stopped by this user: {} is not released{runs_out}",
+                self.claim.key
+            ));
+            return self.verdict(held);
+        }
+        let released = give_back(self.backend.as_mut(), &self.claim, self.settings.connect_timeout).await;
+        match released {
+            Ok(Released::Freed) => self.report.detail(&format!("released {}", self.claim.key)),
+            Ok(Released::NotMine) if held.cause.is_none() && held.ran() => {
+                let ignore = self.settings.on_lost == crate::cli::OnLost::Ignore;
+                let message = format!(
+                    "lost {} at {} while {} ran: it was not ours any more when it ended",
+                    self.claim.key,
+                    self.settings.target,
+                    program(&self.settings.argv)
+                );
+                if !ignore {
+                    return Err(Failure::new(Exit::Lost, message));
+                }
+                self.report.warning(&message);
+            }
+            Ok(Released::NotMine) => {}
+            Err(error) if held.cause.is_none() || !matches!(held.cause, Some(Cause::Lost)) => {
+                let within = term.map_or(Duration::ZERO, |term| term.ttl);
+                self.report.warning(&format!(
+                    "could not release {}: {}; it runs out by itself within {}",
+                    self.claim.key,
+                    error.message,
+                    humantime::format_duration(within)
+                ));
+            }
+            Err(_) => {}
+        }
+        self.verdict(held)
+    }
+
+    fn verdict(&self, held: &Held) -> Result<Exit, Failure> {
+        let program = program(&self.settings.argv);
+        let key = &self.claim.key;
+        let cannot = |exit, reason: &str| Err(Failure::new(exit, format!("could not run {program}: {reason}")));
+        match (held.cause, held.exited) {
+            (Some(Cause::Lost), _) => Ok(Exit::Lost),
+            (Some(Cause::MaxRun), _) => Ok(Exit::MaxRun),
+            (Some(Cause::GuardKilled), _) => Err(killed_guard()),
+            (Some(Cause::NotSpawned(errno)), _) => {
+                cannot(Exit::Unavailable, &format!("no process could be made: {}", errno_text(errno)))
+            }
+            (Some(Cause::TooLate), _) => cannot(
+                Exit::Unavailable,
+                &format!("the lease of {key} had all but ended before it could start: use a longer --ttl"),
+            ),
+            (None, Some((_, libc::ENOENT))) => cannot(Exit::NotFound, "not found"),
+            (None, Some((Ended::Code(code), 0))) => Ok(Exit::Command(code)),
+            (None, Some((Ended::Signal(signal), 0))) => Ok(Exit::Signal(signal)),
+            (None, Some((_, errno))) => cannot(Exit::NotExecutable, &errno_text(errno)),
+            (None, None) => Err(killed_guard()),
+        }
+    }
+}
+
+/// Takes the lock, or finds that an outer run holds it for us.
+async fn acquire(
+    settings: &RunSettings,
+    report: &Report,
+    backend: &mut dyn Backend,
+    claim: &Claim,
+) -> Result<Waited, Failure> {
+    let limits = Limits { connect: settings.connect_timeout, kill_after: settings.kill_after };
+    let wait = match settings.patience {
+        Patience::None => Wait::No,
+        Patience::For(patience) => Wait::Until(Instant::now() + patience),
+        Patience::Endless => Wait::Forever,
+    };
+    let outer = nested::Outer::inherited();
+    if !outer.is_empty() {
+        // One look without a trace: a lock that is held for us already must not be waited for.
+        match acquire::acquire(backend, claim, Wait::No, limits, |_| {}).await {
+            Ok(grant) => return Ok(Waited::Granted(grant)),
+            Err(Refused::Busy(busy)) => {
+                if let Some(cover) = nested::cover(&outer, &busy, settings.conflict)? {
+                    return Ok(Waited::Covered(cover));
+                }
+                if wait == Wait::No {
+                    return Err(refused(settings, Refused::Busy(busy)));
+                }
+            }
+            Err(failed) => return Err(refused(settings, failed)),
+        }
+    }
+    let news = wait::News::default();
+    let mut acquiring = std::pin::pin!(acquire::acquire(backend, claim, wait, limits, |busy| news.set(busy)));
+    let result = tokio::select! {
+        biased;
+        result = &mut acquiring => result,
+        never = wait::announce(report, &claim.key, &news) => match never {},
+    };
+    result.map(Waited::Granted).map_err(|failed| refused(settings, failed))
+}
+
+/// Why there is no lock, for the user.
+fn refused(settings: &RunSettings, refused: Refused) -> Failure {
+    let key = &settings.key;
+    match refused {
+        Refused::Busy(_) if settings.verbosity == Verbosity::Quiet => {
+            Failure::silent(Exit::NotAcquired(settings.conflict))
+        }
+        Refused::Busy(busy) => {
+            let holder = busy.holder.describe(busy.now);
+            let within = match settings.patience {
+                Patience::For(patience) => format!(" within {}", humantime::format_duration(patience)),
+                _ => String::new(),
+            };
+            Failure::new(Exit::NotAcquired(settings.conflict), format!("did not get {key}{within}: {holder}"))
+        }
+        Refused::Failed(Error { kind, message }) => {
+            let exit = match kind {
+                Kind::Unavailable => Exit::Unavailable,
+                Kind::Denied => Exit::Denied,
+                Kind::CannotCreate => Exit::CannotCreate,
+            };
+            Failure::new(exit, format!("did not get {key}: {message}"))
+        }
+    }
+}
+
+fn killed_guard() -> Failure {
+    Failure::new(Exit::Internal, "somebody killed the guard process; the command was stopped")
+}
+
+fn errno_text(errno: i32) -> String {
+    nix::errno::Errno::from_raw(errno).desc().to_lowercase()
+}
+
+/// The command's name for messages, without its directory; never its arguments.
+fn program(argv: &[std::ffi::OsString]) -> String {
+    let first = argv.first().map_or(OsStr::new(""), |first| first.as_os_str());
+    Path::new(first).file_name().unwrap_or(first).to_string_lossy().into_owned()
+}
+
+/// The ladder on which dlock itself stops what a killed guard left behind.
+fn orphans_ladder(term: Option<&Term>, on_lost: crate::cli::OnLost, kill_at: Instant) -> Ladder {
+    let mut ladder = Ladder::new(term.and_then(|term| hold::window(term, on_lost)));
+    ladder.stop(kill_at);
+    ladder
+}

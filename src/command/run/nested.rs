@@ -1,0 +1,160 @@
+/*!
+A `dlock run` inside a `dlock run` that holds the same lock: it passes straight through.
+
+`DLOCK_HELD` lists the runs around the command. An entry counts only where the backend itself says that the lock is
+that owner's, and where that run's process is an ancestor of ours: a stale variable in a daemon must not skip a lock.
+Comparing owners instead of URLs finds the outer run however the backend is spelled, so nobody waits for himself.
+*/
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
+use tokio::io::unix::AsyncFd;
+
+use super::environment::HELD;
+use crate::backend::Busy;
+use crate::exit::{Exit, Failure};
+use crate::holder::{Holder, Owner};
+use crate::readable::readable;
+use crate::supervise::sweep::parent_of;
+
+/// How many runs may be nested in each other.
+const MAX_DEPTH: usize = 256;
+
+/// A run around this one, as `DLOCK_HELD` tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Outer {
+    /// The owner's id.
+    id: String,
+    /// The process id of its dlock.
+    pid: i32,
+    /// When that process was started, in clock ticks after boot: process ids are used again.
+    start: u64,
+    /// The PID namespace in which `pid` means anything.
+    namespace: u64,
+}
+
+impl Outer {
+    /// The runs around this one, as the environment has them; nonsense counts as none.
+    pub(super) fn inherited() -> Vec<Self> {
+        let text = std::env::var(HELD).unwrap_or_default();
+        let mut outer: Vec<Self> = serde_json::from_str(&text).unwrap_or_default();
+        outer.truncate(MAX_DEPTH);
+        outer
+    }
+
+    /// The value for the command: the runs around this one, and this one.
+    pub(super) fn inherited_and(owner: &Owner) -> String {
+        let mut held = Self::inherited();
+        let pid = nix::unistd::getpid().as_raw();
+        held.push(Self {
+            id: owner.as_str().to_owned(),
+            pid,
+            start: start_of(pid).unwrap_or_default(),
+            namespace: pid_namespace(),
+        });
+        // Numbers and texts always serialize.
+        serde_json::to_string(&held).unwrap_or_default()
+    }
+
+    fn is_ancestor(&self) -> bool {
+        let mut pid = nix::unistd::getpid().as_raw();
+        for _ in 0..1 << 16 {
+            match parent_of(pid) {
+                Some(parent) if parent == self.pid => return start_of(parent) == Some(self.start),
+                Some(parent) if parent > 0 => pid = parent,
+                _ => return false,
+            }
+        }
+        false
+    }
+}
+
+/// The lock as an outer run holds it.
+#[derive(Debug)]
+pub(super) struct Cover {
+    /// The outer run's fencing token.
+    pub(super) token: u64,
+    /// The outer run's lease.
+    pub(super) ttl: Option<Duration>,
+    process: AsyncFd<OwnedFd>,
+}
+
+impl Cover {
+    /// Resolves when the outer dlock has ended.
+    pub(super) async fn ended(&self) {
+        let _ = self.process.readable().await;
+    }
+}
+
+/// Whether one of the `outer` runs holds the lock for us, by what the backend says of its holder; `conflict` is the exit
+/// code for a lock that cannot be had.
+pub(super) fn cover(outer: &[Outer], busy: &Busy, conflict: u8) -> Result<Option<Cover>, Failure> {
+    let Holder::Dlock(published) = &busy.holder else { return Ok(None) };
+    let Some(holder) = outer.iter().find(|outer| outer.id == published.id) else { return Ok(None) };
+    if holder.namespace != pid_namespace() {
+        let message = "the lock is held by the dlock run around this one, which is in another PID namespace and cannot \
+                       be watched from here: take the lock once, outside";
+        return Err(Failure::new(Exit::NotAcquired(conflict), message));
+    }
+    if !holder.is_ancestor() {
+        return Ok(None);
+    }
+    let process = pidfd_open(holder.pid).and_then(|process| readable(process).map_err(|_| Errno::EIO));
+    match process {
+        // It may have ended, and its number may be another's by now, before the descriptor was opened.
+        Ok(process) if start_of(holder.pid) == Some(holder.start) => Ok(Some(Cover {
+            token: published.token.unwrap_or_default(),
+            ttl: published.about.ttl.map(Duration::from_millis),
+            process,
+        })),
+        Ok(_) | Err(Errno::ESRCH) => Ok(None),
+        Err(errno) => Err(Failure::new(
+            Exit::Unavailable,
+            format!(
+                "could not watch the dlock run around this one: pidfd_open: {}; allow it in the container's seccomp profile",
+                errno.desc()
+            ),
+        )),
+    }
+}
+
+fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
+    // SAFETY: pidfd_open has no memory effects.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let descriptor = i32::try_from(Errno::result(descriptor)?).map_err(|_| Errno::EBADF)?;
+    // SAFETY: the kernel has just given it to us.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// When a process was started, in clock ticks after boot: field 22 of its `stat`, counted from the parenthesis.
+fn start_of(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The number of this process's PID namespace; 0 where it cannot be told.
+fn pid_namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self/ns/pid").map(|meta| meta.ino()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outer(pid: i32) -> Outer {
+        Outer { id: "x".to_owned(), pid, start: start_of(pid).unwrap_or_default(), namespace: pid_namespace() }
+    }
+
+    #[test]
+    fn a_parent_is_an_ancestor_and_a_later_process_with_its_number_is_not() {
+        let parent = nix::unistd::getppid().as_raw();
+        assert!(outer(parent).is_ancestor());
+        assert!(!Outer { start: 0, ..outer(parent) }.is_ancestor());
+        assert!(!outer(nix::unistd::getpid().as_raw()).is_ancestor());
+    }
+}

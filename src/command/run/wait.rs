@@ -1,0 +1,72 @@
+/*!
+What happens beside the wait for a lock: the user is told, and signals end it.
+*/
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use crate::backend::Busy;
+use crate::clock::{Instant, sleep_until};
+use crate::key::Key;
+use crate::report::Report;
+use crate::supervise::signals::{Meaning, SignalStream, ends_waiting, meaning, suspend_self};
+
+/// A wait shorter than this is not worth a word.
+const SILENCE: Duration = Duration::from_millis(400);
+/// How often the line on a terminal is brought up to date.
+const REFRESH: Duration = Duration::from_secs(1);
+/// How often a line is written elsewhere.
+const REPEAT: Duration = Duration::from_secs(30);
+
+/// The latest news of the wait, and when it came.
+#[derive(Debug, Default)]
+pub(super) struct News(RefCell<Option<(Busy, Instant)>>);
+
+impl News {
+    /// Replaces the news.
+    pub(super) fn set(&self, busy: &Busy) {
+        *self.0.borrow_mut() = Some((busy.clone(), Instant::now()));
+    }
+
+    /// What there is to say now.
+    fn line(&self, key: &Key) -> Option<String> {
+        let news = self.0.borrow();
+        let (busy, came) = news.as_ref()?;
+        let age = u64::try_from(Instant::now().since(*came).as_millis()).unwrap_or_default();
+        let holder = busy.holder.describe(busy.now.saturating_add(age));
+        let place = match busy.position {
+            None => String::new(),
+            Some(1) => "; next in line".to_owned(),
+            Some(position) => format!("; number {position} in line"),
+        };
+        Some(format!("waiting for {key}: {holder}{place}"))
+    }
+}
+
+/// Tells the user who holds the lock, for as long as it is polled.
+pub(super) async fn announce(report: &Report, key: &Key, news: &News) -> Infallible {
+    sleep_until(Instant::now() + SILENCE).await;
+    loop {
+        let told = news.line(key).map(|line| report.waiting(&line)).is_some();
+        let again = match (told, report.is_terminal()) {
+            (false, _) => SILENCE,
+            (true, true) => REFRESH,
+            (true, false) => REPEAT,
+        };
+        sleep_until(Instant::now() + again).await;
+    }
+}
+
+/// Waits for a signal that ends the wait, and returns its number.
+pub(super) async fn told_to_stop(signals: &mut SignalStream) -> i32 {
+    loop {
+        let info = signals.next().await;
+        if let Some(signal) = ends_waiting(&info) {
+            return signal as i32;
+        }
+        if meaning(&info) == Meaning::Suspend {
+            suspend_self();
+        }
+    }
+}

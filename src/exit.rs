@@ -1,0 +1,135 @@
+/*!
+What every exit code means. This is the one place that knows the numbers.
+*/
+
+use std::process::ExitCode;
+
+/// How dlock ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All that was asked is done, and no command was run.
+    Success,
+    /// The command ran to its end under the lock and ended with this code.
+    Command(u8),
+    /// The command was ended by this signal, or dlock was told to stop by it while it waited: dlock ends by it too.
+    Signal(i32),
+    /// The lock was not acquired: busy, or the wait ran out. The code is the user's choice.
+    NotAcquired(u8),
+    /// The lock was lost while the command ran.
+    Lost,
+    /// The backend is unreachable or too slow, or this machine lacks what supervision needs.
+    Unavailable,
+    /// The backend refused the credentials.
+    Denied,
+    /// The command line or the environment is wrong.
+    Usage,
+    /// The lock file cannot be made.
+    CannotCreate,
+    /// A bug, or somebody killed the guard.
+    Internal,
+    /// `--max-run` ran out.
+    MaxRun,
+    /// The command was found and could not be executed.
+    NotExecutable,
+    /// The command was not found.
+    NotFound,
+}
+
+/// The default of `--conflict-exit-code`: `EX_TEMPFAIL`.
+pub(crate) const CONFLICT: u8 = 75;
+
+/// What `man` and `--help` say about exit codes: code, meaning.
+pub(crate) const TABLE: &[(&str, &str)] = &[
+    (
+        "the command's own",
+        "the command ran to its end under the lock; if a signal ended it, dlock ends by the same signal",
+    ),
+    (
+        "75",
+        "the lock was not acquired: busy with --nonblock, or --wait ran out (--conflict-exit-code changes the number)",
+    ),
+    ("79", "the lock was lost while the command ran; the command was stopped"),
+    ("69", "the backend is unreachable or too slow, or the machine lacks what supervising a command needs"),
+    ("77", "the backend refused the credentials"),
+    ("64", "wrong usage"),
+    ("73", "the lock file cannot be made"),
+    ("70", "a bug, or somebody killed the guard process"),
+    ("124", "--max-run ran out"),
+    ("126, 127", "the command was found but cannot be executed; it was not found"),
+    ("by signal", "dlock itself was told to stop by that signal while it waited (queue left, nothing held)"),
+];
+
+impl Exit {
+    /// The number for `exit(2)`; 128+n for an end by signal n, which only PID 1 uses.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Command(code) | Self::NotAcquired(code) => code,
+            Self::Signal(number) => 128_u8.wrapping_add(u8::try_from(number).unwrap_or(0)),
+            Self::Usage => 64,
+            Self::Unavailable => 69,
+            Self::Internal => 70,
+            Self::CannotCreate => 73,
+            Self::Denied => 77,
+            Self::Lost => 79,
+            Self::MaxRun => 124,
+            Self::NotExecutable => 126,
+            Self::NotFound => 127,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// Why dlock ends without success: the code, and the line that the user reads.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What the exit code will say.
+    pub exit: Exit,
+    /// What the message will say: "could not X: reason; what to do".
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with its message.
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+
+    /// A failure of which nothing is said (`-q`).
+    #[must_use]
+    pub(crate) fn silent(exit: Exit) -> Self {
+        Self { exit, message: String::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_contract() {
+        for (exit, code) in [
+            (Exit::Success, 0),
+            (Exit::Command(255), 255),
+            (Exit::NotAcquired(CONFLICT), 75),
+            (Exit::Lost, 79),
+            (Exit::Unavailable, 69),
+            (Exit::Denied, 77),
+            (Exit::Usage, 64),
+            (Exit::CannotCreate, 73),
+            (Exit::Internal, 70),
+            (Exit::MaxRun, 124),
+            (Exit::NotExecutable, 126),
+            (Exit::NotFound, 127),
+            (Exit::Signal(15), 143),
+        ] {
+            assert_eq!(exit.code(), code);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+/*!
+Who holds a lock: what a holder publishes, how it is read back, and how anybody's words are shown safely.
+
+The published text is JSON that begins with `{"v":1,"id":"…",`; ownership is compared by that beginning. Readers take
+what they know and ignore the rest, so that a newer dlock may say more.
+*/
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How much of another program's text is shown, in bytes.
+pub(crate) const MAX_SHOWN: usize = 4096;
+
+/// The id of one acquisition: 128 random bits in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owner(String);
+
+impl Owner {
+    /// A new id. Fails where the kernel gives no random numbers.
+    pub(crate) fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// How the published text of this owner begins; no other owner's does.
+    #[must_use]
+    pub(crate) fn prefix(&self) -> String {
+        format!("{{\"v\":1,\"id\":\"{}\",", self.0)
+    }
+}
+
+/// What a holder says of itself besides what the grant adds (token, time).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct About {
+    /// The host's name.
+    pub host: String,
+    /// The user's name, or the number of one without a name.
+    pub user: String,
+    /// dlock's process id.
+    pub pid: i32,
+    /// The program's name, never its arguments.
+    pub program: String,
+    /// The lease in milliseconds; none for a lock without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<u64>,
+    /// `--reason`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The CI job's address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+}
+
+impl About {
+    /// The published text after [`Owner::prefix`] and after what the grant adds: the rest of the JSON object.
+    #[must_use]
+    pub(crate) fn rest(&self) -> String {
+        // A struct of texts and numbers always serializes; its first byte is the brace that the prefix has.
+        let json = serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned());
+        json[1..].to_owned()
+    }
+
+    /// The whole published text, for a backend that grants by itself: `since` is in milliseconds since 1970.
+    #[must_use]
+    pub(crate) fn text(&self, owner: &Owner, token: u64, since: u64) -> String {
+        format!("{}\"token\":{token},\"since\":{since},{}", owner.prefix(), self.rest())
+    }
+}
+
+/// A dlock that holds a lock, as read back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Published {
+    /// The format's version.
+    pub v: u32,
+    /// The owner's id.
+    pub id: String,
+    /// The fencing token.
+    pub token: Option<u64>,
+    /// When the lock was granted, in milliseconds since 1970.
+    pub since: Option<u64>,
+    /// The rest.
+    #[serde(flatten)]
+    pub about: About,
+}
+
+/// Who holds a lock, as far as can be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// A dlock.
+    Dlock(Box<Published>),
+    /// Another program; what it left as its mark.
+    Foreign(Vec<u8>),
+    /// Another program on this host, by process id and name.
+    Process(i32, String),
+    /// Something that is not a lock is in the way; what it is.
+    InTheWay(String),
+    /// Nobody: it is free, and the queue's head is about to take it.
+    Nobody,
+    /// It cannot be told.
+    Unknown,
+}
+
+impl Holder {
+    /// Reads what a holder published.
+    #[must_use]
+    pub(crate) fn read(text: &[u8]) -> Self {
+        match serde_json::from_slice::<Published>(text) {
+            Ok(published) if published.v >= 1 && !published.id.is_empty() => Self::Dlock(Box::new(published)),
+            _ => Self::Foreign(text.to_vec()),
+        }
+    }
+
+    /// The owner's id, when it is a dlock.
+    #[must_use]
+    pub(crate) fn id(&self) -> Option<&str> {
+        match self {
+            Self::Dlock(published) => Some(&published.id),
+            _ => None,
+        }
+    }
+
+    /// Who it is, in words that cannot upset a terminal: `held by …`. `now` is the time in milliseconds since 1970 by
+    /// the clock that granted the lock.
+    #[must_use]
+    pub(crate) fn describe(&self, now: u64) -> String {
+        match self {
+            Self::Dlock(published) => describe(published, now),
+            Self::Foreign(text) if text.is_empty() => "held by another program".to_owned(),
+            Self::Foreign(text) => format!("held by another program: {}", shown(text)),
+            Self::Process(pid, name) => format!("held by {} (pid {pid})", shown(name.as_bytes())),
+            Self::InTheWay(what) => format!("blocked by {}", shown(what.as_bytes())),
+            Self::Nobody => "free, and the next in line is about to take it".to_owned(),
+            Self::Unknown => "held".to_owned(),
+        }
+    }
+}
+
+fn describe(published: &Published, now: u64) -> String {
+    let about = &published.about;
+    let text = |text: &str| shown(text.as_bytes()).to_string();
+    let mut line = format!("held by {}@{}, pid {}", text(&about.user), text(&about.host), about.pid);
+    if !about.program.is_empty() {
+        let _ = write!(line, " ({})", text(&about.program));
+    }
+    if let Some(since) = published.since {
+        let age = Duration::from_secs(now.saturating_sub(since) / 1000);
+        let at = std::time::UNIX_EPOCH.checked_add(Duration::from_millis(since));
+        // Beyond the year 9999 the formatter refuses; such a time is nonsense anyway.
+        let at = at.filter(|_| since < 253_402_300_800_000).map(humantime::format_rfc3339_seconds);
+        if let Some(at) = at {
+            let _ = write!(line, ", since {at} ({})", humantime::format_duration(age));
+        }
+    }
+    if let Some(reason) = &about.reason {
+        let _ = write!(line, ", reason: {}", text(reason));
+    }
+    if let Some(job) = &about.job {
+        let _ = write!(line, ", {}", text(job));
+    }
+    shown(line.as_bytes()).to_string()
+}
+
+/// Anybody's bytes, safe to show: control characters, bidirectional overrides and what is not UTF-8 are escaped, and
+/// it ends after 4 KiB.
+#[must_use]
+pub(crate) fn shown(text: &[u8]) -> impl fmt::Display + '_ {
+    Shown(text)
+}
+
+struct Shown<'a>(&'a [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut room = MAX_SHOWN - '…'.len_utf8();
+        let mut put = |f: &mut fmt::Formatter<'_>, piece: &str| {
+            let fits = piece.len() <= room;
+            room = room.saturating_sub(piece.len());
+            f.write_str(if fits { piece } else { "…" })?;
+            Ok::<_, fmt::Error>(fits)
+        };
+        for chunk in self.0.utf8_chunks() {
+            for character in chunk.valid().chars() {
+                let piece =
+                    if is_unsafe(character) { character.escape_default().to_string() } else { character.to_string() };
+                if !put(f, &piece)? {
+                    return Ok(());
+                }
+            }
+            for byte in chunk.invalid() {
+                if !put(f, &format!("\\x{byte:02x}"))? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Control characters, line and paragraph separators, and those that reorder or hide the text around them.
+fn is_unsafe(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about() -> About {
+        About {
+            host: "web1".to_owned(),
+            user: "deploy".to_owned(),
+            pid: 4711,
+            program: "backup.sh".to_owned(),
+            ttl: Some(30_000),
+            ..About::default()
+        }
+    }
+
+    #[test]
+    fn what_is_published_is_read_back() {
+        let owner = Owner::random().expect("random");
+        let text = about().text(&owner, 17, 1_000);
+        assert!(text.starts_with(&owner.prefix()));
+        let holder = Holder::read(text.as_bytes());
+        assert_eq!(holder.id(), Some(owner.as_str()));
+        let line = holder.describe(124_000);
+        assert_eq!(line, "held by deploy@web1, pid 4711 (backup.sh), since 1970-01-01T00:00:01Z (2m 3s)");
+    }
+
+    #[test]
+    fn a_newer_dlock_may_say_more_and_a_liar_cannot_upset_the_terminal() {
+        let newer = br#"{"v":2,"id":"x","shiny":[1],"user":"a\u001b[2J","host":"h","since":99999999999999999}"#;
+        assert_eq!(Holder::read(newer).describe(0), "held by a\\u{1b}[2J@h, pid 0");
+        assert_eq!(Holder::read(b"\xff\n").describe(0), "held by another program: \\xff\\n");
+        assert_eq!(Holder::read(b"{\"v\":1}").id(), None);
+    }
+
+    #[test]
+    fn shown_text_is_bounded_whatever_it_is() {
+        for text in [vec![b'x'; 10_000], vec![0xff; 10_000], "ü\u{202e}".repeat(5_000).into_bytes()] {
+            let line = shown(&text).to_string();
+            assert!(line.len() <= MAX_SHOWN, "{}", line.len());
+            assert!(line.ends_with('…') && !line.chars().any(is_unsafe));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+/*!
+The wait for a lock: attempt, wait for a change, attempt again, until it is held or the wait has run out.
+*/
+
+use std::time::Duration;
+
+use super::timing::{Term, acquire_timeout, kill_after};
+use crate::backend::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue};
+use crate::clock::{Instant, before, sleep_until};
+
+/// How long to wait after the backend failed while we queue.
+const AFTER_FAILURE: Duration = Duration::from_millis(500);
+/// How often a release is tried when its answer does not come.
+const RELEASE_TRIES: usize = 2;
+
+/// How long to wait for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Not at all.
+    No,
+    /// Until this instant.
+    Until(Instant),
+    /// For ever.
+    Forever,
+}
+
+/// How requests are bounded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// How long connecting may take.
+    pub connect: Duration,
+    /// The time between SIGTERM and SIGKILL that was asked for: it decides how much of a lease is of use.
+    pub kill_after: Option<Duration>,
+}
+
+/// Why there is no lock.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// It is somebody else's, and we do not wait (longer).
+    Busy(Busy),
+    /// The backend failed.
+    Failed(Error),
+}
+
+/// Takes the lock. `busy` is told whenever there is news of the wait. Dropping the future leaves a place in the queue
+/// behind, and perhaps a lock whose grant was not seen: [`give_back`] takes both away.
+pub(crate) async fn acquire(
+    backend: &mut dyn Backend,
+    claim: &Claim,
+    wait: Wait,
+    limits: Limits,
+    mut busy: impl FnMut(&Busy),
+) -> Result<Grant, Refused> {
+    let queue = if wait == Wait::No { Queue::Pass } else { Queue::Join };
+    let mut last: Option<Busy> = None;
+    loop {
+        match attempt(backend, claim, queue, limits).await {
+            Ok(Attempt::Held(grant)) => {
+                if is_of_use(&grant, limits) {
+                    return Ok(grant);
+                }
+                let _ = give_back(backend, claim, limits.connect).await;
+                if wait == Wait::No {
+                    return Err(Refused::Failed(too_slow()));
+                }
+            }
+            Ok(Attempt::Busy(news)) => {
+                if wait == Wait::No {
+                    return Err(Refused::Busy(news));
+                }
+                busy(&news);
+                last = Some(news);
+                if let Some(error) = until(wait, backend.changed(claim)).await.and_then(Result::err) {
+                    pause(wait, &error).await?;
+                }
+            }
+            // Once in the queue, an outage is ridden out; before that it is the user's to know.
+            Err(error) if last.is_some() => pause(wait, &error).await?,
+            Err(error) => return Err(Refused::Failed(error)),
+        }
+        if let (Wait::Until(end), Some(last)) = (wait, &last)
+            && Instant::now() >= end
+        {
+            // One look at what it is now: a lock that came free in the last moment is not refused.
+            return match attempt(backend, claim, Queue::Pass, limits).await {
+                Ok(Attempt::Held(grant)) if is_of_use(&grant, limits) => Ok(grant),
+                Ok(Attempt::Busy(news)) => Err(Refused::Busy(news)),
+                _ => Err(Refused::Busy(last.clone())),
+            };
+        }
+    }
+}
+
+/// Gives a lock back and leaves the queue, within a bounded time, as often as that takes.
+pub(crate) async fn give_back(
+    backend: &mut dyn Backend,
+    claim: &Claim,
+    patience: Duration,
+) -> Result<crate::backend::Released, Error> {
+    let mut result = Err(too_slow());
+    for tried in 0..RELEASE_TRIES {
+        let limit = Instant::now() + acquire_timeout(claim.ttl).min(patience);
+        match before(limit, backend.release(claim)).await {
+            // After a try whose answer was lost, "not mine" may mean "already released".
+            Ok(Ok(crate::backend::Released::NotMine)) if tried > 0 => return Ok(crate::backend::Released::Freed),
+            Ok(Ok(released)) => return Ok(released),
+            Ok(Err(error)) => result = Err(error),
+            Err(_) => {}
+        }
+    }
+    result
+}
+
+async fn attempt(backend: &mut dyn Backend, claim: &Claim, queue: Queue, limits: Limits) -> Result<Attempt, Error> {
+    let connected = before(Instant::now() + limits.connect, backend.connect()).await;
+    connected.map_err(|_| Error::unavailable(unanswered(limits.connect)))??;
+    let limit = acquire_timeout(claim.ttl);
+    let answered = before(Instant::now() + limit, backend.attempt(claim, queue)).await;
+    answered.map_err(|_| Error::unavailable(unanswered(limit)))?
+}
+
+fn unanswered(limit: Duration) -> String {
+    format!("the backend did not answer within {}", humantime::format_duration(limit))
+}
+
+fn too_slow() -> Error {
+    Error::unavailable("the backend answers too slowly for this --ttl: use a longer one")
+}
+
+/// Whether a lease just granted leaves time to work.
+fn is_of_use(grant: &Grant, limits: Limits) -> bool {
+    match grant.lease {
+        Lease::Unlimited { .. } => true,
+        Lease::Until { sent, ttl } => {
+            let kill_after = kill_after(limits.kill_after, Some(ttl));
+            !Term { sent, ttl, kill_after }.too_little_left(Instant::now())
+        }
+    }
+}
+
+async fn until<T>(wait: Wait, work: impl Future<Output = T>) -> Option<T> {
+    match wait {
+        Wait::Until(end) => before(end, work).await.ok(),
+        Wait::No | Wait::Forever => Some(work.await),
+    }
+}
+
+/// Lets some time go by after a failure that trying again may mend.
+async fn pause(wait: Wait, error: &Error) -> Result<(), Refused> {
+    if error.kind != Kind::Unavailable {
+        return Err(Refused::Failed(Error { kind: error.kind, message: error.message.clone() }));
+    }
+    let _ = until(wait, sleep_until(Instant::now() + AFTER_FAILURE)).await;
+    Ok(())
+}

@@ -1,0 +1,7 @@
+/*!
+Keeping a lock: waiting for it, renewing it, and knowing until when it may be relied on. Knows nothing of processes.
+*/
+
+pub(crate) mod acquire;
+pub(crate) mod keeper;
+pub(crate) mod timing;

@@ -1,0 +1,11 @@
+/*!
+The command: how it is started, signalled and stopped. Knows nothing of locks.
+*/
+
+pub(crate) mod command;
+pub(crate) mod guard;
+pub(crate) mod protocol;
+pub(crate) mod signals;
+pub(crate) mod stop;
+pub(crate) mod surroundings;
+pub(crate) mod sweep;

@@ -1,0 +1,279 @@
+/*!
+What dlock and its guard say to each other over a `SOCK_SEQPACKET` socket: fixed-size messages of eight words, so that
+the guard neither parses nor allocates.
+*/
+
+use std::time::Duration;
+
+use crate::clock::Instant;
+
+const WORDS: usize = 8;
+/// The length of every message, in bytes.
+pub(crate) const LENGTH: usize = WORDS * 8;
+/// A message as it travels.
+pub(crate) type Packet = [u8; LENGTH];
+
+/// From when the command is told to end, and when it must be dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// When SIGTERM is due.
+    pub term_at: Instant,
+    /// When SIGKILL is due.
+    pub kill_at: Instant,
+}
+
+/// How a command is started and what becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spawn {
+    /// The fencing token for `DLOCK_TOKEN`.
+    pub token: u64,
+    /// The granted lease for `DLOCK_LEASE_TTL`; none for a lock without one.
+    pub ttl: Option<Duration>,
+    /// When the lease ends; none for a lock without one.
+    pub lease: Option<Window>,
+    /// The time between SIGTERM and SIGKILL when dlock is gone.
+    pub kill_after: Duration,
+    /// The command goes on when dlock or the guard dies, instead of being stopped.
+    pub outlives: bool,
+    /// The command inherits the lock's descriptor, which travels with this message.
+    pub inherit: bool,
+    /// The guard stays until everything the command started is gone, also after a normal end.
+    pub stay: bool,
+}
+
+/// What dlock tells the guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Start the command. A lock's descriptor may travel with it.
+    Spawn(Spawn),
+    /// The lease was renewed.
+    Extend(Window),
+    /// Stop everything the command started: SIGTERM now, SIGKILL at this instant.
+    Stop(Instant),
+    /// dlock got this signal from this process: pass it on, unless the command got it too.
+    Forward {
+        /// The signal's number.
+        signal: i32,
+        /// The sender's process id, 0 when it is outside this PID namespace.
+        sender: i32,
+    },
+    /// dlock has said that the command is suspended: stop dlock too.
+    Suspend,
+}
+
+/// What the guard tells dlock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// The guard can do its work.
+    Ready,
+    /// The guard cannot do its work here; the number is an [`Unfit`].
+    Unfit(u64),
+    /// The command's process exists.
+    Spawned(i32),
+    /// No process could be made, for this errno.
+    NotSpawned(i32),
+    /// The lease had all but ended before the command was started, so it was not.
+    TooLate,
+    /// The command ended with this wait status; an errno when it could not be executed.
+    Exited {
+        /// The status as `wait(2)` gives it.
+        status: i32,
+        /// Why it could not be executed, or 0.
+        exec_errno: i32,
+    },
+    /// A signal suspended the command.
+    Suspended,
+    /// The lease's deadline came, and the guard has begun to stop the command by itself.
+    Deadline,
+    /// The process with this id may not be signalled by this user.
+    Unkillable(i32),
+    /// Everything that the command started is gone.
+    Gone,
+}
+
+/// Why a guard cannot work here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// `prctl(PR_SET_CHILD_SUBREAPER)` is refused.
+    Subreaper,
+    /// `/proc` is missing or hides the process's own children.
+    Proc,
+    /// Timers or signal descriptors cannot be made.
+    Descriptors,
+}
+
+impl Unfit {
+    /// The reason, for a message.
+    #[must_use]
+    pub(crate) fn reason(code: u64) -> &'static str {
+        match code {
+            code if code == Self::Subreaper as u64 => {
+                "prctl(PR_SET_CHILD_SUBREAPER) is refused: allow it in the container's seccomp profile"
+            }
+            code if code == Self::Proc as u64 => {
+                "/proc is missing or hides the processes: mount it without hidepid for this user"
+            }
+            _ => "no descriptors for a timer and for signals: raise the limit of open files (ulimit -n)",
+        }
+    }
+}
+
+const NONE: u64 = u64::MAX;
+
+fn packet(tag: u64, fields: &[u64]) -> Packet {
+    let mut packet = [0; LENGTH];
+    for (place, word) in packet.chunks_exact_mut(8).zip(std::iter::once(&tag).chain(fields)) {
+        place.copy_from_slice(&word.to_ne_bytes());
+    }
+    packet
+}
+
+fn words(packet: &Packet) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
+    for (word, place) in words.iter_mut().zip(packet.chunks_exact(8)) {
+        *word = u64::from_ne_bytes(place.try_into().unwrap_or_default());
+    }
+    words
+}
+
+/// Process ids, signals, errnos and wait statuses travel as the 32 bits they are.
+fn narrow(word: u64) -> i32 {
+    (word & 0xffff_ffff) as u32 as i32
+}
+
+fn wide(number: i32) -> u64 {
+    u64::from(number as u32)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(NONE - 1)
+}
+
+impl Order {
+    /// The order as it travels.
+    #[must_use]
+    pub(crate) fn encode(&self) -> Packet {
+        match *self {
+            Self::Spawn(spawn) => {
+                let flags = u64::from(spawn.outlives) | u64::from(spawn.inherit) << 1 | u64::from(spawn.stay) << 2;
+                let (term_at, kill_at) =
+                    spawn.lease.map_or((NONE, NONE), |lease| (lease.term_at.as_nanos(), lease.kill_at.as_nanos()));
+                let ttl = spawn.ttl.map_or(NONE, millis);
+                packet(1, &[spawn.token, ttl, term_at, kill_at, millis(spawn.kill_after), flags])
+            }
+            Self::Extend(window) => packet(2, &[window.term_at.as_nanos(), window.kill_at.as_nanos()]),
+            Self::Stop(kill_at) => packet(3, &[kill_at.as_nanos()]),
+            Self::Forward { signal, sender } => packet(4, &[wide(signal), wide(sender)]),
+            Self::Suspend => packet(5, &[]),
+        }
+    }
+
+    /// The order in a packet; none for one that no dlock sends.
+    #[must_use]
+    pub(crate) fn decode(packet: &Packet) -> Option<Self> {
+        let [tag, a, b, c, d, e, f, _] = words(packet);
+        Some(match tag {
+            1 => Self::Spawn(Spawn {
+                token: a,
+                ttl: (b != NONE).then(|| Duration::from_millis(b)),
+                lease: (c != NONE).then(|| Window { term_at: Instant::from_nanos(c), kill_at: Instant::from_nanos(d) }),
+                kill_after: Duration::from_millis(e),
+                outlives: f & 1 != 0,
+                inherit: f & 2 != 0,
+                stay: f & 4 != 0,
+            }),
+            2 => Self::Extend(Window { term_at: Instant::from_nanos(a), kill_at: Instant::from_nanos(b) }),
+            3 => Self::Stop(Instant::from_nanos(a)),
+            4 => Self::Forward { signal: narrow(a), sender: narrow(b) },
+            5 => Self::Suspend,
+            _ => return None,
+        })
+    }
+}
+
+impl Notice {
+    /// The notice as it travels.
+    #[must_use]
+    pub(crate) fn encode(&self) -> Packet {
+        match *self {
+            Self::Ready => packet(1, &[]),
+            Self::Unfit(code) => packet(2, &[code]),
+            Self::Spawned(pid) => packet(3, &[wide(pid)]),
+            Self::NotSpawned(errno) => packet(4, &[wide(errno)]),
+            Self::TooLate => packet(5, &[]),
+            Self::Exited { status, exec_errno } => packet(6, &[wide(status), wide(exec_errno)]),
+            Self::Suspended => packet(7, &[]),
+            Self::Deadline => packet(8, &[]),
+            Self::Unkillable(pid) => packet(9, &[wide(pid)]),
+            Self::Gone => packet(10, &[]),
+        }
+    }
+
+    /// The notice in a packet; none for one that no guard sends.
+    #[must_use]
+    pub(crate) fn decode(packet: &Packet) -> Option<Self> {
+        let [tag, a, b, ..] = words(packet);
+        Some(match tag {
+            1 => Self::Ready,
+            2 => Self::Unfit(a),
+            3 => Self::Spawned(narrow(a)),
+            4 => Self::NotSpawned(narrow(a)),
+            5 => Self::TooLate,
+            6 => Self::Exited { status: narrow(a), exec_errno: narrow(b) },
+            7 => Self::Suspended,
+            8 => Self::Deadline,
+            9 => Self::Unkillable(narrow(a)),
+            10 => Self::Gone,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_survive_the_journey() {
+        let window = Window { term_at: Instant::from_nanos(7), kill_at: Instant::from_nanos(9) };
+        let spawn = Spawn {
+            token: 1 << 52,
+            ttl: Some(Duration::from_millis(1500)),
+            lease: Some(window),
+            kill_after: Duration::from_secs(5),
+            outlives: false,
+            inherit: true,
+            stay: false,
+        };
+        for order in [
+            Order::Spawn(spawn),
+            Order::Spawn(Spawn { ttl: None, lease: None, outlives: true, inherit: false, stay: true, ..spawn }),
+            Order::Extend(window),
+            Order::Stop(Instant::from_nanos(11)),
+            Order::Forward { signal: 15, sender: 4711 },
+            Order::Suspend,
+        ] {
+            assert_eq!(Order::decode(&order.encode()), Some(order));
+        }
+        assert_eq!(Order::decode(&[0xff; LENGTH]), None);
+    }
+
+    #[test]
+    fn notices_survive_the_journey() {
+        for notice in [
+            Notice::Ready,
+            Notice::Unfit(1),
+            Notice::Spawned(-1),
+            Notice::NotSpawned(11),
+            Notice::TooLate,
+            Notice::Exited { status: 0xff00, exec_errno: 2 },
+            Notice::Suspended,
+            Notice::Deadline,
+            Notice::Unkillable(3),
+            Notice::Gone,
+        ] {
+            assert_eq!(Notice::decode(&notice.encode()), Some(notice));
+        }
+        assert_eq!(Notice::decode(&[0xff; LENGTH]), None);
+    }
+}

@@ -1,0 +1,241 @@
+/*!
+Signals as dlock handles them: every catchable one is blocked and read from a descriptor, with the sender and whether
+the terminal sent it; what follows from one is a single match.
+*/
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::unistd::{Pid, getpid, getppid};
+use tokio::io::unix::AsyncFd;
+
+use super::stop::Sent;
+use super::surroundings;
+use super::sweep::parent_of;
+use crate::readable::readable;
+
+/// The signals that are passed on to the command when they were sent to dlock alone.
+const FORWARDED: [Signal; 7] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGWINCH,
+];
+
+/// The signals that end dlock while it waits for the lock.
+const ENDS_WAITING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+
+/// What a signal means to dlock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// A child changed its state.
+    Child,
+    /// The command may want it.
+    Forward(Sent),
+    /// The terminal suspends its foreground jobs.
+    Suspend,
+    /// Nothing to do: the terminal sent it to the command too, or it has no meaning here.
+    Nothing,
+}
+
+/// What the signal in `info` means. `SI_KERNEL` is the terminal's mark: the command is in the same group and got it.
+#[must_use]
+pub(crate) fn meaning(info: &siginfo) -> Meaning {
+    let signal = i32::try_from(info.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok());
+    match signal {
+        Some(Signal::SIGCHLD) => Meaning::Child,
+        Some(Signal::SIGTSTP) => Meaning::Suspend,
+        Some(signal) if FORWARDED.contains(&signal) && info.ssi_code != libc::SI_KERNEL => {
+            // The kernel reports the sender of a user's signal as an unsigned number.
+            let sender = i32::try_from(info.ssi_pid).unwrap_or(0);
+            Meaning::Forward(Sent { signal: signal as i32, sender })
+        }
+        _ => Meaning::Nothing,
+    }
+}
+
+/// Whether the signal in `info` ends dlock while it waits. One that dlock was started with ignored (`nohup`, a
+/// background job) or blocked does not.
+#[must_use]
+pub(crate) fn ends_waiting(info: &siginfo) -> Option<Signal> {
+    let number = i32::try_from(info.ssi_signo).ok()?;
+    let signal = Signal::try_from(number).ok()?;
+    let unwanted = surroundings::was_ignored(number) || surroundings::was_blocked(number);
+    (ENDS_WAITING.contains(&signal) && !unwanted).then_some(signal)
+}
+
+/// The blocked signals, to be read one by one.
+#[derive(Debug)]
+pub(crate) struct Signals(SignalFd);
+
+impl Signals {
+    /// Blocks every catchable signal but those of a program's own faults, and undoes an inherited "ignore" of SIGCHLD,
+    /// with which no exit status could be read.
+    pub(crate) fn block() -> nix::Result<Self> {
+        let mut caught = SigSet::all();
+        for fault in [
+            Signal::SIGSEGV,
+            Signal::SIGBUS,
+            Signal::SIGFPE,
+            Signal::SIGILL,
+            Signal::SIGABRT,
+            Signal::SIGTRAP,
+            Signal::SIGSYS,
+        ] {
+            caught.remove(fault);
+        }
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&caught), None)?;
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        // SAFETY: the default disposition runs no code of ours.
+        unsafe { sigaction(Signal::SIGCHLD, &default) }?;
+        Self::listen()
+    }
+
+    /// A second descriptor for the signals that are blocked already: signals are a process's own, and so a forked
+    /// guard needs its own descriptor.
+    pub(crate) fn listen() -> nix::Result<Self> {
+        SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map(Self)
+    }
+
+    /// The next pending signal, if there is one.
+    pub(crate) fn take(&self) -> Option<siginfo> {
+        self.0.read_signal().ok().flatten()
+    }
+}
+
+impl Signals {
+    /// The descriptor's number.
+    #[must_use]
+    pub(crate) fn as_raw(&self) -> std::os::fd::RawFd {
+        std::os::fd::AsRawFd::as_raw_fd(self)
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The blocked signals as a stream for the event loop.
+#[derive(Debug)]
+pub(crate) struct SignalStream(AsyncFd<Signals>);
+
+impl std::os::fd::AsRawFd for Signals {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl SignalStream {
+    /// Registers `signals` with the running event loop.
+    pub(crate) fn new(signals: Signals) -> std::io::Result<Self> {
+        readable(signals).map(Self)
+    }
+
+    /// The next signal. Dropping the future loses none.
+    pub(crate) async fn next(&mut self) -> siginfo {
+        loop {
+            let Ok(mut ready) = self.0.readable().await else {
+                // The event loop is shutting down, and nobody polls this again.
+                return std::future::pending().await;
+            };
+            if let Some(info) = ready.get_inner().take() {
+                return info;
+            }
+            ready.clear_ready();
+        }
+    }
+}
+
+/// Ends this process by `signal`, as the command ended, without a core of its own; returns where that is impossible
+/// (PID 1, or a signal that does not end a process).
+pub(crate) fn die_by(signal: i32) {
+    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: libc calls on plain integers; real-time signals, which nix has no name for, need them.
+    unsafe {
+        if let Ok(signal) = Signal::try_from(signal) {
+            let _ = sigaction(signal, &default);
+        } else {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        libc::kill(libc::getpid(), signal);
+    }
+    let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
+}
+
+/// Stops this process until it is continued, as a terminal's suspend key does; not where nobody could continue it.
+pub(crate) fn suspend_self() {
+    if can_be_continued() {
+        // SAFETY: no memory effects.
+        unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+    }
+}
+
+/// Whether a shell could continue this process once it is stopped: not as PID 1, and not in an orphaned process group
+/// (cron), which no job control reaches.
+#[must_use]
+pub(crate) fn can_be_continued() -> bool {
+    if getpid() == Pid::from_raw(1) {
+        return false;
+    }
+    let group = nix::unistd::getpgrp();
+    let session = nix::unistd::getsid(None);
+    let mut ancestor = getppid();
+    // A parent inside the group (a shell script) is no judge: look at its parent.
+    for _ in 0..64 {
+        if ancestor.as_raw() == 0 {
+            return false;
+        }
+        match nix::unistd::getpgid(Some(ancestor)) {
+            Ok(its) if its == group => match parent_of(ancestor.as_raw()) {
+                Some(parent) => ancestor = Pid::from_raw(parent),
+                None => return false,
+            },
+            Ok(_) => return nix::unistd::getsid(Some(ancestor)) == session && session != Err(Errno::EPERM),
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(signal: Signal, code: i32) -> siginfo {
+        // SAFETY: a signalfd_siginfo is plain numbers.
+        let mut info: siginfo = unsafe { std::mem::zeroed() };
+        info.ssi_signo = signal as u32;
+        info.ssi_code = code;
+        info.ssi_pid = 7;
+        info
+    }
+
+    #[test]
+    fn the_terminals_signals_are_not_passed_on_and_others_are() {
+        for signal in FORWARDED {
+            assert_eq!(meaning(&info(signal, libc::SI_KERNEL)), Meaning::Nothing);
+            let sent = Sent { signal: signal as i32, sender: 7 };
+            assert_eq!(meaning(&info(signal, libc::SI_USER)), Meaning::Forward(sent));
+        }
+        assert_eq!(meaning(&info(Signal::SIGCONT, libc::SI_USER)), Meaning::Nothing);
+        assert_eq!(meaning(&info(Signal::SIGTSTP, libc::SI_USER)), Meaning::Suspend);
+        assert_eq!(meaning(&info(Signal::SIGCHLD, 1)), Meaning::Child);
+    }
+
+    #[test]
+    fn only_requests_to_end_end_the_wait() {
+        assert_eq!(ends_waiting(&info(Signal::SIGTERM, libc::SI_USER)), Some(Signal::SIGTERM));
+        assert_eq!(ends_waiting(&info(Signal::SIGINT, libc::SI_KERNEL)), Some(Signal::SIGINT));
+        assert_eq!(ends_waiting(&info(Signal::SIGUSR1, libc::SI_USER)), None);
+        assert_eq!(ends_waiting(&info(Signal::SIGWINCH, libc::SI_KERNEL)), None);
+    }
+}

@@ -1,0 +1,260 @@
+/*!
+When to stop the command, and which signals to pass on: pure decisions of what happened and what time it is.
+*/
+
+use std::time::Duration;
+
+use super::protocol::Window;
+use crate::clock::Instant;
+
+/// What is to be done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing before this instant; nothing at all when there is none.
+    Wait(Option<Instant>),
+    /// Send SIGTERM, because of the lease's own deadline or because it was ordered.
+    Term {
+        /// The deadline came: nobody ordered it.
+        by_deadline: bool,
+    },
+    /// Send SIGKILL, again and again until nothing is left.
+    Kill,
+}
+
+/// The way down: SIGTERM, then SIGKILL. It is set off by the lease's deadline or by an order, and has no way back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ladder {
+    lease: Option<Window>,
+    ordered: Option<Instant>,
+    deadline_passed: bool,
+    termed: bool,
+}
+
+impl Ladder {
+    /// The ladder of a command under a lease, or under a lock that has none.
+    #[must_use]
+    pub(crate) fn new(lease: Option<Window>) -> Self {
+        Self { lease, ..Self::default() }
+    }
+
+    /// The lease was renewed. Once its SIGTERM has been sent no renewal rescues the command.
+    pub(crate) fn extend(&mut self, window: Window) {
+        if self.lease.is_some() && !self.deadline_passed {
+            self.lease = Some(window);
+        }
+    }
+
+    /// Stop the command: SIGTERM at once, SIGKILL at `kill_at` or at the lease's deadline if that is earlier.
+    pub(crate) fn stop(&mut self, kill_at: Instant) {
+        self.ordered = Some(self.ordered.map_or(kill_at, |earlier| earlier.min(kill_at)));
+    }
+
+    /// Whether the command is being stopped.
+    #[must_use]
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.ordered.is_some() || self.deadline_passed
+    }
+
+    /// What is to be done at `now`. A step that was returned counts as done.
+    pub(crate) fn step(&mut self, now: Instant) -> Step {
+        if self.lease.is_some_and(|lease| now >= lease.term_at) {
+            self.deadline_passed = true;
+        }
+        let kill_at = match (self.ordered, self.lease) {
+            (Some(ordered), Some(lease)) => Some(ordered.min(lease.kill_at)),
+            (Some(ordered), None) => Some(ordered),
+            (None, Some(lease)) => Some(lease.kill_at),
+            (None, None) => None,
+        };
+        if self.is_stopping() && !self.termed {
+            self.termed = true;
+            return Step::Term { by_deadline: self.ordered.is_none() };
+        }
+        if kill_at.is_some_and(|at| now >= at) {
+            return Step::Kill;
+        }
+        let term_at = self.lease.filter(|_| !self.deadline_passed).map(|lease| lease.term_at);
+        Step::Wait(match (term_at, kill_at) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        })
+    }
+}
+
+/// How long the guard waits for its own copy of a signal before it passes dlock's on.
+const WAIT_FOR_OWN: Duration = Duration::from_millis(40);
+/// How long a copy that dlock has not reported yet stays remembered.
+const REMEMBER: Duration = Duration::from_secs(2);
+/// How long a copy stays remembered once dlock has reported it: `timeout` signals dlock first and then its group.
+const REMEMBER_MATCHED: Duration = Duration::from_millis(100);
+/// How many signals can be open at a time; beyond that the oldest is settled early.
+const OPEN: usize = 32;
+
+/// A signal and the process that sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// The signal's number.
+    pub signal: i32,
+    /// The sender's process id, 0 when it is outside this PID namespace.
+    pub sender: i32,
+}
+
+/// Which of the signals that dlock got are passed on: those that the guard, which is in the same process group, did
+/// not get from the same sender. A signal to the whole group has reached the command already.
+#[derive(Debug, Default)]
+pub(crate) struct Forwards {
+    own: [Option<(Sent, Instant)>; OPEN],
+    asked: [Option<(Sent, Instant)>; OPEN],
+}
+
+impl Forwards {
+    /// The guard itself got `sent`: whatever dlock reports of it went to the whole group.
+    pub(crate) fn saw(&mut self, sent: Sent, now: Instant) {
+        let mut until = now + REMEMBER;
+        for open in &mut self.asked {
+            if open.is_some_and(|(asked, _)| asked == sent) {
+                *open = None;
+                until = now + REMEMBER_MATCHED;
+            }
+        }
+        put(&mut self.own, sent, until, now);
+    }
+
+    /// dlock got `sent`.
+    pub(crate) fn ask(&mut self, sent: Sent, now: Instant) {
+        let own = self.own.iter_mut().flatten().find(|(own, until)| *own == sent && now < *until);
+        match own {
+            Some((_, until)) => *until = (*until).min(now + REMEMBER_MATCHED),
+            None => put(&mut self.asked, sent, now + WAIT_FOR_OWN, now),
+        }
+    }
+
+    /// The next signal whose time to be passed on has come.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<i32> {
+        let open = self.asked.iter_mut().find(|open| open.is_some_and(|(_, at)| now >= at))?;
+        open.take().map(|(sent, _)| sent.signal)
+    }
+
+    /// When [`Forwards::due`] has something next.
+    #[must_use]
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.asked.iter().flatten().map(|(_, at)| *at).min()
+    }
+}
+
+fn put(places: &mut [Option<(Sent, Instant)>; OPEN], sent: Sent, at: Instant, now: Instant) {
+    let free = places.iter().position(|place| place.is_none_or(|(_, until)| until < now));
+    let oldest = || places.iter().enumerate().min_by_key(|(_, place)| place.map(|(_, at)| at)).map_or(0, |(i, _)| i);
+    let index = free.unwrap_or_else(oldest);
+    places[index] = Some((sent, at));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    fn window(term: u64, kill: u64) -> Window {
+        Window { term_at: at(term), kill_at: at(kill) }
+    }
+
+    #[test]
+    fn a_lease_that_is_not_renewed_ends_the_command() {
+        let mut ladder = Ladder::new(Some(window(100, 200)));
+        assert_eq!(ladder.step(at(0)), Step::Wait(Some(at(100))));
+        ladder.extend(window(150, 250));
+        assert_eq!(ladder.step(at(100)), Step::Wait(Some(at(150))));
+        assert_eq!(ladder.step(at(150)), Step::Term { by_deadline: true });
+        assert_eq!(ladder.step(at(150)), Step::Wait(Some(at(250))));
+        ladder.extend(window(1000, 2000));
+        assert_eq!(ladder.step(at(250)), Step::Kill, "no renewal rescues it after SIGTERM");
+        assert_eq!(ladder.step(at(260)), Step::Kill);
+    }
+
+    #[test]
+    fn an_order_stops_it_earlier_and_the_lease_still_bounds_it() {
+        let mut ladder = Ladder::new(Some(window(100, 200)));
+        ladder.stop(at(500));
+        assert_eq!(ladder.step(at(10)), Step::Term { by_deadline: false });
+        assert_eq!(ladder.step(at(10)), Step::Wait(Some(at(100))));
+        ladder.extend(window(400, 450));
+        assert_eq!(ladder.step(at(300)), Step::Wait(Some(at(400))), "renewed while it is being stopped");
+        assert_eq!(ladder.step(at(450)), Step::Kill);
+
+        let mut ladder = Ladder::new(None);
+        assert_eq!(ladder.step(at(0)), Step::Wait(None));
+        ladder.stop(at(50));
+        ladder.stop(at(70));
+        assert_eq!(ladder.step(at(10)), Step::Term { by_deadline: false });
+        assert_eq!(ladder.step(at(50)), Step::Kill);
+    }
+
+    #[test]
+    fn a_thaw_long_after_the_deadline_terms_and_kills_at_once() {
+        let mut ladder = Ladder::new(Some(window(100, 200)));
+        assert_eq!(ladder.step(at(9_000)), Step::Term { by_deadline: true });
+        assert_eq!(ladder.step(at(9_000)), Step::Kill);
+    }
+
+    const TERM: Sent = Sent { signal: 15, sender: 42 };
+
+    #[test]
+    fn a_signal_to_dlock_alone_is_passed_on_once() {
+        let mut forwards = Forwards::default();
+        forwards.ask(TERM, at(0));
+        assert_eq!(forwards.due(at(39)), None);
+        assert_eq!(forwards.next(), Some(at(40)));
+        assert_eq!(forwards.due(at(40)), Some(15));
+        assert_eq!(forwards.due(at(41)), None);
+    }
+
+    #[test]
+    fn a_signal_to_the_group_is_not_passed_on_whoever_hears_it_first() {
+        let mut forwards = Forwards::default();
+        forwards.saw(TERM, at(0));
+        forwards.ask(TERM, at(900));
+        assert_eq!(forwards.due(at(5_000)), None);
+
+        let mut forwards = Forwards::default();
+        forwards.ask(TERM, at(0));
+        forwards.saw(TERM, at(30));
+        assert_eq!(forwards.due(at(5_000)), None);
+    }
+
+    #[test]
+    fn timeout_signals_dlock_and_then_the_group() {
+        let mut forwards = Forwards::default();
+        forwards.ask(TERM, at(0));
+        forwards.saw(TERM, at(1));
+        forwards.ask(TERM, at(2));
+        assert_eq!(forwards.due(at(5_000)), None);
+    }
+
+    #[test]
+    fn a_later_signal_to_dlock_alone_is_not_swallowed() {
+        let mut forwards = Forwards::default();
+        forwards.saw(TERM, at(0));
+        forwards.ask(TERM, at(1));
+        forwards.ask(TERM, at(200));
+        assert_eq!(forwards.due(at(240)), Some(15));
+        forwards.ask(Sent { sender: 43, ..TERM }, at(201));
+        assert_eq!(forwards.due(at(241)), Some(15));
+    }
+
+    #[test]
+    fn a_storm_loses_none_beyond_the_room_but_does_not_panic() {
+        let mut forwards = Forwards::default();
+        for sender in 0..100 {
+            forwards.ask(Sent { signal: 10, sender }, at(0));
+            forwards.saw(Sent { signal: 12, sender }, at(0));
+        }
+        let mut passed = 0;
+        while forwards.due(at(50)).is_some() {
+            passed += 1;
+        }
+        assert_eq!(passed, OPEN);
+    }
+}

@@ -1,0 +1,138 @@
+/*!
+What dlock inherited, recorded before Rust's runtime changes it, so that the command gets exactly the same.
+
+The runtime opens `/dev/null` on closed standard descriptors and ignores SIGPIPE before `main`; hence a function in
+`.init_array`, which runs first.
+*/
+
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// The highest signal number on Linux.
+const MAX_SIGNAL: i32 = 64;
+
+static BLOCKED: AtomicU64 = AtomicU64::new(0);
+static IGNORED: AtomicU64 = AtomicU64::new(0);
+static CLOSED: AtomicU8 = AtomicU8::new(0);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static RECORD: extern "C" fn() = record;
+
+extern "C" fn record() {
+    let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: a null new set only reads the mask into `mask`, which is large enough and zeroed.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, std::ptr::null(), mask.as_mut_ptr()) };
+    let (mut blocked, mut ignored) = (0, 0);
+    for signal in 1..=MAX_SIGNAL {
+        // SAFETY: `mask` was initialised above, and the number is a valid signal.
+        if unsafe { libc::sigismember(mask.as_ptr(), signal) } == 1 {
+            blocked |= bit(signal);
+        }
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: a null new action only reads the current one.
+        let read = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+        // SAFETY: zeroed memory is a valid `sigaction`, and the call above filled it.
+        if read == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN {
+            ignored |= bit(signal);
+        }
+    }
+    BLOCKED.store(blocked, Ordering::Relaxed);
+    IGNORED.store(ignored, Ordering::Relaxed);
+    let mut closed = 0;
+    for descriptor in 0..3 {
+        // SAFETY: F_GETFD reads a flag and fails harmlessly on a closed descriptor.
+        if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1 {
+            closed |= 1 << descriptor;
+        }
+    }
+    CLOSED.store(closed, Ordering::Relaxed);
+}
+
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Whether dlock was started with `signal` ignored.
+#[must_use]
+pub(crate) fn was_ignored(signal: i32) -> bool {
+    IGNORED.load(Ordering::Relaxed) & bit(signal) != 0
+}
+
+/// Whether dlock was started with `signal` blocked.
+#[must_use]
+pub(crate) fn was_blocked(signal: i32) -> bool {
+    BLOCKED.load(Ordering::Relaxed) & bit(signal) != 0
+}
+
+/// Puts the inherited dispositions, closed standard descriptors and, last, the signal mask back. For a freshly forked
+/// child only: async-signal-safe, allocates nothing.
+pub(crate) fn restore_in_child() {
+    for signal in 1..=MAX_SIGNAL {
+        let inherited = if was_ignored(signal) { libc::SIG_IGN } else { libc::SIG_DFL };
+        // SAFETY: setting a default or ignored disposition runs no code of ours; it fails for KILL, STOP and the
+        // signals that libc reserves, which nothing here changed.
+        unsafe { libc::signal(signal, inherited) };
+    }
+    for descriptor in 0..3 {
+        if CLOSED.load(Ordering::Relaxed) & (1 << descriptor) != 0 {
+            // SAFETY: the runtime's `/dev/null` on a descriptor that was closed; nothing in this child uses it.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+    let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: `mask` is initialised by sigemptyset, and only valid numbers are added to it.
+    unsafe {
+        libc::sigemptyset(mask.as_mut_ptr());
+        for signal in 1..=MAX_SIGNAL {
+            if was_blocked(signal) {
+                libc::sigaddset(mask.as_mut_ptr(), signal);
+            }
+        }
+        libc::sigprocmask(libc::SIG_SETMASK, mask.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// Lets go of what was inherited for the command: standard input and output become `/dev/null`, so that their readers
+/// see the end when the command closes them, and of the rest only standard error and `keep` stay open.
+pub(crate) fn let_go_of_the_rest<const N: usize>(keep: [RawFd; N]) {
+    let mut open = [2; 8];
+    for (place, kept) in open.iter_mut().zip(keep) {
+        *place = kept;
+    }
+    close_all_but(open);
+    // SAFETY: plain system calls on descriptors that were closed above; the path is a C string.
+    unsafe {
+        if libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) == 0 {
+            libc::dup(0);
+        }
+    }
+}
+
+/// Closes every descriptor but those in `keep`: what the command inherited is the command's, and nobody's pipe may
+/// stay open for a process beside it. Allocates nothing.
+pub(crate) fn close_all_but<const N: usize>(mut keep: [RawFd; N]) {
+    keep.sort_unstable();
+    let mut first = 0;
+    for kept in keep {
+        close_range(first, kept - 1);
+        first = first.max(kept + 1);
+    }
+    close_range(first, RawFd::MAX);
+}
+
+fn close_range(first: RawFd, last: RawFd) {
+    if first > last {
+        return;
+    }
+    // SAFETY: the caller names every descriptor that this process still uses.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if closed == -1 {
+        // A kernel before 5.9: close one by one what may be open.
+        for descriptor in first..=last.min(65_535) {
+            // SAFETY: as above.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+}
