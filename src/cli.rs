@@ -96,7 +96,7 @@ pub(crate) struct RunArgs {
     pub namespace: String,
 
     /// Do not wait: exit with 75 when somebody else holds the lock
-    #[arg(short, long, env = "DLOCK_NONBLOCK", hide_env_values = true, value_parser = flag(), overrides_with = "wait")]
+    #[arg(short, long, env = "DLOCK_NONBLOCK", hide_env_values = true, value_parser = flag())]
     pub nonblock: bool,
 
     /// Wait no longer than this for the lock; 0 is --nonblock; default: for ever
@@ -128,7 +128,7 @@ pub(crate) struct RunArgs {
     pub leftovers: Leftovers,
 
     /// Run STRING with /bin/sh -c instead of a command
-    #[arg(short, long = "command", value_name = "STRING", env = "DLOCK_COMMAND", hide_env_values = true)]
+    #[arg(short = 'c', long = "command", value_name = "STRING", env = "DLOCK_COMMAND", hide_env_values = true)]
     pub shell: Option<OsString>,
 
     /// file: do not let the command inherit the locked descriptor
@@ -140,7 +140,7 @@ pub(crate) struct RunArgs {
     pub reason: Option<String>,
 
     /// Errors only
-    #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, value_parser = flag(), overrides_with = "verbose")]
+    #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, value_parser = flag())]
     pub quiet: bool,
 
     /// Say when the lock is acquired and released

@@ -5,7 +5,6 @@ A lock's name: which names are allowed, and how a backend spells one so that it 
 use std::ffi::OsStr;
 use std::fmt;
 
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
 /// The longest key, in bytes.
@@ -14,9 +13,6 @@ pub(crate) const MAX_KEY: usize = 512;
 const MAX_NAMESPACE: usize = 200;
 /// The longest encoded key that is a file name as it stands, in bytes; with `.lock` it stays below `NAME_MAX`.
 const MAX_FILE_STEM: usize = 200;
-
-/// What is percent-encoded: control characters cannot occur, so these two are all.
-const SPECIAL: &AsciiSet = &CONTROLS.add(b'/').add(b'%');
 
 /// A valid lock name: 1 to 512 bytes of UTF-8 without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +38,7 @@ impl Key {
     /// Different keys never share a spelling.
     #[must_use]
     pub(crate) fn encoded(&self) -> String {
-        let encoded = utf8_percent_encode(&self.0, SPECIAL).to_string();
+        let encoded = self.0.replace('%', "%25").replace('/', "%2F");
         match encoded.strip_prefix('.') {
             Some(rest) => format!("%2E{rest}"),
             None => encoded,

@@ -10,6 +10,8 @@ use crate::clock::{Instant, before, sleep_until};
 
 /// How long one look at a lock without a lease may take.
 const LOOK: Duration = Duration::from_secs(2);
+/// What the last renewal came to when the time for one went by unused.
+const NOT_TRIED: &str = "it was not tried, because dlock itself was stopped";
 
 /// What became of the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub(crate) async fn keep(
     match lease {
         Lease::Until { sent, ttl } => {
             let mut term = Term { sent, ttl, kill_after };
-            let mut error = String::from("it was not tried: dlock itself was stopped");
+            let mut error = NOT_TRIED.to_owned();
             let mut failures = 0;
             let mut due = term.renew_at();
             loop {
@@ -53,6 +55,7 @@ pub(crate) async fn keep(
                     Ok(Renewal::Extended(Lease::Until { sent, ttl })) if Instant::now() < term.term_at() => {
                         term = Term { sent, ttl, kill_after };
                         failures = 0;
+                        NOT_TRIED.clone_into(&mut error);
                         due = term.renew_at();
                         news(News::Extended(term));
                     }

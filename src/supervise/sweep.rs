@@ -26,7 +26,7 @@ pub(crate) struct Tally {
 /// Room for one pass, made before it is needed.
 #[derive(Debug)]
 pub(crate) struct Sweep {
-    listed: Box<[pid_t; MAX_LISTED]>,
+    listed: Box<[pid_t]>,
     count: usize,
 }
 
@@ -34,7 +34,7 @@ impl Sweep {
     /// Room for a sweep. Allocates; the passes do not.
     #[must_use]
     pub(crate) fn new() -> Self {
-        Self { listed: Box::new([0; MAX_LISTED]), count: 0 }
+        Self { listed: vec![0; MAX_LISTED].into_boxed_slice(), count: 0 }
     }
 
     /// Whether the process's own children can be listed here at all.

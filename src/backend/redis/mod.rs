@@ -172,9 +172,10 @@ impl RedisBackend {
     fn explain(&self, error: &RedisError) -> Error {
         let server = &self.server;
         let text = crate::holder::shown(error.to_string().as_bytes()).to_string();
-        let denied =
-            matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm))
-                || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
+        let denied = matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm))
+                || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
+            // What a server that wants a password says to a request as large as a script.
+            || text.contains("unauthenticated");
         if denied {
             let hint = "check the user and password (redis://user:password@host, or --user and --password-file); \
                         inside another dlock run use --password-file, because DLOCK_PASSWORD is not passed on";

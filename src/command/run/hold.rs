@@ -92,6 +92,7 @@ pub(super) struct Hold<'a> {
     /// dlock's own ladder, for what a killed guard left behind.
     orphans: Option<Ladder>,
     unkillable: Option<pid_t>,
+    told_of_loss: bool,
     over: bool,
 }
 
@@ -122,6 +123,7 @@ impl<'a> Hold<'a> {
             all_gone: false,
             orphans: None,
             unkillable: None,
+            told_of_loss: false,
             over: false,
         }
     }
@@ -160,6 +162,9 @@ impl<'a> Hold<'a> {
                 () = sleep_until(next.unwrap_or(FAR)), if next.is_some() => {}
             }
         }
+        if self.held.cause == Some(Cause::Lost) {
+            self.lose("no renewal was confirmed in time, because dlock itself was stopped or starved");
+        }
         self.held
     }
 
@@ -183,7 +188,8 @@ impl<'a> Hold<'a> {
                 }
             }
             Some(Notice::Suspended) => self.suspend(),
-            Some(Notice::Deadline) => self.lose("no renewal was confirmed in time"),
+            // The keeper, which knows the reason, comes to the same end in the same moment.
+            Some(Notice::Deadline) => self.held.cause = self.held.cause.or(Some(Cause::Lost)),
             Some(Notice::Unkillable(pid)) => self.unkillable = Some(pid),
             Some(Notice::Gone) => self.all_gone = true,
             Some(Notice::NotSpawned(errno)) => self.never_started(Cause::NotSpawned(errno)),
@@ -231,7 +237,7 @@ impl<'a> Hold<'a> {
 
     /// The lock is lost: says so once, and stops the command if it still runs.
     fn lose(&mut self, why: &str) {
-        if self.held.cause == Some(Cause::Lost) || self.all_gone {
+        if std::mem::replace(&mut self.told_of_loss, true) {
             return;
         }
         let (key, target, program) = (&self.settings.key, &self.settings.target, program(&self.settings.argv));
@@ -241,9 +247,7 @@ impl<'a> Hold<'a> {
             return;
         }
         self.report.warning(&format!("lost {key} at {target}: {why}; stopping {program}"));
-        if self.held.cause.is_none() {
-            self.held.cause = Some(Cause::Lost);
-        }
+        self.held.cause = self.held.cause.or(Some(Cause::Lost));
         self.stop(if self.settings.on_lost == OnLost::Kill { Duration::ZERO } else { self.kill_after });
     }
 

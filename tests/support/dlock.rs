@@ -1,0 +1,675 @@
+//! Starting dlock under known surroundings, watching it, and being strict about what came out.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt::{self, Write as _};
+use std::io::{self, PipeWriter, Read};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{env, fs, mem};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+
+use super::process::{self, State};
+use super::rendezvous::{CAP, LifelineEnd, boottime, eventually_within};
+
+/// The program under test.
+pub const DLOCK: &str = env!("CARGO_BIN_EXE_dlock");
+
+type Hook = Box<dyn FnMut() -> io::Result<()> + Send + Sync>;
+
+/// A dlock that is about to be started: with no environment but `PATH`, `HOME` and `TMPDIR`, no input, and its output
+/// collected. It has no backend unless a test says which.
+pub struct Dlock {
+    program: PathBuf,
+    wrapper: Vec<OsString>,
+    args: Vec<OsString>,
+    env: BTreeMap<OsString, OsString>,
+    home: PathBuf,
+    cwd: PathBuf,
+    stdin: Stdio,
+    stdout: Stdio,
+    stderr: Stdio,
+    unprivileged: bool,
+    hooks: Vec<Hook>,
+    lifelines: Vec<LifelineEnd>,
+}
+
+impl Dlock {
+    /// See [`super::scratch::Scratch::dlock`].
+    pub fn new(home: &Path) -> Self {
+        let path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+        let home_value = home.as_os_str().to_owned();
+        let env = [("PATH", path), ("HOME", home_value.clone()), ("TMPDIR", home_value)];
+        Self {
+            program: DLOCK.into(),
+            wrapper: Vec::new(),
+            args: Vec::new(),
+            env: env.into_iter().map(|(name, value)| (name.into(), value)).collect(),
+            home: home.to_owned(),
+            cwd: home.to_owned(),
+            stdin: Stdio::null(),
+            stdout: Stdio::piped(),
+            stderr: Stdio::piped(),
+            unprivileged: false,
+            hooks: Vec::new(),
+            lifelines: Vec::new(),
+        }
+    }
+
+    /// `run --key KEY`.
+    pub fn run(self, key: impl AsRef<OsStr>) -> Self {
+        self.arg("run").arg("--key").arg(key)
+    }
+
+    /// `--backend URL`.
+    pub fn backend(self, url: impl AsRef<OsStr>) -> Self {
+        self.arg("--backend").arg(url)
+    }
+
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// `--` and what to run.
+    pub fn command<A: AsRef<OsStr>>(self, argv: impl IntoIterator<Item = A>) -> Self {
+        self.arg("--").args(argv)
+    }
+
+    /// `--` and a `/bin/sh` that runs `script`.
+    pub fn shell(self, script: impl AsRef<str>) -> Self {
+        self.command(["/bin/sh", "-c", script.as_ref()])
+    }
+
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.env.insert(name.as_ref().to_owned(), value.as_ref().to_owned());
+        self
+    }
+
+    pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.env.remove(name.as_ref());
+        self
+    }
+
+    /// Starts in `directory` instead of the scratch directory. What survives there is not cleaned up by the scratch
+    /// directory, only by [`Running`].
+    pub fn current_dir(mut self, directory: impl AsRef<Path>) -> Self {
+        directory.as_ref().clone_into(&mut self.cwd);
+        self
+    }
+
+    pub fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
+        self.stdin = stdin.into();
+        self
+    }
+
+    /// Where the output goes instead of into the [`Outcome`].
+    pub fn stdout(mut self, stdout: impl Into<Stdio>) -> Self {
+        self.stdout = stdout.into();
+        self
+    }
+
+    /// Where the messages go instead of into the [`Outcome`].
+    pub fn stderr(mut self, stderr: impl Into<Stdio>) -> Self {
+        self.stderr = stderr.into();
+        self
+    }
+
+    /// Runs `hook` in the new process, after it has its user, group and standard streams.
+    ///
+    /// # Safety
+    /// It runs between fork and exec of a process with threads: only async-signal-safe calls, and no allocation.
+    pub unsafe fn pre_exec(mut self, hook: impl FnMut() -> io::Result<()> + Send + Sync + 'static) -> Self {
+        self.hooks.push(Box::new(hook));
+        self
+    }
+
+    /// As the leader of a new process group.
+    pub fn new_process_group(self) -> Self {
+        // SAFETY: setpgid is async-signal-safe.
+        unsafe { self.pre_exec(|| done(libc::setpgid(0, 0))) }
+    }
+
+    /// As the leader of a new session, without a terminal.
+    pub fn new_session(self) -> Self {
+        // SAFETY: setsid is async-signal-safe.
+        unsafe { self.pre_exec(|| done(libc::setsid())) }
+    }
+
+    /// With `signal` ignored, as under nohup.
+    pub fn ignoring(self, signal: Signal) -> Self {
+        // SAFETY: signal is async-signal-safe.
+        unsafe {
+            self.pre_exec(move || {
+                let before = libc::signal(signal as libc::c_int, libc::SIG_IGN);
+                if before == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+            })
+        }
+    }
+
+    /// With `signal` blocked.
+    pub fn blocking(self, signal: Signal) -> Self {
+        // SAFETY: these work on a set on the stack and on this thread's mask, and are async-signal-safe.
+        unsafe {
+            self.pre_exec(move || {
+                let mut set = mem::zeroed();
+                libc::sigemptyset(&raw mut set);
+                libc::sigaddset(&raw mut set, signal as libc::c_int);
+                done(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()))
+            })
+        }
+    }
+
+    /// With this umask.
+    pub fn umask(self, mask: libc::mode_t) -> Self {
+        // SAFETY: umask is async-signal-safe.
+        unsafe {
+            self.pre_exec(move || {
+                libc::umask(mask);
+                Ok(())
+            })
+        }
+    }
+
+    /// With both limits of `resource` (such as `libc::RLIMIT_NOFILE`) at `limit`.
+    pub fn limit(self, resource: libc::__rlimit_resource_t, limit: u64) -> Self {
+        // SAFETY: setrlimit reads a struct on the stack, and is a plain system call.
+        unsafe {
+            self.pre_exec(move || {
+                let limits = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+                done(libc::setrlimit(resource, &raw const limits))
+            })
+        }
+    }
+
+    /// Without descriptor `fd`, such as one of the standard streams.
+    pub fn without_fd(self, fd: i32) -> Self {
+        // SAFETY: close is async-signal-safe; this process has nothing but an exec before it.
+        unsafe {
+            self.pre_exec(move || {
+                libc::close(fd);
+                Ok(())
+            })
+        }
+    }
+
+    /// As a user without privileges, if we have any. A lock directory has to be given away to that user.
+    pub fn unprivileged(mut self) -> Self {
+        self.unprivileged = true;
+        self
+    }
+
+    /// Started by `argv`, such as `["timeout", "5"]`: dlock and its arguments come after it.
+    pub fn wrapped_by<A: AsRef<OsStr>>(mut self, argv: impl IntoIterator<Item = A>) -> Self {
+        self.wrapper = argv.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// With an end of a lifeline, which dlock and its guard let go and the command's tree keeps. A wrapper that stays
+    /// (`timeout`) keeps it too.
+    pub fn lifeline(mut self, end: LifelineEnd) -> Self {
+        self.lifelines.push(end);
+        self
+    }
+
+    /// Starts it.
+    #[track_caller]
+    pub fn spawn(mut self) -> Running {
+        if self.unprivileged {
+            self.make_reachable();
+        }
+        let (mut command, shown) = self.assemble();
+        let started = boottime();
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {shown}: {error}"));
+        // What the child has inherited must not stay open here.
+        drop(command);
+        let stdout = child.stdout.take().map(|pipe| Stream::gather(pipe.into()));
+        let stderr = child.stderr.take().map(|pipe| Stream::gather(pipe.into()));
+        Running { child, program: self.program, shown, stdout, stderr, started, collected: false }
+    }
+
+    /// Starts it and waits for its end.
+    #[track_caller]
+    pub fn output(self) -> Outcome {
+        self.spawn().wait()
+    }
+
+    /// The command that [`Self::spawn`] would start, and how to name it in a message.
+    fn assemble(&mut self) -> (Command, String) {
+        let mut argv = mem::take(&mut self.wrapper);
+        argv.push(self.program.clone().into());
+        argv.append(&mut self.args);
+        let mut command = Command::new(&argv[0]);
+        command.args(&argv[1..]).env_clear().envs(&self.env).current_dir(&self.cwd);
+        let null = Stdio::null;
+        command.stdin(mem::replace(&mut self.stdin, null()));
+        command.stdout(mem::replace(&mut self.stdout, null())).stderr(mem::replace(&mut self.stderr, null()));
+        if self.unprivileged {
+            process::unprivileged(&mut command);
+        }
+        for end in self.lifelines.drain(..) {
+            end.attach(&mut command);
+        }
+        for hook in self.hooks.drain(..) {
+            // SAFETY: whoever gave the hook answered for it.
+            unsafe { command.pre_exec(hook) };
+        }
+        let shown = argv.iter().map(|arg| quoted(&arg.to_string_lossy())).collect::<Vec<_>>().join(" ");
+        (command, shown)
+    }
+
+    /// Puts the program where every user can execute it: a checkout may lie in somebody's private home.
+    fn make_reachable(&mut self) {
+        let open = |path: &Path| fs::metadata(path).is_ok_and(|about| about.permissions().mode() & 0o001 != 0);
+        if self.program.ancestors().all(open) {
+            return;
+        }
+        let copy = self.home.join("dlock");
+        if !copy.exists() {
+            // By another process; see Scratch::script.
+            let status = Command::new("cp").arg("--").arg(&self.program).arg(&copy).status().unwrap();
+            assert!(status.success(), "cannot copy dlock to {}", copy.display());
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        self.program = copy;
+    }
+}
+
+/// The result of a system call that returns a negative number on failure.
+fn done(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn quoted(arg: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !arg.is_empty() && arg.chars().all(plain) { arg.to_owned() } else { format!("'{}'", arg.replace('\'', r"'\''")) }
+}
+
+/// A dlock that was started. When this is dropped before [`Self::wait`], everything below it and then dlock
+/// itself is killed.
+pub struct Running {
+    child: Child,
+    program: PathBuf,
+    shown: String,
+    stdout: Option<Stream>,
+    stderr: Option<Stream>,
+    started: Duration,
+    collected: bool,
+}
+
+impl Running {
+    /// The process that was started: dlock, or what it is wrapped by.
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// Waits for dlock itself, also below a wrapper that stays.
+    #[track_caller]
+    pub fn dlock_pid(&self) -> i32 {
+        self.find("dlock", || {
+            let tree = [self.pid()].into_iter().chain(process::descendants(self.pid()));
+            tree.into_iter().find(|&pid| self.is_dlock(pid))
+        })
+    }
+
+    /// Waits for the guard: dlock's child that supervises the command.
+    #[track_caller]
+    pub fn guard_pid(&self) -> i32 {
+        let dlock = self.dlock_pid();
+        self.find("the guard", || process::children(dlock).into_iter().find(|&pid| self.is_dlock(pid)))
+    }
+
+    /// Waits for the command: the guard's first child, once it executes its own program. To be asked while the command
+    /// runs; afterwards it might be something that the command left behind.
+    #[track_caller]
+    pub fn command_pid(&self) -> i32 {
+        let guard = self.guard_pid();
+        self.find("the command", || {
+            let first = *process::children(guard).first()?;
+            // Until it executes something, it still looks like the guard; and for a moment then like nothing.
+            let argv = process::cmdline(first);
+            (!argv.is_empty() && argv != process::cmdline(guard)).then_some(first)
+        })
+    }
+
+    /// Everything alive below the process that was started.
+    pub fn descendants(&self) -> Vec<i32> {
+        process::descendants(self.pid())
+    }
+
+    /// Sends `signal` to the process that was started, and only to it.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        assert_ne!(process::state(self.pid()), State::Gone, "{} is gone", self.shown);
+        process::signal(self.pid(), signal);
+    }
+
+    /// Its standard input, when that is `Stdio::piped()`; the first time.
+    pub fn take_stdin(&mut self) -> ChildStdin {
+        self.child.stdin.take().expect("stdin is not a pipe, or was taken before")
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&self) -> bool {
+        process::is_alive(self.pid())
+    }
+
+    /// Waits for a complete line with `part` on stderr, which may have come already, and returns that line.
+    #[track_caller]
+    pub fn wait_stderr(&self, part: &str) -> String {
+        self.wait_line("stderr", self.stderr.as_ref(), part)
+    }
+
+    /// The same for stdout.
+    #[track_caller]
+    pub fn wait_stdout(&self, part: &str) -> String {
+        self.wait_line("stdout", self.stdout.as_ref(), part)
+    }
+
+    /// Waits until nobody has stdout open any more, which can be before or after dlock's own end; all that came.
+    #[track_caller]
+    pub fn wait_stdout_closed(&self) -> String {
+        let stream = self.stdout.as_ref().expect("stdout is not collected");
+        let gathered = stream.wait(|gathered| gathered.closed);
+        assert!(gathered.closed, "waited {CAP:?} in vain for the end of stdout\n{self:?}");
+        gathered.text()
+    }
+
+    /// What has come on stderr up to now.
+    pub fn stderr_so_far(&self) -> String {
+        self.stderr.as_ref().map(|stream| stream.gathered().text()).unwrap_or_default()
+    }
+
+    /// What has come on stdout up to now.
+    pub fn stdout_so_far(&self) -> String {
+        self.stdout.as_ref().map(|stream| stream.gathered().text()).unwrap_or_default()
+    }
+
+    /// Waits for its end. The outcome has all that was written by then; what survivors write later is not in it.
+    #[track_caller]
+    pub fn wait(mut self) -> Outcome {
+        let ended = wait_end(self.pid());
+        assert!(ended, "waited {CAP:?} in vain for the end of\n{self:?}");
+        let elapsed = boottime().saturating_sub(self.started);
+        let status = self.child.wait().unwrap();
+        self.collected = true;
+        let shown = mem::take(&mut self.shown);
+        let stdout = self.stdout.take().map(Stream::finish).unwrap_or_default();
+        let stderr = self.stderr.take().map(Stream::finish).unwrap_or_default();
+        Outcome { shown, status, stdout, stderr, elapsed, expected: Cell::new(false) }
+    }
+
+    fn is_dlock(&self, pid: i32) -> bool {
+        process::exe(pid).is_some_and(|exe| Some(exe) == self.program.canonicalize().ok())
+    }
+
+    #[track_caller]
+    fn find(&self, what: &str, mut look: impl FnMut() -> Option<i32>) -> i32 {
+        let found = eventually_within(CAP, || match look() {
+            // Without it there is no use in waiting on.
+            None if !self.is_running() => Some(None),
+            found => found.map(Some),
+        });
+        found.flatten().unwrap_or_else(|| panic!("waited in vain for {what} of\n{self:?}"))
+    }
+
+    #[track_caller]
+    fn wait_line(&self, name: &str, stream: Option<&Stream>, part: &str) -> String {
+        let stream = stream.unwrap_or_else(|| panic!("{name} is not collected"));
+        let gathered = stream.wait(|gathered| gathered.closed || gathered.line_with(part).is_some());
+        let line = gathered.line_with(part);
+        drop(gathered);
+        line.unwrap_or_else(|| panic!("waited in vain for a line with {part:?} on {name} of\n{self:?}"))
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  {}", self.shown)?;
+        for pid in [self.pid()].into_iter().chain(self.descendants()) {
+            let (state, argv) = (process::state(pid), process::cmdline(pid).join(" "));
+            writeln!(f, "  pid {pid}, parent {}, {state:?}: {argv}", process::ppid(pid).unwrap_or(0))?;
+        }
+        write!(f, "{}{}", indented("stdout", &self.stdout_so_far()), indented("stderr", &self.stderr_so_far()))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.collected {
+            return;
+        }
+        // Frozen, it cannot start anything, and orphans of what dies below it come to it instead of getting away.
+        process::signal(self.pid(), Signal::SIGSTOP);
+        let _ = eventually_within(Duration::from_secs(5), || {
+            let left = self.descendants();
+            for &pid in &left {
+                process::signal(pid, Signal::SIGKILL);
+            }
+            left.is_empty().then_some(())
+        });
+        process::signal(self.pid(), Signal::SIGKILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until our child `pid` has ended, without collecting it. False when it has not within [`CAP`].
+fn wait_end(pid: i32) -> bool {
+    // SAFETY: a system call with two integers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let Ok(fd @ 0..) = i32::try_from(fd) else {
+        return eventually_within(CAP, || (!process::is_alive(pid)).then_some(())).is_some();
+    };
+    // SAFETY: the descriptor is new and belongs to nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let start = Instant::now();
+    while let Some(left) = CAP.checked_sub(start.elapsed()) {
+        let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, PollTimeout::try_from(left).unwrap()).is_ok_and(|ready| ready > 0) {
+            return true;
+        }
+    }
+    false
+}
+
+/// How a dlock ended, and what it wrote.
+///
+/// stderr must be empty unless the test says something about it: an outcome that is dropped with messages that
+/// nobody has asked for fails the test.
+pub struct Outcome {
+    shown: String,
+    status: ExitStatus,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    elapsed: Duration,
+    expected: Cell<bool>,
+}
+
+impl Outcome {
+    pub fn status(&self) -> ExitStatus {
+        self.status
+    }
+
+    /// From just before its start to its end.
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub fn stdout_bytes(&self) -> &[u8] {
+        &self.stdout
+    }
+
+    /// What it wrote to stderr; from here on the test answers for it.
+    pub fn stderr(&self) -> String {
+        self.expected.set(true);
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// Exit 0, and nothing on stderr.
+    #[track_caller]
+    pub fn success(&self) -> &Self {
+        self.code(0).quiet()
+    }
+
+    /// This exit code.
+    #[track_caller]
+    pub fn code(&self, code: i32) -> &Self {
+        assert!(self.status.code() == Some(code), "expected exit code {code}\n{self:?}");
+        self
+    }
+
+    /// Ended by this signal.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) -> &Self {
+        assert!(self.status.signal() == Some(signal as i32), "expected an end by {signal}\n{self:?}");
+        self
+    }
+
+    /// Exactly one line on stderr, which begins with `dlock: ` and contains `part`.
+    #[track_caller]
+    pub fn stderr_is_one_line(&self, part: &str) -> &Self {
+        let stderr = self.stderr();
+        let line = stderr.strip_suffix('\n').filter(|line| !line.contains('\n') && line.starts_with("dlock: "));
+        let fits = line.is_some_and(|line| line.contains(part));
+        assert!(fits, "expected one line `dlock: …` with {part:?} on stderr\n{self:?}");
+        self
+    }
+
+    /// At least one line on stderr, each beginning with `dlock: `, the last of them containing `part`.
+    #[track_caller]
+    pub fn stderr_ends_with_line(&self, part: &str) -> &Self {
+        let stderr = self.stderr();
+        let ours = stderr.ends_with('\n') && stderr.lines().all(|line| line.starts_with("dlock: "));
+        let fits = ours && stderr.lines().next_back().is_some_and(|line| line.contains(part));
+        assert!(fits, "expected lines `dlock: …`, the last with {part:?}, on stderr\n{self:?}");
+        self
+    }
+
+    /// Nothing on stderr.
+    #[track_caller]
+    pub fn quiet(&self) -> &Self {
+        assert!(self.stderr().is_empty(), "expected nothing on stderr\n{self:?}");
+        self
+    }
+
+    /// Exactly `text` on stdout.
+    #[track_caller]
+    pub fn stdout_is(&self, text: &str) -> &Self {
+        assert!(self.stdout == text.as_bytes(), "expected {text:?} on stdout\n{self:?}");
+        self
+    }
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (stdout, stderr) = (String::from_utf8_lossy(&self.stdout), String::from_utf8_lossy(&self.stderr));
+        writeln!(f, "  {}\n  {} after {:?}", self.shown, self.status, self.elapsed)?;
+        write!(f, "{}{}", indented("stdout", &stdout), indented("stderr", &stderr))
+    }
+}
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        let fine = self.expected.get() || self.stderr.is_empty() || thread::panicking();
+        assert!(fine, "nobody asked for what is on stderr\n{self:?}");
+    }
+}
+
+fn indented(name: &str, text: &str) -> String {
+    let mut shown = format!("  {name}:{}\n", if text.is_empty() { " nothing" } else { "" });
+    for line in text.lines() {
+        let _ = writeln!(shown, "    {line}");
+    }
+    shown
+}
+
+/// What comes out of a pipe, collected by a thread.
+struct Stream {
+    shared: Arc<(Mutex<Gathered>, Condvar)>,
+    /// Closing it ends the thread as soon as it has read what is in the pipe.
+    stop: PipeWriter,
+    thread: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Gathered {
+    bytes: Vec<u8>,
+    closed: bool,
+}
+
+impl Gathered {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
+    fn line_with(&self, part: &str) -> Option<String> {
+        let end = self.bytes.iter().rposition(|&byte| byte == b'\n')?;
+        let lines = String::from_utf8_lossy(&self.bytes[..end]);
+        lines.lines().find(|line| line.contains(part)).map(str::to_owned)
+    }
+}
+
+impl Stream {
+    fn gather(pipe: OwnedFd) -> Self {
+        let shared = Arc::<(Mutex<Gathered>, Condvar)>::default();
+        let (stopped, stop) = io::pipe().unwrap();
+        let thread = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                let mut pipe = fs::File::from(pipe);
+                let mut buffer = vec![0; 65536];
+                loop {
+                    let mut fds = [pipe.as_fd(), stopped.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+                    let _ = poll(&mut fds, PollTimeout::NONE);
+                    let [ready, stop] = fds.map(|fd| fd.any().unwrap_or(false));
+                    // What was written before the stop is read before it.
+                    let length = if ready { pipe.read(&mut buffer).unwrap_or(0) } else { 0 };
+                    if ready || stop {
+                        let mut gathered = shared.0.lock().unwrap();
+                        gathered.bytes.extend_from_slice(&buffer[..length]);
+                        gathered.closed = ready && length == 0;
+                        shared.1.notify_all();
+                        if length == 0 {
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+        Self { shared, stop, thread }
+    }
+
+    fn gathered(&self) -> MutexGuard<'_, Gathered> {
+        self.shared.0.lock().unwrap()
+    }
+
+    /// Waits until `enough` or [`CAP`]; the caller checks which.
+    fn wait(&self, enough: impl Fn(&Gathered) -> bool) -> MutexGuard<'_, Gathered> {
+        self.shared.1.wait_timeout_while(self.gathered(), CAP, |gathered| !enough(gathered)).unwrap().0
+    }
+
+    /// All that is in the pipe by now, whether or not somebody still has it open.
+    fn finish(self) -> Vec<u8> {
+        drop(self.stop);
+        self.thread.join().unwrap();
+        mem::take(&mut self.shared.0.lock().unwrap().bytes)
+    }
+}

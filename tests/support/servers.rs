@@ -1,0 +1,600 @@
+//! Real servers, a fresh one for every test that asks.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::chown;
+use std::os::unix::process::{CommandExt, parent_id};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt::ReuseAddr};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tempfile::TempDir;
+
+use super::process::{self, NOBODY};
+use super::rendezvous::{CAP, eventually};
+use super::scratch;
+
+/// How long a server may take to answer one request of the test itself.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Where `program` is. Fails the test when it is not installed, and says by which Debian package it would be.
+#[track_caller]
+pub fn need(program: &str, package: &str) -> PathBuf {
+    process::which(program).unwrap_or_else(|| panic!("missing {program}: apt-get install {package} (or run tests/run)"))
+}
+
+/// A Python 3 that has `module`: the first on the `PATH`, or the distribution's own, which is where its packages are.
+#[track_caller]
+pub fn need_python(module: &str, package: &str) -> PathBuf {
+    let candidates = process::which("python3").into_iter().chain([PathBuf::from("/usr/bin/python3")]);
+    let has_module = |python: &PathBuf| {
+        let mut command = Command::new(python);
+        command.args(["-c", &format!("import {module}")]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    };
+    let found = candidates.into_iter().find(has_module);
+    found.unwrap_or_else(|| panic!("missing {module} for python3: apt-get install {package} (or run tests/run)"))
+}
+
+/// A TCP port of the loopback address that nobody else is given while this exists.
+///
+/// Nothing listens there, so connecting is refused, until a server that was told the number does; when that server is
+/// gone, the number still is ours, and another can be started on it.
+pub struct Port {
+    number: u16,
+    _reserved: OwnedFd,
+}
+
+impl Port {
+    pub fn reserve() -> Self {
+        // A bound socket that does not listen keeps the kernel from choosing the port for others, and with
+        // SO_REUSEADDR on both sides does not hinder those who ask for it by number.
+        let reserved = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        setsockopt(&reserved, ReuseAddr, &true).unwrap();
+        let number = bind_loopback(&reserved).unwrap();
+        Self { number, _reserved: reserved }
+    }
+
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+/// Binds `socket` to a loopback port of the kernel's choice.
+fn bind_loopback(socket: &OwnedFd) -> io::Result<u16> {
+    let mut address = libc::sockaddr_in {
+        sin_family: libc::AF_INET.try_into().unwrap(),
+        sin_port: 0,
+        sin_addr: libc::in_addr { s_addr: u32::from(Ipv4Addr::LOCALHOST).to_be() },
+        sin_zero: [0; 8],
+    };
+    let mut length = size_of_val(&address).try_into().unwrap();
+    let generic = (&raw mut address).cast::<libc::sockaddr>();
+    // SAFETY: `generic` points to an address of `length` bytes that lives until the end of this function.
+    let failed = unsafe {
+        libc::bind(socket.as_raw_fd(), generic, length) < 0
+            || libc::getsockname(socket.as_raw_fd(), generic, &raw mut length) < 0
+    };
+    if failed { Err(io::Error::last_os_error()) } else { Ok(u16::from_be(address.sin_port)) }
+}
+
+/// A redis-server of our own on loopback: without persistence unless asked for, as an unprivileged user, gone at the end
+/// of the test.
+///
+/// All methods take `&self`, so that another thread may break the server while the test goes on.
+pub struct Redis {
+    port: Port,
+    directory: TempDir,
+    args: Vec<OsString>,
+    password: Option<String>,
+    child: Mutex<Option<Child>>,
+    client: Mutex<Option<Client>>,
+    /// The addresses of our own connections, by which they are told from those of the program under test.
+    own: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Redis {
+    /// A server that answers.
+    #[track_caller]
+    pub fn start() -> Self {
+        Self::with([""; 0])
+    }
+
+    /// The same with more arguments, which win over ours, such as `["--appendonly", "yes"]`. With `--requirepass` our own
+    /// connections use that password.
+    #[track_caller]
+    pub fn with<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+        let directory = scratch::directory("dlock-redis-");
+        if process::is_root() {
+            chown(directory.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let args: Vec<OsString> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
+        let password = args.iter().skip_while(|arg| *arg != "--requirepass").nth(1);
+        let password = password.map(|word| word.to_string_lossy().into_owned());
+        let redis = Self {
+            port: Port::reserve(),
+            directory,
+            args,
+            password,
+            child: Mutex::default(),
+            client: Mutex::default(),
+            own: Arc::default(),
+        };
+        redis.launch();
+        redis
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// The server's process. Fails the test when it is not running.
+    #[track_caller]
+    pub fn pid(&self) -> i32 {
+        self.child.lock().unwrap().as_ref().expect("redis is not running").id().cast_signed()
+    }
+
+    /// `redis://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port())
+    }
+
+    /// A URL with a user (may be empty), a password (may be empty) and a database.
+    pub fn url_for(&self, user: &str, password: &str, db: u32) -> String {
+        let mut secret = utf8_percent_encode(user, NON_ALPHANUMERIC).to_string();
+        if !password.is_empty() {
+            let _ = write!(secret, ":{}", utf8_percent_encode(password, NON_ALPHANUMERIC));
+        }
+        if !secret.is_empty() {
+            secret.push('@');
+        }
+        format!("redis://{secret}127.0.0.1:{}/{db}", self.port())
+    }
+
+    /// What the server has logged.
+    pub fn log(&self) -> String {
+        fs::read(self.log_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// Sends one request over our own connection and waits for the reply. The connection is kept for the next one.
+    #[track_caller]
+    pub fn call(&self, request: &[&[u8]]) -> Reply {
+        let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        // A connection that the server has closed since is replaced; one that fails under a request is not, because the
+        // request may have been carried out.
+        let mut client = kept.take().filter(Client::is_usable).unwrap_or_else(|| self.client());
+        let reply = client.call(request);
+        let named = || request.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ");
+        let reply = reply.unwrap_or_else(|error| panic!("redis did not answer {}: {error}", named()));
+        *kept = Some(client);
+        reply
+    }
+
+    /// The same in words; the reply as text, an array as lines. An error reply fails the test.
+    #[track_caller]
+    pub fn cli<A: AsRef<str>>(&self, request: &[A]) -> String {
+        let words: Vec<&[u8]> = request.iter().map(|word| word.as_ref().as_bytes()).collect();
+        match self.call(&words) {
+            Reply::Error(error) => {
+                let request = request.iter().map(AsRef::as_ref).collect::<Vec<_>>();
+                panic!("redis refused {}: {error}", request.join(" "))
+            }
+            reply => reply.text(),
+        }
+    }
+
+    /// A connection of our own, logged in, for what [`Self::call`] cannot do (such as SUBSCRIBE).
+    #[track_caller]
+    pub fn client(&self) -> Client {
+        let client = self.connect().and_then(|mut client| self.log_in(&mut client).map(|()| client));
+        client.unwrap_or_else(|error| panic!("cannot connect to redis: {error}\n{}", self.log()))
+    }
+
+    /// All keys of database 0, sorted.
+    #[track_caller]
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.call(&[b"KEYS", b"*"]).array().iter().map(Reply::text).collect();
+        keys.sort();
+        keys
+    }
+
+    /// The string at `key` in database 0, if there is one.
+    #[track_caller]
+    pub fn get(&self, key: &str) -> Option<String> {
+        match self.call(&[b"GET", key.as_bytes()]) {
+            Reply::Nil => None,
+            Reply::Bulk(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+            other => panic!("GET {key} answered {other:?}"),
+        }
+    }
+
+    /// The milliseconds that `key` in database 0 has left; -1 when it does not expire, -2 when there is none.
+    #[track_caller]
+    pub fn pttl(&self, key: &str) -> i64 {
+        match self.call(&[b"PTTL", key.as_bytes()]) {
+            Reply::Int(left) => left,
+            other => panic!("PTTL {key} answered {other:?}"),
+        }
+    }
+
+    /// The connections of others, one line of `CLIENT LIST` each.
+    #[track_caller]
+    pub fn clients(&self) -> Vec<String> {
+        let list = self.cli(&["CLIENT", "LIST"]);
+        let own = self.own.lock().unwrap();
+        let is_own = |line: &str| {
+            let address = line.split(' ').find_map(|word| word.strip_prefix("addr="));
+            address.is_some_and(|address| own.contains(address))
+        };
+        list.lines().filter(|line| !line.is_empty() && !is_own(line)).map(str::to_owned).collect()
+    }
+
+    /// Freezes the server: connections are still accepted by the kernel, and nothing is answered. Returns when it stands
+    /// still.
+    #[track_caller]
+    pub fn stop(&self) {
+        let pid = self.pid();
+        process::signal(pid, Signal::SIGSTOP);
+        process::wait_stopped(pid);
+    }
+
+    /// Lets a frozen server go on.
+    #[track_caller]
+    pub fn cont(&self) {
+        process::signal(self.pid(), Signal::SIGCONT);
+    }
+
+    /// Kills the server, frozen or not. Returns when it is gone; connecting is refused from then on.
+    pub fn kill(&self) {
+        let child = self.child.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut child) = child {
+            process::signal(child.id().cast_signed(), Signal::SIGCONT);
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Kills the server if it runs, and starts it on the same port with the same arguments and directory: empty, unless it
+    /// was asked to persist. Returns when it answers.
+    #[track_caller]
+    pub fn restart(&self) {
+        self.kill();
+        self.launch();
+    }
+
+    /// Watches what the server is asked, from now on.
+    #[track_caller]
+    pub fn monitor(&self) -> Monitor<'_> {
+        let mut client = self.client();
+        assert_eq!(client.call(&[b"MONITOR"]).unwrap().text(), "OK");
+        client.stream.get_ref().set_read_timeout(None).unwrap();
+        Monitor::watch(self, client)
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.path().join("log")
+    }
+
+    fn connect(&self) -> io::Result<Client> {
+        let client = Client::connect(self.port())?;
+        self.own.lock().unwrap().insert(client.address.clone());
+        Ok(client)
+    }
+
+    fn log_in(&self, client: &mut Client) -> io::Result<()> {
+        let Some(password) = &self.password else { return Ok(()) };
+        match client.call(&[b"AUTH", password.as_bytes()])? {
+            Reply::Error(error) => Err(io::Error::other(error)),
+            _ => Ok(()),
+        }
+    }
+
+    #[track_caller]
+    fn launch(&self) {
+        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
+        let mut command = Command::new(need("redis-server", "redis-server"));
+        command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        command.arg("--port").arg(self.port().to_string()).arg("--dir").arg(self.directory.path());
+        command.args(&self.args).current_dir(self.directory.path()).stdin(Stdio::null());
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        process::unprivileged(&mut command);
+        // Ours from here on, so that it goes when this test fails in the next line.
+        *self.child.lock().unwrap() = Some(spawn_mortal(command).expect("cannot start redis-server"));
+        let answer = eventually("redis to answer", || {
+            if let Some(status) = self.child.lock().unwrap().as_mut()?.try_wait().unwrap() {
+                return Some(Err(status));
+            }
+            let mut client = self.connect().ok()?;
+            let pong = client.call(&[b"PING"]).ok()?;
+            is_ready(&pong).then_some(Ok(client))
+        });
+        let mut client =
+            answer.unwrap_or_else(|status| panic!("redis-server ended at once, {status}:\n{}", self.log()));
+        self.log_in(&mut client).unwrap();
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+    }
+}
+
+/// A server that wants a password first is ready; one that still loads its data is not.
+fn is_ready(pong: &Reply) -> bool {
+    match pong {
+        Reply::Error(error) => error.starts_with("NOAUTH"),
+        other => other.text() == "PONG",
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Starts `command` so that it is killed when this test process ends, in whatever way.
+pub fn spawn_mortal(mut command: Command) -> io::Result<Child> {
+    type Job = (Command, mpsc::Sender<io::Result<Child>>);
+    static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
+
+    let parent = std::process::id();
+    let die_with_parent = move || {
+        // SAFETY: a system call with integers.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // The parent may have died before we asked.
+        if parent_id() == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    };
+    // SAFETY: the closure makes two system calls and does not allocate. It runs after the user has been changed, which
+    // would clear the setting.
+    unsafe { command.pre_exec(die_with_parent) };
+    // The kernel means the parent's *thread*, and threads of tests come and go: one thread that stays starts them all.
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, jobs) = mpsc::channel::<Job>();
+        thread::spawn(move || {
+            for (mut command, answer) in jobs {
+                let _ = answer.send(command.spawn());
+            }
+        });
+        sender
+    });
+    let (sender, answer) = mpsc::channel();
+    spawner.send((command, sender)).unwrap();
+    answer.recv().unwrap()
+}
+
+/// What Redis answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Status(String),
+    Error(String),
+    Int(i64),
+    Bulk(Vec<u8>),
+    Nil,
+    Array(Vec<Reply>),
+}
+
+impl Reply {
+    /// As text: nothing is the empty string, an array is its items in lines.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Status(text) | Self::Error(text) => text.clone(),
+            Self::Int(number) => number.to_string(),
+            Self::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Self::Nil => String::new(),
+            Self::Array(items) => items.iter().map(Self::text).collect::<Vec<_>>().join("\n"),
+        }
+    }
+
+    /// The items of an array. Fails the test when it is none.
+    #[track_caller]
+    pub fn array(self) -> Vec<Reply> {
+        match self {
+            Self::Array(items) => items,
+            other => panic!("expected an array, got {other:?}"),
+        }
+    }
+}
+
+/// A connection to a Redis on loopback that speaks RESP2 and knows no commands.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+    address: String,
+}
+
+impl Client {
+    pub fn connect(port: u16) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), ANSWER)?;
+        stream.set_read_timeout(Some(ANSWER))?;
+        stream.set_nodelay(true)?;
+        let address = stream.local_addr()?.to_string();
+        Ok(Self { stream: BufReader::new(stream), address })
+    }
+
+    /// Sends one request and waits for its reply.
+    pub fn call(&mut self, request: &[&[u8]]) -> io::Result<Reply> {
+        let mut bytes = format!("*{}\r\n", request.len()).into_bytes();
+        for word in request {
+            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            bytes.extend_from_slice(word);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        self.stream.get_mut().write_all(&bytes)?;
+        self.read_reply()
+    }
+
+    /// Waits for the next reply or message.
+    pub fn read_reply(&mut self) -> io::Result<Reply> {
+        let line = self.read_line()?;
+        let (kind, rest) = line.split_at_checked(1).ok_or_else(|| bad(&line))?;
+        let number = || rest.parse::<i64>().map_err(|_| bad(&line));
+        Ok(match kind {
+            "+" => Reply::Status(rest.to_owned()),
+            "-" => Reply::Error(rest.to_owned()),
+            ":" => Reply::Int(number()?),
+            "$" => match usize::try_from(number()?) {
+                Err(_) => Reply::Nil,
+                Ok(length) => {
+                    let mut bytes = vec![0; length + 2];
+                    self.stream.read_exact(&mut bytes)?;
+                    bytes.truncate(length);
+                    Reply::Bulk(bytes)
+                }
+            },
+            "*" => match usize::try_from(number()?) {
+                Err(_) => Reply::Nil,
+                Ok(length) => Reply::Array((0..length).map(|_| self.read_reply()).collect::<io::Result<_>>()?),
+            },
+            _ => return Err(bad(&line)),
+        })
+    }
+
+    fn read_line(&mut self) -> io::Result<String> {
+        let mut bytes = Vec::new();
+        self.stream.read_until(b'\n', &mut bytes)?;
+        match bytes.strip_suffix(b"\r\n") {
+            Some(line) => Ok(String::from_utf8_lossy(line).into_owned()),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Whether the other side has neither closed it nor sent anything unasked.
+    fn is_usable(&self) -> bool {
+        let stream = self.stream.get_ref();
+        let _ = stream.set_nonblocking(true);
+        let silent = stream.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        let _ = stream.set_nonblocking(false);
+        silent && self.stream.buffer().is_empty()
+    }
+}
+
+fn bad(line: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("not RESP2: {line:?}"))
+}
+
+/// One command that a server carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub db: u32,
+    /// The client's address, or `lua` for a command that a script called.
+    pub source: String,
+    /// The command's name as it was sent, and its arguments.
+    pub words: Vec<String>,
+}
+
+/// What a server is asked, by the server's own account (`MONITOR`). It leaves out what only administrators ask
+/// (CONFIG and the like) and what carries a password.
+pub struct Monitor<'a> {
+    redis: &'a Redis,
+    seen: Arc<(Mutex<Vec<Seen>>, Condvar)>,
+    /// Of our own connection, to end the thread.
+    stream: TcpStream,
+}
+
+impl<'a> Monitor<'a> {
+    fn watch(redis: &'a Redis, mut client: Client) -> Self {
+        let seen = Arc::<(Mutex<Vec<Seen>>, Condvar)>::default();
+        let stream = client.stream.get_ref().try_clone().unwrap();
+        let shared = Arc::clone(&seen);
+        thread::spawn(move || {
+            while let Ok(Reply::Status(line)) = client.read_reply() {
+                shared.0.lock().unwrap().push(parse_seen(&line));
+                shared.1.notify_all();
+            }
+        });
+        Self { redis, seen, stream }
+    }
+
+    /// The commands that others than this test have sent up to now, without what ran inside their scripts. All that the
+    /// server has carried out before this call is in it.
+    #[track_caller]
+    pub fn client_commands(&self) -> Vec<Vec<String>> {
+        self.catch_up();
+        self.others().into_iter().filter(|seen| seen.source != "lua").map(|seen| seen.words).collect()
+    }
+
+    /// The same with what ran inside their scripts, and who sent it.
+    #[track_caller]
+    pub fn all(&self) -> Vec<Seen> {
+        self.catch_up();
+        self.others()
+    }
+
+    /// Waits until `enough` of what others have sent, without what ran inside scripts; asks the server nothing.
+    #[track_caller]
+    pub fn wait_until(&self, what: &str, enough: impl Fn(&[Vec<String>]) -> bool) -> Vec<Vec<String>> {
+        eventually(what, || {
+            let words: Vec<_> =
+                self.others().into_iter().filter(|seen| seen.source != "lua").map(|s| s.words).collect();
+            enough(&words).then_some(words)
+        })
+    }
+
+    /// Waits until the monitor has come to a request that we make now.
+    #[track_caller]
+    fn catch_up(&self) {
+        static MARKS: AtomicU64 = AtomicU64::new(0);
+        let (seen, changed) = &*self.seen;
+        let mark = format!("mark {}", MARKS.fetch_add(1, Ordering::Relaxed));
+        self.redis.cli(&["ECHO", &mark]);
+        let missing = |seen: &mut Vec<Seen>| !seen.iter().any(|seen| seen.words.get(1) == Some(&mark));
+        let (seen, late) = changed.wait_timeout_while(seen.lock().unwrap(), CAP, missing).unwrap();
+        assert!(!late.timed_out(), "the monitor fell behind: {seen:?}");
+    }
+
+    fn others(&self) -> Vec<Seen> {
+        let own = self.redis.own.lock().unwrap();
+        self.seen.0.lock().unwrap().iter().filter(|seen| !own.contains(&seen.source)).cloned().collect()
+    }
+}
+
+impl Drop for Monitor<'_> {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// Reads `1700000000.123456 [0 127.0.0.1:50000] "SET" "key" "va\"lue"`.
+fn parse_seen(line: &str) -> Seen {
+    let parse = || {
+        let (_, rest) = line.split_once(" [")?;
+        let (origin, rest) = rest.split_once("] ")?;
+        let (db, source) = origin.split_once(' ')?;
+        Some(Seen { db: db.parse().ok()?, source: source.to_owned(), words: unquote(rest) })
+    };
+    parse().unwrap_or_else(|| panic!("not a line of MONITOR: {line:?}"))
+}
+
+fn unquote(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut rest = text.bytes();
+    while rest.by_ref().any(|byte| byte == b'"') {
+        let mut word = Vec::new();
+        while let Some(byte) = rest.next().filter(|&byte| byte != b'"') {
+            word.push(match (byte, if byte == b'\\' { rest.next() } else { None }) {
+                (_, Some(b'n')) => b'\n',
+                (_, Some(b'r')) => b'\r',
+                (_, Some(b't')) => b'\t',
+                (_, Some(b'a')) => 7,
+                (_, Some(b'b')) => 8,
+                (_, Some(b'x')) => {
+                    let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16)).unwrap_or(0);
+                    u8::try_from(digit() * 16 + digit()).unwrap()
+                }
+                (_, Some(escaped)) => escaped,
+                (plain, None) => plain,
+            });
+        }
+        words.push(String::from_utf8_lossy(&word).into_owned());
+    }
+    words
+}
