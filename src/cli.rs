@@ -77,6 +77,8 @@ impl Generated {
 }
 
 /// `dlock run`.
+// Switches are what they are.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
 #[command(
     override_usage = "dlock run --key <KEY> [OPTIONS] [--] <COMMAND> [ARG]...\n       dlock run --key <KEY> [OPTIONS] -c <STRING>"
@@ -86,7 +88,7 @@ pub(crate) struct RunArgs {
     #[arg(short, long, value_name = "KEY", required = true)]
     pub key: OsString,
 
-    /// Where the lock is: file: (this host), file:///dir, or `redis://[user[:password]@]host[:port][/database]`; default file:
+    /// Where the lock is: file: (this host), `file:///dir`, or `redis://[user[:password]@]host[:port][/database]`; default file:
     // Not parsed here: a message of the parser's would repeat a password.
     #[arg(short, long, value_name = "URL", env = "DLOCK_BACKEND", hide_env_values = true)]
     pub backend: Option<OsString>,

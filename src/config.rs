@@ -88,7 +88,7 @@ impl RunSettings {
         }
         let chosen = args.backend.is_some();
         let target = target(&args)?;
-        let argv = argv(args.shell, args.argv, matches)?;
+        let command = command_line(args.shell, args.argv, matches)?;
         Ok(Self {
             key,
             namespace,
@@ -101,7 +101,7 @@ impl RunSettings {
             on_lost: args.on_lost,
             max_run: args.max_run,
             leftovers: args.leftovers,
-            argv,
+            argv: command,
             close: args.close,
             reason: args.reason.filter(|reason| !reason.is_empty()),
             verbosity: verbosity(args.quiet, args.verbose, matches),
@@ -137,7 +137,7 @@ fn verbosity(quiet: bool, verbose: bool, matches: &ArgMatches) -> Verbosity {
 }
 
 /// `-c` and a command, likewise.
-fn argv(shell: Option<OsString>, argv: Vec<OsString>, matches: &ArgMatches) -> Result<Vec<OsString>, Failure> {
+fn command_line(shell: Option<OsString>, argv: Vec<OsString>, matches: &ArgMatches) -> Result<Vec<OsString>, Failure> {
     match (shell, argv) {
         (None, argv) if argv.is_empty() => {
             Err(usage("there is no command to run: add -- COMMAND, or -c 'SHELL COMMAND'"))

@@ -3,7 +3,7 @@ A lock's name: which names are allowed, and how a backend spells one so that it 
 */
 
 use std::ffi::OsStr;
-use std::fmt;
+use std::fmt::{self, Write};
 
 use sha2::{Digest, Sha256};
 
@@ -53,7 +53,11 @@ impl Key {
         if encoded.len() <= MAX_FILE_STEM {
             return format!("{encoded}.lock");
         }
-        let digest: String = Sha256::digest(encoded.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = Sha256::digest(encoded.as_bytes()).iter().fold(String::new(), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
         let mut cut = MAX_FILE_STEM - digest.len() - 2;
         while !encoded.is_char_boundary(cut) {
             cut -= 1;

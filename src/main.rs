@@ -41,7 +41,7 @@ fn dispatch() -> Result<Exit, Failure> {
     };
     let cli = Cli::from_arg_matches(&matches).map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
     match (cli.command, matches.subcommand()) {
-        (Command::Run(args), Some((_, matches))) => Ok(command::run::run(config::RunSettings::new(*args, matches)?)),
+        (Command::Run(args), Some((_, matches))) => Ok(command::run::run(&config::RunSettings::new(*args, matches)?)),
         (Command::Generate(args), _) => command::generate::generate(&args),
         (Command::Run(_), None) => Err(Failure::new(Exit::Internal, "the command line was not understood")),
     }

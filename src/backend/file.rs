@@ -380,9 +380,8 @@ impl Place {
         })?;
         if !remote {
             let kind = fstatfs(&descriptor).map_err(|errno| cannot_use(path, errno.desc()))?.filesystem_type();
-            // The magic numbers are 32 bits; the field is wider, and on some machines signed.
-            let magic = (kind.0 & 0xffff_ffff) as u32;
-            if let Some((_, name)) = REMOTE.iter().find(|(number, _)| *number == magic) {
+            // The magic numbers have 32 bits; the field is wider, and on some machines signed.
+            if let Some((_, name)) = REMOTE.iter().find(|(magic, _)| i64::from(*magic) == kind.0 & 0xffff_ffff) {
                 let problem = format!(
                     "it is on a remote file system ({name}), where a lock may not reach every host: use a server backend, \
                      or say ?remote=trust in the URL"

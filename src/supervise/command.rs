@@ -159,7 +159,7 @@ impl Ended {
             Self::Signal(libc::WTERMSIG(status))
         } else {
             // The kernel keeps eight bits of an exit code.
-            Self::Code((libc::WEXITSTATUS(status) & 0xff) as u8)
+            Self::Code(u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX))
         }
     }
 }

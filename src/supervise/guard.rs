@@ -131,7 +131,7 @@ struct Child {
     stopped: bool,
     spawn: Spawn,
     /// Held until everything is gone, when the command itself does not hold it.
-    _lock: Option<OwnedFd>,
+    lock: Option<OwnedFd>,
 }
 
 /// The guard's own state. Everything in it exists before the first order comes.
@@ -260,7 +260,7 @@ impl Watch {
                 // What the command holds itself, the guard must not keep locked.
                 let lock = lock.filter(|_| !spawn.inherit);
                 self.close_all_but(lock.as_ref().map(AsRawFd::as_raw_fd));
-                self.child = Some(Child { pid, ended: false, stopped: false, spawn, _lock: lock });
+                self.child = Some(Child { pid, ended: false, stopped: false, spawn, lock });
             }
         }
     }
@@ -298,7 +298,7 @@ impl Watch {
                 self.ladder.stop(Instant::now() + child.spawn.kill_after);
             }
             // The command holds the lock itself.
-            Some(child) if child._lock.is_none() => exit(0),
+            Some(child) if child.lock.is_none() => exit(0),
             // The guard holds it until everything is gone.
             Some(_) => {}
         }
@@ -333,7 +333,7 @@ impl Watch {
             } else {
                 child.ended = true;
                 tell(&self.socket, Notice::Exited { status, exec_errno: self.command.exec_errno() });
-                let holds = self.dlock_gone && child._lock.is_some();
+                let holds = self.dlock_gone && child.lock.is_some();
                 if !child.spawn.stay && !self.ladder.is_stopping() && !holds {
                     exit(0);
                 }

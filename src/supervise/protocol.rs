@@ -138,11 +138,11 @@ fn words(packet: &Packet) -> [u64; WORDS] {
 
 /// Process ids, signals, errnos and wait statuses travel as the 32 bits they are.
 fn narrow(word: u64) -> i32 {
-    (word & 0xffff_ffff) as u32 as i32
+    ((word & 0xffff_ffff) as u32).cast_signed()
 }
 
 fn wide(number: i32) -> u64 {
-    u64::from(number as u32)
+    u64::from(number.cast_unsigned())
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -171,20 +171,25 @@ impl Order {
     /// The order in a packet; none for one that no dlock sends.
     #[must_use]
     pub(crate) fn decode(packet: &Packet) -> Option<Self> {
-        let [tag, a, b, c, d, e, f, _] = words(packet);
+        let [tag, fields @ ..] = words(packet);
+        let [first, second, ..] = fields;
         Some(match tag {
-            1 => Self::Spawn(Spawn {
-                token: a,
-                ttl: (b != NONE).then(|| Duration::from_millis(b)),
-                lease: (c != NONE).then(|| Window { term_at: Instant::from_nanos(c), kill_at: Instant::from_nanos(d) }),
-                kill_after: Duration::from_millis(e),
-                outlives: f & 1 != 0,
-                inherit: f & 2 != 0,
-                stay: f & 4 != 0,
-            }),
-            2 => Self::Extend(Window { term_at: Instant::from_nanos(a), kill_at: Instant::from_nanos(b) }),
-            3 => Self::Stop(Instant::from_nanos(a)),
-            4 => Self::Forward { signal: narrow(a), sender: narrow(b) },
+            1 => {
+                let [token, ttl, term_at, kill_at, kill_after, flags, _] = fields;
+                let window = Window { term_at: Instant::from_nanos(term_at), kill_at: Instant::from_nanos(kill_at) };
+                Self::Spawn(Spawn {
+                    token,
+                    ttl: (ttl != NONE).then(|| Duration::from_millis(ttl)),
+                    lease: (term_at != NONE).then_some(window),
+                    kill_after: Duration::from_millis(kill_after),
+                    outlives: flags & 1 != 0,
+                    inherit: flags & 2 != 0,
+                    stay: flags & 4 != 0,
+                })
+            }
+            2 => Self::Extend(Window { term_at: Instant::from_nanos(first), kill_at: Instant::from_nanos(second) }),
+            3 => Self::Stop(Instant::from_nanos(first)),
+            4 => Self::Forward { signal: narrow(first), sender: narrow(second) },
             5 => Self::Suspend,
             _ => return None,
         })

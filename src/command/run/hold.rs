@@ -71,6 +71,17 @@ pub(super) fn window(term: &Term, on_lost: OnLost) -> Option<Window> {
     }
 }
 
+/// How far the guard has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GuardState {
+    /// It watches the command.
+    Works,
+    /// It said that nothing of the command is left.
+    Done,
+    /// It is gone.
+    Gone,
+}
+
 /// The hold in progress.
 pub(super) struct Hold<'a> {
     settings: &'a RunSettings,
@@ -85,10 +96,7 @@ pub(super) struct Hold<'a> {
     /// When everything must be dead, once a stop was ordered.
     kill_at: Option<Instant>,
     max_run_at: Option<Instant>,
-    /// The guard has nothing more to say: it is gone.
-    guard_gone: bool,
-    /// The guard said that nothing is left.
-    all_gone: bool,
+    guard_state: GuardState,
     /// dlock's own ladder, for what a killed guard left behind.
     orphans: Option<Ladder>,
     unkillable: Option<pid_t>,
@@ -119,8 +127,7 @@ impl<'a> Hold<'a> {
             held: Held::default(),
             kill_at: None,
             max_run_at: settings.max_run.map(|max_run| Instant::now() + max_run),
-            guard_gone: false,
-            all_gone: false,
+            guard_state: GuardState::Works,
             orphans: None,
             unkillable: None,
             told_of_loss: false,
@@ -134,7 +141,6 @@ impl<'a> Hold<'a> {
         keeping: impl Future<Output = ()>,
         news: UnboundedReceiver<News>,
     ) -> Held {
-        self.guard_gone = true;
         self.guard_died();
         self.until_over(keeping, news).await
     }
@@ -156,7 +162,7 @@ impl<'a> Hold<'a> {
             tokio::select! {
                 biased;
                 info = self.signals.next() => self.hear_signal(&info),
-                notice = self.guard.next(), if !self.guard_gone => self.hear_guard(notice),
+                notice = self.guard.next(), if self.guard_state != GuardState::Gone => self.hear_guard(notice),
                 Some(news) = news.recv() => self.hear_keeper(news),
                 () = &mut keeping, if kept => kept = false,
                 () = sleep_until(next.unwrap_or(FAR)), if next.is_some() => {}
@@ -191,26 +197,26 @@ impl<'a> Hold<'a> {
             // The keeper, which knows the reason, comes to the same end in the same moment.
             Some(Notice::Deadline) => self.held.cause = self.held.cause.or(Some(Cause::Lost)),
             Some(Notice::Unkillable(pid)) => self.unkillable = Some(pid),
-            Some(Notice::Gone) => self.all_gone = true,
+            Some(Notice::Gone) => self.guard_state = GuardState::Done,
             Some(Notice::NotSpawned(errno)) => self.never_started(Cause::NotSpawned(errno)),
             Some(Notice::TooLate) => self.never_started(Cause::TooLate),
             Some(Notice::Spawned(_) | Notice::Ready | Notice::Unfit(_)) => {}
-            None => {
-                self.guard_gone = true;
-                // A guard that has done its work tells of the end before it goes.
-                let stopping = self.kill_at.is_some() || self.settings.leftovers != Leftovers::Leave;
-                if self.all_gone || (self.held.exited.is_some() && !stopping) {
-                    self.over = true;
-                } else if self.held.exited.is_some()
-                    && self.settings.leftovers == Leftovers::Leave
-                    && reap(self.guard.pid())
-                {
-                    // It ended by itself just before our order to stop reached it.
-                    self.over = true;
-                } else {
-                    self.guard_died();
-                }
-            }
+            None => self.lose_guard(),
+        }
+    }
+
+    /// The guard is gone: it has done its work and told of it, or it was killed.
+    fn lose_guard(&mut self) {
+        let told_all = match self.settings.leftovers {
+            // It ends with the command, but for a stop that it was ordered to see through.
+            Leftovers::Leave => self.held.exited.is_some() && (self.kill_at.is_none() || reap(self.guard.pid())),
+            Leftovers::Wait | Leftovers::Kill => false,
+        };
+        if told_all || self.guard_state == GuardState::Done {
+            self.guard_state = GuardState::Gone;
+            self.over = true;
+        } else {
+            self.guard_died();
         }
     }
 
@@ -282,6 +288,7 @@ impl<'a> Hold<'a> {
 
     /// The guard was killed, and its orphans are our children now.
     fn guard_died(&mut self) {
+        self.guard_state = GuardState::Gone;
         self.held.cause = Some(self.held.cause.unwrap_or(Cause::GuardKilled));
         let kill_at = self.lease_ends(Instant::now() + self.kill_after);
         self.orphans = Some(orphans_ladder(self.term.as_ref(), self.settings.on_lost, kill_at));
@@ -294,7 +301,7 @@ impl<'a> Hold<'a> {
             && now >= at
         {
             self.max_run_at = None;
-            if self.held.cause.is_none() && self.held.exited.is_none() && !self.guard_gone {
+            if self.held.cause.is_none() && self.held.exited.is_none() && self.orphans.is_none() {
                 self.held.cause = Some(Cause::MaxRun);
                 let ran = humantime::format_duration(self.settings.max_run.unwrap_or_default());
                 self.report

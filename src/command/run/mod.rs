@@ -35,15 +35,15 @@ use crate::supervise::sweep::{become_subreaper, existing_children};
 const FAREWELL: &str = "dlock: dlock itself was killed: the command is stopped, because nobody keeps its lock alive\n";
 
 /// Runs a command under a lock. Everything that decides how dlock ends is in the returned [`Exit`].
-pub(crate) fn run(settings: RunSettings) -> Exit {
+pub(crate) fn run(settings: &RunSettings) -> Exit {
     let report = Report::new(settings.verbosity);
-    match prepare(&settings, &report) {
-        Ok(prepared) => start(&settings, &report, prepared),
-        Err(failure) => refuse(&report, failure),
+    match prepare(settings, &report) {
+        Ok(prepared) => start(settings, &report, prepared),
+        Err(failure) => refuse(&report, &failure),
     }
 }
 
-fn refuse(report: &Report, failure: Failure) -> Exit {
+fn refuse(report: &Report, failure: &Failure) -> Exit {
     if !failure.message.is_empty() {
         report.error(&failure.message);
     }
@@ -90,7 +90,7 @@ fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
     let Prepared { claim, signals, guard, spared } = prepared;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return refuse(report, lacking("start the event loop", error)),
+        Err(error) => return refuse(report, &lacking("start the event loop", error)),
     };
     let outcome = runtime.block_on(async {
         let signals = SignalStream::new(signals).map_err(|error| lacking("watch the signals", error))?;
@@ -100,7 +100,7 @@ fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
     });
     // A name server that does not answer must not keep us.
     runtime.shutdown_background();
-    outcome.unwrap_or_else(|failure| refuse(report, failure))
+    outcome.unwrap_or_else(|failure| refuse(report, &failure))
 }
 
 /// One run, with all that it works with.
@@ -221,11 +221,11 @@ impl Run<'_> {
             let _ = sender.send(News::NotMine("the dlock run around this one has ended".to_owned()));
         };
         let hold = Hold::new(settings, self.report, &mut self.guard, &mut self.signals, kill_after, None, &self.spared);
-        let held = match spawned {
+        let outcome = match spawned {
             Ok(()) => hold.until_over(watching, news).await,
             Err(_) => hold.without_guard(watching, news).await,
         };
-        self.verdict(&held)
+        self.verdict(&outcome)
     }
 
     /// Gives the lock back and says how it all ended.
@@ -254,8 +254,7 @@ impl Run<'_> {
                 }
                 self.report.warning(&message);
             }
-            Ok(Released::NotMine) => {}
-            Err(error) if held.cause.is_none() || !matches!(held.cause, Some(Cause::Lost)) => {
+            Err(error) if held.cause != Some(Cause::Lost) => {
                 let within = term.map_or(Duration::ZERO, |term| term.ttl);
                 self.report.warning(&format!(
                     "could not release {}: {}; it runs out by itself within {}",
@@ -264,7 +263,7 @@ impl Run<'_> {
                     humantime::format_duration(within)
                 ));
             }
-            Err(_) => {}
+            Ok(Released::NotMine) | Err(_) => {}
         }
         self.verdict(held)
     }
@@ -276,7 +275,6 @@ impl Run<'_> {
         match (held.cause, held.exited) {
             (Some(Cause::Lost), _) => Ok(Exit::Lost),
             (Some(Cause::MaxRun), _) => Ok(Exit::MaxRun),
-            (Some(Cause::GuardKilled), _) => Err(killed_guard()),
             (Some(Cause::NotSpawned(errno)), _) => {
                 cannot(Exit::Unavailable, &format!("no process could be made: {}", errno_text(errno)))
             }
@@ -288,7 +286,7 @@ impl Run<'_> {
             (None, Some((Ended::Code(code), 0))) => Ok(Exit::Command(code)),
             (None, Some((Ended::Signal(signal), 0))) => Ok(Exit::Signal(signal)),
             (None, Some((_, errno))) => cannot(Exit::NotExecutable, &errno_text(errno)),
-            (None, None) => Err(killed_guard()),
+            (Some(Cause::GuardKilled), _) | (None, None) => Err(killed_guard()),
         }
     }
 }
