@@ -15,6 +15,20 @@ use crate::exit::{Exit, Failure};
 /// The longest duration that is accepted.
 const MAX_DURATION: Duration = Duration::from_secs(315_576_000);
 
+/// What `--backend` takes.
+const BACKEND_HELP: &str = "Where the lock is: file: (this host), file:///dir, or \
+    redis://[user[:password]@]host[:port][/database]; default file:";
+
+/// What `dlock run` does, at length.
+const RUN_ABOUT: &str = "\
+Takes the lock KEY from the backend, runs COMMAND while keeping the lock alive, and releases the lock when COMMAND has \
+ended. Signals are passed on, and COMMAND's exit code is dlock's own.
+
+The command never outlives its lease: when the lock cannot be kept (the server died or went silent, the network drops \
+packets, dlock was frozen or killed), COMMAND and everything it started are told to end with SIGTERM and are killed \
+before the server can give the lock to somebody else. Then dlock exits with 79. On file: there is no lease, and COMMAND \
+holds the locked file itself: the lock lives as long as the work.";
+
 /// flock(1) for clusters: run a command under a lock.
 #[derive(Debug, Parser)]
 #[command(
@@ -34,6 +48,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Hold a lock while a command runs
+    #[command(long_about = RUN_ABOUT)]
     Run(Box<RunArgs>),
     /// Print the man page or a completion script
     Generate(GenerateArgs),
@@ -88,9 +103,8 @@ pub(crate) struct RunArgs {
     #[arg(short, long, value_name = "KEY", required = true)]
     pub key: OsString,
 
-    /// Where the lock is: file: (this host), `file:///dir`, or `redis://[user[:password]@]host[:port][/database]`; default file:
     // Not parsed here: a message of the parser's would repeat a password.
-    #[arg(short, long, value_name = "URL", env = "DLOCK_BACKEND", hide_env_values = true)]
+    #[arg(short, long, value_name = "URL", env = "DLOCK_BACKEND", hide_env_values = true, help = BACKEND_HELP)]
     pub backend: Option<OsString>,
 
     /// What stands before every key on a server; empty for none; file: ignores it

@@ -13,3 +13,9 @@ mod support_selftest;
 
 // The same for the tools that break things: proxy, terminal, witness, network namespaces.
 mod support_faults_selftest;
+
+// Man pages and completions: current, clean, complete.
+mod generated;
+
+// Which part of the source may know which.
+mod layers;

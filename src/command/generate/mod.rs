@@ -2,6 +2,8 @@
 `dlock generate`: man pages and completion scripts, made from the same definitions as the help.
 */
 
+mod manual;
+
 use std::io::{self, Write};
 
 use clap::CommandFactory;
@@ -15,7 +17,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     cli.build();
     let mut text = Vec::new();
     match (args.what.shell(), args.page.as_deref()) {
-        (None, page) => manual(cli, page, &mut text)?,
+        (None, page) => manual::page(&cli, page, &mut text)?,
         (Some(_), Some(_)) => {
             return Err(Failure::new(Exit::Usage, "only man pages are per subcommand: leave SUBCOMMAND out"));
         }
@@ -27,17 +29,4 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
         }
         _ => Ok(Exit::Success),
     }
-}
-
-fn manual(cli: clap::Command, page: Option<&str>, text: &mut Vec<u8>) -> Result<(), Failure> {
-    let command = match page {
-        None => cli,
-        Some(name) => cli
-            .find_subcommand(name)
-            .ok_or_else(|| Failure::new(Exit::Usage, format!("there is no subcommand {name}: see dlock --help")))?
-            .clone(),
-    };
-    // Writing to memory cannot fail.
-    let _ = clap_mangen::Man::new(command).render(text);
-    Ok(())
 }

@@ -1,0 +1,55 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_dlock_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_dlock_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_dlock_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_dlock_using_subcommand
+    set -l cmd (__fish_dlock_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c dlock -n "__fish_dlock_needs_command" -s h -l help -d 'Print help'
+complete -c dlock -n "__fish_dlock_needs_command" -s V -l version -d 'Print version'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "run" -d 'Hold a lock while a command runs'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "generate" -d 'Print the man page or a completion script'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s b -l backend -d 'Where the lock is: file: (this host), file:///dir, or redis://[user[:password]@]host[:port][/database]; default file:' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l namespace -d 'What stands before every key on a server; empty for none; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s w -l wait -d 'Wait no longer than this for the lock; 0 is --nonblock; default: for ever' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; 0 makes a skipped run a success' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s t -l ttl -d 'Length of the lease, at least 1s: how long the lock outlives a dead holder' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l kill-after -d 'Time between SIGTERM and SIGKILL, at most half of the ttl; default: the smaller of 5s and a quarter of the ttl' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l on-lost -d 'What to do with the command when the lock is lost' -r -f -a "stop\t'SIGTERM, then SIGKILL'
+kill\t'SIGKILL at the time of the SIGTERM'
+ignore\t'Leave the command alone and keep its exit code'"
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l max-run -d 'Stop the command after this long, and exit with 124' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l leftovers -d 'What to do with processes that the command left running when it ended normally' -r -f -a "leave\t'Leave it running, and release the lock'
+wait\t'Hold the lock until it has ended'
+kill\t'Stop it, then release the lock'"
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s c -l command -d 'Run STRING with /bin/sh -c instead of a command' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l reason -d 'Shown to those who wait for the lock' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l connect-timeout -d 'How long connecting to the backend may take' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l user -d 'User at the backend, where the URL names none' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s n -l nonblock -d 'Do not wait: exit with 75 when somebody else holds the lock'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s o -l close -d 'file: do not let the command inherit the locked descriptor'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s q -l quiet -d 'Errors only'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s v -l verbose -d 'Say when the lock is acquired and released'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -1,0 +1,110 @@
+#compdef dlock
+
+autoload -U is-at-least
+
+_dlock() {
+    typeset -A opt_args
+    typeset -a _arguments_options
+    local ret=1
+
+    if is-at-least 5.2; then
+        _arguments_options=(-s -S -C)
+    else
+        _arguments_options=(-s -C)
+    fi
+
+    local context curcontext="$curcontext" state line
+    _arguments "${_arguments_options[@]}" : \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+":: :_dlock_commands" \
+"*::: :->dlock" \
+&& ret=0
+    case $state in
+    (dlock)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:dlock-command-$line[1]:"
+        case $line[1] in
+            (run)
+_arguments "${_arguments_options[@]}" : \
+'-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'-b+[Where the lock is\: file\: (this host), file\:///dir, or redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\]; default file\:]:URL:_default' \
+'--backend=[Where the lock is\: file\: (this host), file\:///dir, or redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\]; default file\:]:URL:_default' \
+'--namespace=[What stands before every key on a server; empty for none; file\: ignores it]:NS:_default' \
+'-w+[Wait no longer than this for the lock; 0 is --nonblock; default\: for ever]:DURATION:_default' \
+'--wait=[Wait no longer than this for the lock; 0 is --nonblock; default\: for ever]:DURATION:_default' \
+'-E+[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
+'--conflict-exit-code=[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
+'-t+[Length of the lease, at least 1s\: how long the lock outlives a dead holder]:DURATION:_default' \
+'--ttl=[Length of the lease, at least 1s\: how long the lock outlives a dead holder]:DURATION:_default' \
+'--kill-after=[Time between SIGTERM and SIGKILL, at most half of the ttl; default\: the smaller of 5s and a quarter of the ttl]:DURATION:_default' \
+'--on-lost=[What to do with the command when the lock is lost]:ACTION:((stop\:"SIGTERM, then SIGKILL"
+kill\:"SIGKILL at the time of the SIGTERM"
+ignore\:"Leave the command alone and keep its exit code"))' \
+'--max-run=[Stop the command after this long, and exit with 124]:DURATION:_default' \
+'--leftovers=[What to do with processes that the command left running when it ended normally]:ACTION:((leave\:"Leave it running, and release the lock"
+wait\:"Hold the lock until it has ended"
+kill\:"Stop it, then release the lock"))' \
+'-c+[Run STRING with /bin/sh -c instead of a command]:STRING:_default' \
+'--command=[Run STRING with /bin/sh -c instead of a command]:STRING:_default' \
+'--reason=[Shown to those who wait for the lock]:TEXT:_default' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
+'--user=[User at the backend, where the URL names none]:NAME:_default' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'-n[Do not wait\: exit with 75 when somebody else holds the lock]' \
+'--nonblock[Do not wait\: exit with 75 when somebody else holds the lock]' \
+'-o[file\: do not let the command inherit the locked descriptor]' \
+'--close[file\: do not let the command inherit the locked descriptor]' \
+'-q[Errors only]' \
+'--quiet[Errors only]' \
+'-v[Say when the lock is acquired and released]' \
+'--verbose[Say when the lock is acquired and released]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'*::argv -- The command to run, and its arguments:_default' \
+&& ret=0
+;;
+(generate)
+_arguments "${_arguments_options[@]}" : \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':what -- What to print:((man\:"The man page"
+bash\:"Completions for bash"
+zsh\:"Completions for zsh"
+fish\:"Completions for fish"))' \
+'::page -- With man\: the page of this subcommand:_default' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+}
+
+(( $+functions[_dlock_commands] )) ||
+_dlock_commands() {
+    local commands; commands=(
+'run:Hold a lock while a command runs' \
+'generate:Print the man page or a completion script' \
+    )
+    _describe -t commands 'dlock commands' commands "$@"
+}
+(( $+functions[_dlock__subcmd__generate_commands] )) ||
+_dlock__subcmd__generate_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock generate commands' commands "$@"
+}
+(( $+functions[_dlock__subcmd__run_commands] )) ||
+_dlock__subcmd__run_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock run commands' commands "$@"
+}
+
+if [ "$funcstack[1]" = "_dlock" ]; then
+    _dlock "$@"
+else
+    compdef _dlock dlock
+fi

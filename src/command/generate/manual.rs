@@ -1,0 +1,159 @@
+/*!
+The man pages: what the parser's definitions say, and the sections that no option has.
+*/
+
+use std::io;
+
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use crate::exit::{self, Exit, Failure};
+
+/// The date in the pages' feet: when their words last changed, so that the same source gives the same page.
+const DATE: &str = "2026-11-20";
+
+/// What the command finds in its environment.
+const GIVEN: &[(&str, &str)] = &[
+    ("DLOCK_KEY", "the lock's name"),
+    (
+        "DLOCK_TOKEN",
+        "the fencing token, a decimal integer below 2^53: larger for each later exclusive holder of the same key, so that \
+         a resource can refuse the older holder",
+    ),
+    ("DLOCK_OWNER", "the id of this acquisition, as the holder's published text has it"),
+    ("DLOCK_LEASE_TTL", "the granted lease in seconds; 0 for file:, where the lock has none"),
+    ("DLOCK_BACKEND_KIND", "file or redis"),
+    ("DLOCK_HELD", "for nested runs of dlock: the locks that are held around the command"),
+];
+
+/// Variables that belong to no option.
+const OTHERS: &[(&str, &str)] = &[(
+    "DLOCK_PASSWORD",
+    "the password for the backend, where neither the URL nor --password-file gives one; never passed on to the command",
+)];
+
+const RUN_EXAMPLES: &[(&str, &str)] = &[
+    ("On one host, a job that must not overlap with itself:", "dlock run --key backup -- ./backup.sh"),
+    (
+        "In the crontabs of five hosts: whoever finds it running skips it and reports success:",
+        "*/5 * * * *  dlock run -b redis://locks/ --key report -n -E 0 -q -- /usr/local/bin/report",
+    ),
+    (
+        "Wait at most ten minutes, and stop the command after an hour:",
+        "dlock run -k deploy -w 10m --max-run 1h -- ./deploy.sh",
+    ),
+    (
+        "Let the database refuse a holder that has been overtaken:",
+        "dlock run -k import -c 'psql -v token=\"$DLOCK_TOKEN\" -f import.sql'",
+    ),
+    (
+        "Share the lock with flock(1):",
+        "dlock run -b file:///var/lock/app -k job -- ./job & flock /var/lock/app/job.lock ./other",
+    ),
+];
+
+const EXAMPLES: &[(&str, &str)] = &[
+    ("Run a command under a lock on this host:", "dlock run --key backup -- ./backup.sh"),
+    ("The same for all hosts that use one redis server:", "dlock run -b redis://locks/ --key backup -- ./backup.sh"),
+    ("Load the completions into a running bash:", ". <(dlock generate bash)"),
+];
+
+/// What dlock does not promise, in the same words everywhere.
+const LIMITS: &[&str] = &[
+    "A lock with a lease is as good as the clock that measures it and the server that keeps it. Single Redis loses locks \
+     when it fails over or restarts empty.",
+    "dlock cannot stop what it may not signal (a command under sudo) or cannot see (work started through ssh, docker or \
+     systemd-run, a process in uninterruptible sleep, a whole machine that was paused). A job that must never run twice \
+     checks DLOCK_TOKEN where it writes.",
+];
+
+/// Writes the page of the subcommand `name`, or of dlock itself.
+pub(super) fn page(cli: &clap::Command, name: Option<&str>, text: &mut Vec<u8>) -> Result<(), Failure> {
+    let (command, examples) = match name {
+        None => (cli.clone(), EXAMPLES),
+        Some(name) => {
+            let found = cli.find_subcommand(name).cloned();
+            let missing = || Failure::new(Exit::Usage, format!("there is no subcommand {name}: see dlock --help"));
+            (found.ok_or_else(missing)?.version(env!("CARGO_PKG_VERSION")), RUN_EXAMPLES)
+        }
+    };
+    // Writing to memory cannot fail.
+    write(cli, command, examples, text).map_err(|error| Failure::new(Exit::Internal, error.to_string()))
+}
+
+fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)], text: &mut Vec<u8>) -> io::Result<()> {
+    let title = command.get_display_name().unwrap_or("dlock").to_owned();
+    let run = cli.find_subcommand("run").cloned().unwrap_or_default();
+    let has_subcommands = command.has_subcommands();
+    let source = format!("dlock {}", env!("CARGO_PKG_VERSION"));
+    let man =
+        Man::new(command).title(title.to_uppercase()).section("1").date(DATE).source(source).manual("User Commands");
+    man.render_title(text)?;
+    let title_ends = text.len();
+    man.render_name_section(text)?;
+    man.render_synopsis_section(text)?;
+    man.render_description_section(text)?;
+    man.render_options_section(text)?;
+    if has_subcommands {
+        man.render_subcommands_section(text)?;
+    }
+    mend_spaces(text, title_ends);
+    let mut page = Roff::new();
+    list(&mut page, "EXIT STATUS", exit::TABLE.iter().copied());
+    let options: Vec<(String, String)> = run
+        .get_arguments()
+        .filter_map(|option| {
+            let variable = option.get_env()?.to_str()?.to_owned();
+            Some((variable, format!("default of --{}", option.get_long()?)))
+        })
+        .collect();
+    let options = options.iter().map(|(name, meaning)| (name.as_str(), meaning.as_str()));
+    page.control("SH", ["ENVIRONMENT"]);
+    page.text([roman("An option that is given beats its variable, and a variable that is empty counts as not set.")]);
+    entries(&mut page, options.chain(OTHERS.iter().copied()));
+    page.control("PP", []);
+    page.text([roman("The command run under a lock finds:")]);
+    entries(&mut page, GIVEN.iter().copied());
+    page.control("SH", ["EXAMPLES"]);
+    for (index, (what, line)) in examples.iter().enumerate() {
+        if index > 0 {
+            page.control("PP", []);
+        }
+        page.text([roman(*what)]);
+        page.control("PP", []).control("RS", ["4"]).control("nf", []);
+        page.text([roman(*line)]);
+        page.control("fi", []).control("RE", []);
+    }
+    page.control("SH", ["WHAT DLOCK DOES NOT PROMISE"]);
+    for (index, paragraph) in LIMITS.iter().enumerate() {
+        if index > 0 {
+            page.control("PP", []);
+        }
+        page.text([roman(*paragraph)]);
+    }
+    page.control("SH", ["SEE ALSO"]);
+    let also = if has_subcommands { "dlock-run" } else { "dlock" };
+    page.text([bold(also), roman("(1), "), bold("flock"), roman("(1), "), bold("timeout"), roman("(1)")]);
+    text.extend_from_slice(page.render().as_bytes());
+    Ok(())
+}
+
+/// An empty line between two breaks is meant as a space; manual checkers want it said so.
+fn mend_spaces(text: &mut Vec<u8>, from: usize) {
+    let page = String::from_utf8_lossy(&text[from..]).replace("\n.br\n\n.br\n", "\n.sp\n");
+    text.truncate(from);
+    text.extend_from_slice(page.as_bytes());
+}
+
+fn list<'a>(page: &mut Roff, title: &str, rows: impl Iterator<Item = (&'a str, &'a str)>) {
+    page.control("SH", [title]);
+    entries(page, rows);
+}
+
+fn entries<'a>(page: &mut Roff, rows: impl Iterator<Item = (&'a str, &'a str)>) {
+    for (name, meaning) in rows {
+        page.control("TP", []);
+        page.text([bold(name)]);
+        page.text([roman(meaning)]);
+    }
+}

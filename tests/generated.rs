@@ -1,0 +1,100 @@
+//! The pages and completions that are made from the command line's definitions: committed, current, and accepted by
+//! the programs that read them. A stale one is written anew, and the test fails once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::dlock::DLOCK;
+use crate::support::servers::need;
+
+fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn generate(arguments: &[&str]) -> Vec<u8> {
+    let output = Command::new(DLOCK).arg("generate").args(arguments).env_clear().output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "generate {arguments:?}: {output:?}");
+    output.stdout
+}
+
+/// Fails if `place` is not what is generated now, after bringing it up to date.
+fn current(place: &str, arguments: &[&str]) -> PathBuf {
+    let path = project().join(place);
+    let fresh = generate(arguments);
+    let stale = fs::read(&path).ok().as_deref() != Some(&fresh[..]);
+    if stale {
+        fs::write(&path, &fresh).unwrap();
+    }
+    assert!(!stale, "{place} was stale and has been written anew: commit it");
+    path
+}
+
+/// Runs a checker that must accept a file without a word.
+fn accepted(program: &str, package: &str, arguments: &[&str], file: &Path) {
+    let output = Command::new(need(program, package)).args(arguments).arg(file).stdin(Stdio::null()).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{program}: {}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn man_pages_are_current_clean_and_complete() {
+    for (place, arguments) in [("man/dlock.1", &["man"][..]), ("man/dlock-run.1", &["man", "run"])] {
+        let path = current(place, arguments);
+        accepted("mandoc", "mandoc", &["-Tlint", "-Wwarning"], &path);
+        let page = fs::read_to_string(&path).unwrap();
+        for section in ["EXIT STATUS", "ENVIRONMENT", "EXAMPLES", "WHAT DLOCK DOES NOT PROMISE"] {
+            assert!(
+                page.contains(&format!(".SH \"{section}\"")) || page.contains(&format!(".SH {section}")),
+                "{place}: no {section}"
+            );
+        }
+        for code in ["75", "79", "69", "77", "64", "73", "70", "124", "126, 127"] {
+            assert!(page.contains(&format!("\\fB{code}\\fR")), "{place}: no exit code {code}");
+        }
+    }
+}
+
+#[test]
+fn every_option_of_the_help_is_in_the_page_and_in_the_completions() {
+    let help = Command::new(DLOCK).args(["run", "--help"]).env_clear().output().unwrap();
+    assert!(help.status.success() && help.stderr.is_empty());
+    let help = String::from_utf8(help.stdout).unwrap();
+    let options: Vec<&str> = help
+        .split_whitespace()
+        .filter(|word| {
+            word.starts_with("--") && word.len() > 3 && word[2..].bytes().all(|b| b.is_ascii_lowercase() || b == b'-')
+        })
+        .collect();
+    assert!(options.len() > 15, "{options:?}");
+    let page = String::from_utf8(generate(&["man", "run"])).unwrap();
+    let bash = String::from_utf8(generate(&["bash"])).unwrap();
+    for option in options {
+        assert!(page.contains(&option.replace('-', "\\-")), "man: no {option}");
+        assert!(bash.contains(option), "completions: no {option}");
+    }
+}
+
+#[test]
+fn completions_are_current_and_load_without_a_message() {
+    for (shell, package, arguments) in [
+        ("bash", "bash", &["--norc", "-e", "-u"][..]),
+        ("zsh", "zsh", &["-f", "-c", "autoload -Uz compinit && compinit -u -D && source $1", "zsh"]),
+        ("fish", "fish", &["--no-config"]),
+    ] {
+        let path = current(&format!("completions/dlock.{shell}"), &[shell]);
+        accepted(shell, package, arguments, &path);
+    }
+}
+
+#[test]
+fn generate_refuses_what_it_does_not_know() {
+    for arguments in
+        [&["generate", "man", "fly"][..], &["generate", "bash", "run"], &["generate", "tcsh"], &["generate"]]
+    {
+        let output = Command::new(DLOCK).args(arguments).env_clear().output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
+        assert!(said.starts_with("dlock: ") && said.lines().count() == 1 && output.stdout.is_empty(), "{said}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Which part of the source may know which: read from the files, so that a wrong `use` fails here and not in somebody's
+//! understanding.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What a file may use of dlock's own modules: (place in `src`, allowed modules). The longest matching place decides.
+const MAY_USE: &[(&str, &[&str])] = &[
+    (
+        "main.rs",
+        &[
+            "backend",
+            "clock",
+            "cli",
+            "command",
+            "config",
+            "exit",
+            "holder",
+            "key",
+            "lease",
+            "readable",
+            "report",
+            "supervise",
+        ],
+    ),
+    ("cli.rs", &["exit"]),
+    ("config.rs", &["backend::url", "cli", "exit", "key", "report"]),
+    ("report.rs", &["holder"]),
+    ("exit.rs", &[]),
+    ("holder.rs", &[]),
+    ("key.rs", &[]),
+    ("readable.rs", &[]),
+    ("clock.rs", &["readable"]),
+    ("command/generate", &["cli", "exit"]),
+    ("command/mod.rs", &[]),
+    (
+        "command/run",
+        &["backend", "cli", "clock", "config", "exit", "holder", "key", "lease", "readable", "report", "supervise"],
+    ),
+    ("lease", &["backend", "clock"]),
+    ("backend", &["clock", "holder", "key"]),
+    ("supervise", &["clock", "readable"]),
+];
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// What a file names after `crate::`, its tests left out.
+fn uses(text: &str) -> Vec<String> {
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let name =
+        |part: &str| part.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).next().unwrap().to_owned();
+    text.split("crate::").skip(1).map(name).collect()
+}
+
+#[test]
+fn nobody_knows_more_than_he_should() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    assert!(files.len() > 20);
+    for file in files {
+        let place = file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+        let rule =
+            MAY_USE.iter().filter(|(prefix, _)| place.starts_with(prefix)).max_by_key(|(prefix, _)| prefix.len());
+        let (_, allowed) = rule.unwrap_or_else(|| panic!("no rule for src/{place}: say what it may use"));
+        for used in uses(&fs::read_to_string(&file).unwrap()) {
+            let known = allowed.iter().any(|module| used == *module || used.starts_with(&format!("{module}::")));
+            assert!(known, "src/{place} uses {used}: it may use {allowed:?}");
+        }
+    }
+}
+
+#[test]
+fn the_reader_of_uses_sees_them() {
+    assert_eq!(
+        uses("use crate::clock::Instant;\nfn f() { crate::holder::shown(b\"\"); }\n"),
+        ["clock::Instant;".trim_end_matches(';'), "holder::shown"]
+    );
+}
