@@ -42,9 +42,24 @@ pub(crate) enum Refused {
     Failed(Error),
 }
 
-/// Takes the lock. `busy` is told whenever there is news of the wait. Dropping the future leaves a place in the queue
-/// behind, and perhaps a lock whose grant was not seen: [`give_back`] takes both away.
+/// Takes the lock. `busy` is told whenever there is news of the wait. A refusal leaves nothing behind. Dropping the
+/// future leaves a place in the queue, and perhaps a lock whose grant was not seen: [`give_back`] takes both away.
 pub(crate) async fn acquire(
+    backend: &mut dyn Backend,
+    claim: &Claim,
+    wait: Wait,
+    limits: Limits,
+    busy: impl FnMut(&Busy),
+) -> Result<Grant, Refused> {
+    let result = wait_for(backend, claim, wait, limits, busy).await;
+    if result.is_err() && wait != Wait::No {
+        // Best effort: a place in the queue that stays is given up when its owner shows no life.
+        let _ = give_back(backend, claim, limits.connect).await;
+    }
+    result
+}
+
+async fn wait_for(
     backend: &mut dyn Backend,
     claim: &Claim,
     wait: Wait,

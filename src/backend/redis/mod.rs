@@ -28,6 +28,8 @@ const ATTEMPT: &str = concat!(include_str!("queue.lua"), include_str!("attempt.l
 const RENEW: &str = concat!(include_str!("queue.lua"), include_str!("renew.lua"));
 const RELEASE: &str = concat!(include_str!("queue.lua"), include_str!("release.lua"));
 
+/// The longest time that a dead waiter counts as alive, however long the leases are.
+const MAX_PATIENCE: Duration = Duration::from_secs(30);
 /// How often the head of the queue looks after a foreign holder, who announces nothing.
 const FOREIGN_POLL: Duration = Duration::from_millis(100);
 /// How long after a key's expiry the head looks, so that it has really gone.
@@ -38,7 +40,7 @@ const WAKE_SLACK: Duration = Duration::from_secs(2);
 /// How long a waiter counts as alive after its last sign of life: with a sign every third of it, a waiter that died
 /// delays the others by at most two thirds of a ttl.
 fn patience(ttl: Duration) -> Duration {
-    ttl / 2
+    MAX_PATIENCE.min(ttl / 2)
 }
 
 /// The locks of one redis server.
@@ -175,7 +177,9 @@ impl RedisBackend {
         let denied = matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm))
                 || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
             // What a server that wants a password says to a request as large as a script.
-            || text.contains("unauthenticated");
+            || text.contains("unauthenticated")
+            // What a script says of a user who may not run its commands or use its keys.
+            || text.contains("No permissions") || text.contains("user executing the script");
         if denied {
             let hint = "check the user and password (redis://user:password@host, or --user and --password-file); \
                         inside another dlock run use --password-file, because DLOCK_PASSWORD is not passed on";

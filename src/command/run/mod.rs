@@ -31,6 +31,8 @@ use crate::supervise::stop::Ladder;
 use crate::supervise::surroundings;
 use crate::supervise::sweep::{become_subreaper, existing_children};
 
+/// How long one try to leave the queue may take when a signal ended the wait.
+const LEAVE: Duration = Duration::from_millis(500);
 /// What the guard says when dlock has been killed; nobody else can say it then.
 const FAREWELL: &str = "dlock: dlock itself was killed: the command is stopped, because nobody keeps its lock alive\n";
 
@@ -132,7 +134,7 @@ impl Run<'_> {
             Waited::Covered(cover) => self.hold_under(cover).await,
             Waited::Told(signal) => {
                 // The queue is left at once; what could not be taken back runs out by itself.
-                let _ = give_back(self.backend.as_mut(), &self.claim, self.settings.connect_timeout).await;
+                let _ = give_back(self.backend.as_mut(), &self.claim, LEAVE).await;
                 Ok(Exit::Signal(signal))
             }
         }
