@@ -273,7 +273,7 @@ pub(crate) fn explain(error: &clap::Error) -> Result<Exit, Failure> {
     {
         "there is no subcommand: use dlock run --key KEY -- COMMAND".clone_into(&mut told);
     }
-    Err(Failure::new(Exit::Usage, format!("{told}; see dlock run --help")))
+    Err(Failure::told(Exit::Usage, format!("{told}; see dlock run --help")))
 }
 
 #[cfg(test)]

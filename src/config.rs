@@ -69,8 +69,8 @@ pub(crate) struct RunSettings {
     pub connect_timeout: Duration,
 }
 
-fn usage(message: impl Into<String>) -> Failure {
-    Failure::new(Exit::Usage, message)
+fn usage(message: impl std::fmt::Display) -> Failure {
+    Failure::told(Exit::Usage, message)
 }
 
 impl RunSettings {

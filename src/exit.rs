@@ -2,6 +2,7 @@
 What every exit code means. This is the one place that knows the numbers.
 */
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
 /// How dlock ends.
@@ -91,20 +92,25 @@ impl From<Exit> for ExitCode {
 pub(crate) struct Failure {
     /// What the exit code will say.
     pub exit: Exit,
-    /// What the message will say: "could not X: reason; what to do".
-    pub message: String,
+    /// What the line will say: "could not X: reason; what to do". None with `-q`, for what the code says already.
+    pub error: Option<anyhow::Error>,
 }
 
 impl Failure {
     /// A failure with its message.
-    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into() }
+    pub(crate) fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
+        Self { exit, error: Some(error.into()) }
+    }
+
+    /// A failure that is only this message.
+    pub(crate) fn told(exit: Exit, message: impl Display) -> Self {
+        Self::new(exit, anyhow::anyhow!("{message}"))
     }
 
     /// A failure of which nothing is said (`-q`).
     #[must_use]
     pub(crate) fn silent(exit: Exit) -> Self {
-        Self { exit, message: String::new() }
+        Self { exit, error: None }
     }
 }
 

@@ -25,7 +25,9 @@ use exit::{Exit, Failure};
 fn main() -> std::process::ExitCode {
     std::panic::set_hook(Box::new(die_of_a_bug));
     let outcome = dispatch().unwrap_or_else(|failure| {
-        report::say(&failure.message);
+        if let Some(error) = &failure.error {
+            report::say(&format!("{error:#}"));
+        }
         failure.exit
     });
     if let Exit::Signal(signal) = outcome {
@@ -39,11 +41,11 @@ fn dispatch() -> Result<Exit, Failure> {
         Ok(matches) => matches,
         Err(error) => return cli::explain(&error),
     };
-    let cli = Cli::from_arg_matches(&matches).map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| Failure::told(Exit::Internal, error.to_string()))?;
     match (cli.command, matches.subcommand()) {
         (Command::Run(args), Some((_, matches))) => Ok(command::run::run(&config::RunSettings::new(*args, matches)?)),
         (Command::Generate(args), _) => command::generate::generate(&args),
-        (Command::Run(_), None) => Err(Failure::new(Exit::Internal, "the command line was not understood")),
+        (Command::Run(_), None) => Err(Failure::told(Exit::Internal, "the command line was not understood")),
     }
 }
 

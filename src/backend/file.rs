@@ -453,14 +453,11 @@ fn command_name(pid: i32) -> String {
 }
 
 fn cannot(path: &Path, reason: &str) -> Error {
-    Error { kind: Kind::CannotCreate, message: format!("could not use the lock file {}: {reason}", path.display()) }
+    Error::new(Kind::CannotCreate, format!("could not use the lock file {}: {reason}", path.display()))
 }
 
 fn cannot_use(path: &Path, reason: &str) -> Error {
-    Error {
-        kind: Kind::CannotCreate,
-        message: format!("could not use the lock directory {}: {reason}", path.display()),
-    }
+    Error::new(Kind::CannotCreate, format!("could not use the lock directory {}: {reason}", path.display()))
 }
 
 #[cfg(test)]

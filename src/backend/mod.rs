@@ -120,23 +120,26 @@ pub(crate) struct Error {
     /// What kind of failure it is.
     pub kind: Kind,
     /// What happened and what to do, without secrets.
-    pub message: String,
+    pub cause: anyhow::Error,
 }
 
 impl Error {
+    /// An error of this kind, in words.
+    pub(crate) fn new(kind: Kind, message: impl fmt::Display) -> Self {
+        Self { kind, cause: anyhow::anyhow!("{message}") }
+    }
+
     /// An error that trying again may mend.
-    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Unavailable, message: message.into() }
+    pub(crate) fn unavailable(message: impl fmt::Display) -> Self {
+        Self::new(Kind::Unavailable, message)
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        write!(f, "{:#}", self.cause)
     }
 }
-
-impl std::error::Error for Error {}
 
 /// A lock service: three verbs and an event.
 ///

@@ -86,11 +86,11 @@ async fn wait_for(
                 busy(&news);
                 last = Some(news);
                 if let Some(error) = until(wait, backend.changed(claim)).await.and_then(Result::err) {
-                    pause(wait, &error).await?;
+                    pause(wait, error).await?;
                 }
             }
             // Once in the queue, an outage is ridden out; before that it is the user's to know.
-            Err(error) if last.is_some() => pause(wait, &error).await?,
+            Err(error) if last.is_some() => pause(wait, error).await?,
             Err(error) => return Err(Refused::Failed(error)),
         }
         if let (Wait::Until(end), Some(last)) = (wait, &last)
@@ -161,9 +161,9 @@ async fn until<T>(wait: Wait, work: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Lets some time go by after a failure that trying again may mend.
-async fn pause(wait: Wait, error: &Error) -> Result<(), Refused> {
+async fn pause(wait: Wait, error: Error) -> Result<(), Refused> {
     if error.kind != Kind::Unavailable {
-        return Err(Refused::Failed(Error { kind: error.kind, message: error.message.clone() }));
+        return Err(Refused::Failed(error));
     }
     let _ = until(wait, sleep_until(Instant::now() + AFTER_FAILURE)).await;
     Ok(())

@@ -88,7 +88,7 @@ async fn renew(backend: &mut dyn Backend, claim: &Claim, limit: Instant) -> Resu
     .await;
     match answered {
         Ok(Ok(renewal)) => Ok(renewal),
-        Ok(Err(error)) => Err(error.message),
+        Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("the backend does not answer".to_owned()),
     }
 }

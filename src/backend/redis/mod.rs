@@ -183,7 +183,7 @@ impl RedisBackend {
         if denied {
             let hint = "check the user and password (redis://user:password@host, or --user and --password-file); \
                         inside another dlock run use --password-file, because DLOCK_PASSWORD is not passed on";
-            return Error { kind: Kind::Denied, message: format!("{server} refused the credentials: {text}; {hint}") };
+            return Error::new(Kind::Denied, format!("{server} refused the credentials: {text}; {hint}"));
         }
         let hint = match error.code() {
             Some("LOADING") => "it is still loading its data",

@@ -73,12 +73,12 @@ pub(super) fn page(cli: &clap::Command, name: Option<&str>, text: &mut Vec<u8>) 
         None => (cli.clone(), EXAMPLES),
         Some(name) => {
             let found = cli.find_subcommand(name).cloned();
-            let missing = || Failure::new(Exit::Usage, format!("there is no subcommand {name}: see dlock --help"));
+            let missing = || Failure::told(Exit::Usage, format!("there is no subcommand {name}: see dlock --help"));
             (found.ok_or_else(missing)?.version(env!("CARGO_PKG_VERSION")), RUN_EXAMPLES)
         }
     };
     // Writing to memory cannot fail.
-    write(cli, command, examples, text).map_err(|error| Failure::new(Exit::Internal, error.to_string()))
+    write(cli, command, examples, text).map_err(|error| Failure::told(Exit::Internal, error.to_string()))
 }
 
 fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)], text: &mut Vec<u8>) -> io::Result<()> {

@@ -19,13 +19,13 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     match (args.what.shell(), args.page.as_deref()) {
         (None, page) => manual::page(&cli, page, &mut text)?,
         (Some(_), Some(_)) => {
-            return Err(Failure::new(Exit::Usage, "only man pages are per subcommand: leave SUBCOMMAND out"));
+            return Err(Failure::told(Exit::Usage, "only man pages are per subcommand: leave SUBCOMMAND out"));
         }
         (Some(shell), None) => clap_complete::generate(shell, &mut cli, "dlock", &mut text),
     }
     match io::stdout().write_all(&text) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Exit::Unavailable, format!("could not write to standard output: {error}")))
+            Err(Failure::told(Exit::Unavailable, format!("could not write to standard output: {error}")))
         }
         _ => Ok(Exit::Success),
     }

@@ -97,6 +97,8 @@ pub(super) struct Hold<'a> {
     kill_at: Option<Instant>,
     max_run_at: Option<Instant>,
     guard_state: GuardState,
+    /// Since when dlock itself has been sending SIGKILL.
+    killing_since: Option<Instant>,
     /// dlock's own ladder, for what a killed guard left behind.
     orphans: Option<Ladder>,
     unkillable: Option<pid_t>,
@@ -128,6 +130,7 @@ impl<'a> Hold<'a> {
             kill_at: None,
             max_run_at: settings.max_run.map(|max_run| Instant::now() + max_run),
             guard_state: GuardState::Works,
+            killing_since: None,
             orphans: None,
             unkillable: None,
             told_of_loss: false,
@@ -320,11 +323,16 @@ impl<'a> Hold<'a> {
         if now < kill_at {
             return Some(kill_at);
         }
-        self.sweep.signal_below(self.guard.pid(), &[libc::SIGKILL], &[]);
-        if now < kill_at + GIVE_UP {
+        let guard = self.guard.pid();
+        self.sweep.signal_below(guard, &[libc::SIGKILL], &[]);
+        // Counted from our own first pass: we may have been frozen until long after the deadline.
+        if now < *self.killing_since.get_or_insert(now) + GIVE_UP {
             return Some(now + KILL_AGAIN);
         }
-        self.left_over(self.guard.pid());
+        self.give_up(guard);
+        // With nothing below it, a guard that still says nothing is of no use to anybody.
+        // SAFETY: it is our child, and its end has not been taken note of.
+        unsafe { libc::kill(guard, libc::SIGKILL) };
         None
     }
 
@@ -345,8 +353,8 @@ impl<'a> Hold<'a> {
         match step {
             Step::Kill => {
                 self.sweep.signal_below(me, &[libc::SIGKILL], self.spared);
-                if self.kill_at.is_some_and(|at| now >= at + GIVE_UP) {
-                    self.left_over(me);
+                if now >= *self.killing_since.get_or_insert(now) + GIVE_UP {
+                    self.give_up(me);
                 }
                 Some(now + KILL_AGAIN)
             }
@@ -354,11 +362,12 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Something below `root` did not go: the lock must not be released.
-    fn left_over(&mut self, root: pid_t) {
+    /// Ends the hold although the end of everything was not seen. While something is left below `root`, the lock must
+    /// not be released.
+    fn give_up(&mut self, root: pid_t) {
         let spared = self.spared;
         let found = self.sweep.children(root).iter().copied().find(|child| !spared.contains(child));
-        self.held.left = self.unkillable.or(found).or(Some(root));
+        self.held.left = found.map(|child| self.unkillable.unwrap_or(child));
         self.over = true;
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use self::hold::{Cause, Held, Hold};
-use crate::backend::{Backend, Claim, Error, Grant, Kind, Lease, Released};
+use crate::backend::{Backend, Claim, Grant, Kind, Lease, Released};
 use crate::clock::Instant;
 use crate::config::{Patience, RunSettings};
 use crate::exit::{Exit, Failure};
@@ -46,8 +46,8 @@ pub(crate) fn run(settings: &RunSettings) -> Exit {
 }
 
 fn refuse(report: &Report, failure: &Failure) -> Exit {
-    if !failure.message.is_empty() {
-        report.error(&failure.message);
+    if let Some(error) = &failure.error {
+        report.error(&format!("{error:#}"));
     }
     failure.exit
 }
@@ -62,7 +62,7 @@ struct Prepared {
 }
 
 fn lacking(what: &str, reason: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Unavailable, format!("could not {what}: {reason}; no command was started"))
+    Failure::told(Exit::Unavailable, format!("could not {what}: {reason}; no command was started"))
 }
 
 /// Forks the guard before anything else: from the main thread, with nothing open and no other thread.
@@ -252,7 +252,7 @@ impl Run<'_> {
                     program(&self.settings.argv)
                 );
                 if !ignore {
-                    return Err(Failure::new(Exit::Lost, message));
+                    return Err(Failure::told(Exit::Lost, message));
                 }
                 self.report.warning(&message);
             }
@@ -261,7 +261,7 @@ impl Run<'_> {
                 self.report.warning(&format!(
                     "could not release {}: {}; it runs out by itself within {}",
                     self.claim.key,
-                    error.message,
+                    error,
                     humantime::format_duration(within)
                 ));
             }
@@ -273,7 +273,7 @@ impl Run<'_> {
     fn verdict(&self, held: &Held) -> Result<Exit, Failure> {
         let program = program(&self.settings.argv);
         let key = &self.claim.key;
-        let cannot = |exit, reason: &str| Err(Failure::new(exit, format!("could not run {program}: {reason}")));
+        let cannot = |exit, reason: &str| Err(Failure::told(exit, format!("could not run {program}: {reason}")));
         match (held.cause, held.exited) {
             (Some(Cause::Lost), _) => Ok(Exit::Lost),
             (Some(Cause::MaxRun), _) => Ok(Exit::MaxRun),
@@ -345,21 +345,21 @@ fn refused(settings: &RunSettings, refused: Refused) -> Failure {
                 Patience::For(patience) => format!(" within {}", humantime::format_duration(patience)),
                 _ => String::new(),
             };
-            Failure::new(Exit::NotAcquired(settings.conflict), format!("did not get {key}{within}: {holder}"))
+            Failure::told(Exit::NotAcquired(settings.conflict), format!("did not get {key}{within}: {holder}"))
         }
-        Refused::Failed(Error { kind, message }) => {
-            let exit = match kind {
+        Refused::Failed(error) => {
+            let exit = match error.kind {
                 Kind::Unavailable => Exit::Unavailable,
                 Kind::Denied => Exit::Denied,
                 Kind::CannotCreate => Exit::CannotCreate,
             };
-            Failure::new(exit, format!("did not get {key}: {message}"))
+            Failure::new(exit, error.cause.context(format!("did not get {key}")))
         }
     }
 }
 
 fn killed_guard() -> Failure {
-    Failure::new(Exit::Internal, "somebody killed the guard process; the command was stopped")
+    Failure::told(Exit::Internal, "somebody killed the guard process; the command was stopped")
 }
 
 fn errno_text(errno: i32) -> String {

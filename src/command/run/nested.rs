@@ -97,7 +97,7 @@ pub(super) fn cover(outer: &[Outer], busy: &Busy, conflict: u8) -> Result<Option
     if holder.namespace != pid_namespace() {
         let message = "the lock is held by the dlock run around this one, which is in another PID namespace and cannot \
                        be watched from here: take the lock once, outside";
-        return Err(Failure::new(Exit::NotAcquired(conflict), message));
+        return Err(Failure::told(Exit::NotAcquired(conflict), message));
     }
     if !holder.is_ancestor() {
         return Ok(None);
@@ -111,7 +111,7 @@ pub(super) fn cover(outer: &[Outer], busy: &Busy, conflict: u8) -> Result<Option
             process,
         })),
         Ok(_) | Err(Errno::ESRCH) => Ok(None),
-        Err(errno) => Err(Failure::new(
+        Err(errno) => Err(Failure::told(
             Exit::Unavailable,
             format!(
                 "could not watch the dlock run around this one: pidfd_open: {}; allow it in the container's seccomp profile",
