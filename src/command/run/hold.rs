@@ -53,6 +53,8 @@ pub(super) struct Held {
     pub(super) exited: Option<(Ended, i32)>,
     /// A process that is left although everything should be gone.
     pub(super) left: Option<pid_t>,
+    /// The user was told that the lock is lost.
+    pub(super) told_of_loss: bool,
 }
 
 impl Held {
@@ -102,7 +104,6 @@ pub(super) struct Hold<'a> {
     /// dlock's own ladder, for what a killed guard left behind.
     orphans: Option<Ladder>,
     unkillable: Option<pid_t>,
-    told_of_loss: bool,
     over: bool,
 }
 
@@ -133,7 +134,6 @@ impl<'a> Hold<'a> {
             killing_since: None,
             orphans: None,
             unkillable: None,
-            told_of_loss: false,
             over: false,
         }
     }
@@ -246,7 +246,7 @@ impl<'a> Hold<'a> {
 
     /// The lock is lost: says so once, and stops the command if it still runs.
     fn lose(&mut self, why: &str) {
-        if std::mem::replace(&mut self.told_of_loss, true) {
+        if std::mem::replace(&mut self.held.told_of_loss, true) {
             return;
         }
         let (key, target, program) = (&self.settings.key, &self.settings.target, program(&self.settings.argv));

@@ -128,7 +128,6 @@ enum Waited {
 
 impl Run<'_> {
     async fn story(mut self) -> Result<Exit, Failure> {
-        self.expect_ready().await?;
         match self.wait().await? {
             Waited::Granted(grant) => self.hold(grant).await,
             Waited::Covered(cover) => self.hold_under(cover).await,
@@ -140,20 +139,15 @@ impl Run<'_> {
         }
     }
 
-    /// Finds out whether a command can be supervised here, before anything is acquired.
-    async fn expect_ready(&mut self) -> Result<(), Failure> {
-        match self.guard.next().await {
-            Some(Notice::Ready) => Ok(()),
-            Some(Notice::Unfit(code)) => Err(lacking("supervise a command here", Unfit::reason(code))),
-            _ => Err(killed_guard()),
-        }
-    }
-
     async fn wait(&mut self) -> Result<Waited, Failure> {
-        let acquiring = acquire(self.settings, self.report, self.backend.as_mut(), &self.claim);
+        let guard = self.guard.pid();
+        let acquiring = async {
+            expect_ready(&mut self.guard).await?;
+            acquire(self.settings, self.report, self.backend.as_mut(), &self.claim).await
+        };
         let waited = tokio::select! {
             biased;
-            signal = wait::told_to_stop(&mut self.signals) => Ok(Waited::Told(signal)),
+            signal = wait::told_to_stop(&mut self.signals, guard) => Ok(Waited::Told(signal)),
             waited = acquiring => waited,
         };
         self.report.clear();
@@ -164,15 +158,12 @@ impl Run<'_> {
     async fn hold(mut self, grant: Grant) -> Result<Exit, Failure> {
         let settings = self.settings;
         let (key, target) = (self.claim.key.clone(), &settings.target);
-        let ttl = match grant.lease {
-            Lease::Until { ttl, .. } => Some(ttl),
-            Lease::Unlimited { .. } => None,
+        let (sent, ttl) = match grant.lease {
+            Lease::Until { sent, ttl } => (Some(sent), Some(ttl)),
+            Lease::Unlimited { .. } => (None, None),
         };
         let kill_after = kill_after(settings.kill_after, ttl);
-        let term = match grant.lease {
-            Lease::Until { sent, ttl } => Some(Term { sent, ttl, kill_after }),
-            Lease::Unlimited { .. } => None,
-        };
+        let term = sent.zip(ttl).map(|(sent, ttl)| Term { sent, ttl, kill_after });
         self.report.detail(&format!("acquired {key} at {target}, token {}", grant.token));
         let window = term.and_then(|term| hold::window(&term, settings.on_lost));
         let descriptor = self.backend.descriptor();
@@ -243,7 +234,7 @@ impl Run<'_> {
         let released = give_back(self.backend.as_mut(), &self.claim, self.settings.connect_timeout).await;
         match released {
             Ok(Released::Freed) => self.report.detail(&format!("released {}", self.claim.key)),
-            Ok(Released::NotMine) if held.cause.is_none() && held.ran() => {
+            Ok(Released::NotMine) if held.cause.is_none() && held.ran() && !held.told_of_loss => {
                 let ignore = self.settings.on_lost == crate::cli::OnLost::Ignore;
                 let message = format!(
                     "lost {} at {} while {} ran: it was not ours any more when it ended",
@@ -257,13 +248,10 @@ impl Run<'_> {
                 self.report.warning(&message);
             }
             Err(error) if held.cause != Some(Cause::Lost) => {
-                let within = term.map_or(Duration::ZERO, |term| term.ttl);
-                self.report.warning(&format!(
-                    "could not release {}: {}; it runs out by itself within {}",
-                    self.claim.key,
-                    error,
-                    humantime::format_duration(within)
-                ));
+                let within =
+                    |term: Term| format!("; it runs out by itself within {}", humantime::format_duration(term.ttl));
+                let runs_out = term.map(within).unwrap_or_default();
+                self.report.warning(&format!("could not release {}: {error}{runs_out}", self.claim.key));
             }
             Ok(Released::NotMine) | Err(_) => {}
         }
@@ -290,6 +278,15 @@ impl Run<'_> {
             (None, Some((_, errno))) => cannot(Exit::NotExecutable, &errno_text(errno)),
             (Some(Cause::GuardKilled), _) | (None, None) => Err(killed_guard()),
         }
+    }
+}
+
+/// Finds out whether a command can be supervised here, before anything is acquired.
+async fn expect_ready(guard: &mut Guard) -> Result<(), Failure> {
+    match guard.next().await {
+        Some(Notice::Ready) => Ok(()),
+        Some(Notice::Unfit(code)) => Err(lacking("supervise a command here", Unfit::reason(code))),
+        _ => Err(killed_guard()),
     }
 }
 

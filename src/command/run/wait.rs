@@ -11,6 +11,7 @@ use crate::clock::{Instant, sleep_until};
 use crate::key::Key;
 use crate::report::Report;
 use crate::supervise::signals::{Meaning, SignalStream, ends_waiting, meaning, suspend_self};
+use crate::supervise::sweep::reap;
 
 /// A wait shorter than this is not worth a word.
 const SILENCE: Duration = Duration::from_millis(400);
@@ -58,15 +59,17 @@ pub(super) async fn announce(report: &Report, key: &Key, news: &News) -> Infalli
     }
 }
 
-/// Waits for a signal that ends the wait, and returns its number.
-pub(super) async fn told_to_stop(signals: &mut SignalStream) -> i32 {
+/// Waits for a signal that ends the wait, and returns its number. A `guard` that somebody stopped is continued.
+pub(super) async fn told_to_stop(signals: &mut SignalStream, guard: libc::pid_t) -> i32 {
     loop {
         let info = signals.next().await;
         if let Some(signal) = ends_waiting(&info) {
             return signal as i32;
         }
-        if meaning(&info) == Meaning::Suspend {
-            suspend_self();
+        match meaning(&info) {
+            Meaning::Suspend => suspend_self(),
+            Meaning::Child => drop(reap(guard)),
+            Meaning::Forward(_) | Meaning::Nothing => {}
         }
     }
 }
