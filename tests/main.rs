@@ -19,3 +19,6 @@ mod generated;
 
 // Which part of the source may know which.
 mod layers;
+
+// README and Cargo.toml: what they claim holds.
+mod project;

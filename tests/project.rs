@@ -1,0 +1,92 @@
+//! What README and Cargo.toml claim: the commands of a fresh machine, the exit codes, the oldest Rust, the licences.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::dlock::DLOCK;
+use crate::support::scratch::Scratch;
+
+fn readme() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
+}
+
+#[test]
+fn the_first_command_of_the_readme_works() {
+    let readme = readme();
+    let line = readme.lines().find(|line| line.starts_with("cargo run --release -- ")).unwrap();
+    assert!(readme.contains("\ntests/run\n"), "the second command is missing");
+    let scratch = Scratch::new();
+    // The directory of `file:` without a path is the user's own: a test keeps out of it.
+    let url = format!("-b {} ", scratch.file_url());
+    let line = line.replace("cargo run --release --", DLOCK).replace("-b file: ", &url);
+    assert!(line.contains(&url), "{line}");
+    let output = Command::new("sh").args(["-c", &line]).current_dir(scratch.root()).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert_eq!(output.stdout, b"hello from under the lock\n");
+}
+
+#[test]
+fn readme_and_man_page_agree_on_the_exit_codes() {
+    let page = Command::new(DLOCK).args(["generate", "man", "run"]).output().unwrap();
+    let page = String::from_utf8(page.stdout).unwrap();
+    let readme = readme();
+    let table = readme.split("## Exit codes").nth(1).unwrap().split("\n## ").next().unwrap();
+    let mut codes = 0;
+    for row in table.lines().filter(|line| line.starts_with("| ") && !line.contains("---")).skip(1) {
+        let code = row.split('|').nth(1).unwrap().trim();
+        assert!(
+            page.contains(&format!("\\fB{code}\\fR")) || page.contains("\\*(Aq") && code.contains('\''),
+            "no {code} in the page"
+        );
+        codes += 1;
+    }
+    assert_eq!(codes, 11);
+}
+
+/// The packages that dlock is built from, as cargo knows them.
+fn packages() -> (Value, Vec<Value>) {
+    let arguments =
+        ["metadata", "--locked", "--offline", "--format-version", "1", "--filter-platform", "x86_64-unknown-linux-gnu"];
+    let output = Command::new(env!("CARGO")).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let used: Vec<&str> =
+        metadata["resolve"]["nodes"].as_array().unwrap().iter().map(|node| node["id"].as_str().unwrap()).collect();
+    let all = metadata["packages"].as_array().unwrap();
+    let packages: Vec<Value> =
+        all.iter().filter(|package| used.contains(&package["id"].as_str().unwrap())).cloned().collect();
+    let own = packages.iter().find(|package| package["name"] == "dlock-cli").unwrap().clone();
+    assert!(packages.len() > 50);
+    (own, packages)
+}
+
+fn version(text: &str) -> Vec<u32> {
+    text.split('.').map(|number| number.parse().unwrap()).collect()
+}
+
+#[test]
+fn no_dependency_needs_a_newer_rust_than_we_say() {
+    let (own, packages) = packages();
+    let ours = own["rust_version"].as_str().unwrap();
+    assert!(readme().contains(&format!("Rust {ours} or newer")), "README names another Rust");
+    for package in packages {
+        if let Some(needed) = package["rust_version"].as_str() {
+            assert!(version(needed) <= version(ours), "{} needs Rust {needed}, we say {ours}", package["name"]);
+        }
+    }
+}
+
+#[test]
+fn every_licence_is_permissive() {
+    let permissive =
+        ["MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Unicode-3.0", "Zlib", "0BSD", "BSL-1.0"];
+    for package in packages().1 {
+        let licence = package["license"].as_str().unwrap_or_default().replace('/', " OR ");
+        let allows =
+            |term: &str| permissive.contains(&term.trim().trim_matches(['(', ')']).split(" WITH ").next().unwrap());
+        let fine = licence.split(" AND ").all(|part| part.split(" OR ").any(allows));
+        assert!(fine, "{} is under {licence:?}", package["name"]);
+    }
+}
