@@ -11,10 +11,7 @@ use percent_encoding::percent_decode_str;
 
 use super::Backend;
 use super::file::FileBackend;
-use super::redis::RedisBackend;
-
-/// The port that redis listens on by default.
-const REDIS_PORT: u16 = 6379;
+use super::redis::{DEFAULT_PORT, RedisBackend, Server};
 
 /// Where the locks are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,21 +27,6 @@ pub(crate) enum Target {
     Redis(Server),
 }
 
-/// One server, and who we are there.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Server {
-    /// Its name or address.
-    pub host: String,
-    /// Its TCP port.
-    pub port: u16,
-    /// The number of the database.
-    pub database: u32,
-    /// The user, for a server with an access control list.
-    pub user: Option<String>,
-    /// The password.
-    pub password: Option<String>,
-}
-
 impl Target {
     /// Reads a backend URL. The error says what to do and holds no part of the URL that could be a password.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
@@ -56,7 +38,7 @@ impl Target {
             ("file", rest) => parse_file(rest.unwrap_or_default()),
             ("redis", None) => Ok(Self::Redis(Server {
                 host: "localhost".to_owned(),
-                port: REDIS_PORT,
+                port: DEFAULT_PORT,
                 database: 0,
                 user: None,
                 password: None,
@@ -119,28 +101,6 @@ impl fmt::Display for Target {
     }
 }
 
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("redis://")?;
-        if let Some(user) = &self.user {
-            write!(f, "{user}@")?;
-        }
-        if self.host.contains(':') { write!(f, "[{}]", self.host) } else { f.write_str(&self.host) }?;
-        write!(f, ":{}", self.port)?;
-        if self.database != 0 {
-            write!(f, "/{}", self.database)?;
-        }
-        Ok(())
-    }
-}
-
-/// Without the password, which must not reach a log by way of a debug print either.
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Server({self})")
-    }
-}
-
 /// `text` with the password of its user part removed, whatever else is wrong with it: for the command's environment.
 #[must_use]
 pub(crate) fn without_password(text: &str) -> String {
@@ -197,7 +157,7 @@ fn parse_redis(text: &str) -> Result<Server, String> {
     if url.query().is_some() || url.fragment().is_some() {
         return Err(format!("redis:// takes no ? and no #; {hint}"));
     }
-    let port = url.port().unwrap_or(REDIS_PORT);
+    let port = url.port().unwrap_or(DEFAULT_PORT);
     if port == 0 {
         return Err(format!("port 0 is no port; {hint}"));
     }

@@ -11,6 +11,7 @@ ACL: a user needs the commands of the scripts, EVAL and BLPOP on the key pattern
 
 mod stream;
 
+use std::fmt;
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
@@ -19,10 +20,12 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use self::stream::Bounded;
-use super::url::Server;
 use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released, Renewal};
 use crate::clock::{Instant, before};
 use crate::holder::Holder;
+
+/// The port that redis listens on by default.
+pub(crate) const DEFAULT_PORT: u16 = 6379;
 
 const ATTEMPT: &str = concat!(include_str!("queue.lua"), include_str!("attempt.lua"));
 const RENEW: &str = concat!(include_str!("queue.lua"), include_str!("renew.lua"));
@@ -41,6 +44,43 @@ const WAKE_SLACK: Duration = Duration::from_secs(2);
 /// delays the others by at most two thirds of a ttl.
 fn patience(ttl: Duration) -> Duration {
     MAX_PATIENCE.min(ttl / 2)
+}
+
+/// One server, and who we are there.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Server {
+    /// Its name or address.
+    pub host: String,
+    /// Its TCP port.
+    pub port: u16,
+    /// The number of the database.
+    pub database: u32,
+    /// The user, for a server with an access control list.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("redis://")?;
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
+        if self.host.contains(':') { write!(f, "[{}]", self.host) } else { f.write_str(&self.host) }?;
+        write!(f, ":{}", self.port)?;
+        if self.database != 0 {
+            write!(f, "/{}", self.database)?;
+        }
+        Ok(())
+    }
+}
+
+/// Without the password, which must not reach a log by way of a debug print either.
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Server({self})")
+    }
 }
 
 /// The locks of one redis server.

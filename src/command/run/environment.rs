@@ -4,7 +4,7 @@ What the command's environment says of its lock, and what dlock says of itself t
 
 use std::ffi::{OsStr, OsString};
 
-use super::nested;
+use super::nested::{self, HELD};
 use crate::backend::url::without_password;
 use crate::config::RunSettings;
 use crate::holder::{About, Owner};
@@ -20,8 +20,6 @@ const KEY: &str = "DLOCK_KEY";
 const OWNER: &str = "DLOCK_OWNER";
 /// The kind of backend.
 const BACKEND_KIND: &str = "DLOCK_BACKEND_KIND";
-/// The locks that are held around the command, for nested runs.
-pub(super) const HELD: &str = "DLOCK_HELD";
 /// A secret, never passed on.
 const PASSWORD: &str = "DLOCK_PASSWORD";
 /// May hold a secret, which is not passed on.

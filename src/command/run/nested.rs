@@ -13,13 +13,14 @@ use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
-use super::environment::HELD;
 use crate::backend::Busy;
 use crate::exit::{Exit, Failure};
 use crate::holder::{Holder, Owner};
 use crate::readable::readable;
 use crate::supervise::sweep::parent_of;
 
+/// The variable with the locks that are held around the command.
+pub(super) const HELD: &str = "DLOCK_HELD";
 /// How many runs may be nested in each other.
 const MAX_DEPTH: usize = 256;
 

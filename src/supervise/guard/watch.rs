@@ -1,128 +1,30 @@
 /*!
-The guard: a process forked before anything else, which is the command's parent and knows its deadline itself.
+The guard process itself: one loop over orders, signals and its own alarm.
 
-```text
-dlock            the lock: acquires, renews, decides
- └─ guard        no runtime, no network, no allocation; a deadline, a kill ladder, and a socket to dlock
-     └─ command
-```
-
-dlock killed: the guard sees end-of-file and stops the command. dlock frozen: the guard's own deadline comes. Guard
-killed: the command dies with it (`PR_SET_PDEATHSIG`), and dlock, to which the orphans come, sweeps them. Nothing here
-waits for anything that can hang.
-
-It is a subreaper, so all that the command starts is found below it, also what moved to its own session. It blocks
-every catchable signal: what is sent to the process group must not end it. Its name does not contain `dlock`, so that
-`pkill dlock` leaves it to do its work.
+Everything that it needs is made before the first order comes; from then on nothing is allocated, and nothing is waited
+for that can hang.
 */
 
-use std::io::IoSlice;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use libc::{c_int, pid_t};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, send, sendmsg, socketpair};
-use nix::unistd::{ForkResult, fork};
-use tokio::io::unix::AsyncFd;
+use nix::sys::socket::{MsgFlags, send};
 
-use super::command::Command;
-use super::protocol::{LENGTH, Notice, Order, Spawn, Unfit};
-use super::signals::{Meaning, Signals, meaning};
-use super::stop::{Forwards, Ladder, Step};
-use super::surroundings;
-use super::sweep::Sweep;
+use super::super::command::Command;
+use super::super::protocol::{LENGTH, Notice, Order, Spawn, Unfit};
+use super::super::signals::{Meaning, Signals, meaning};
+use super::super::stop::{Forwards, Ladder, Sent, Step};
+use super::super::surroundings;
+use super::super::sweep::Sweep;
 use crate::clock::{Alarm, Instant};
-use crate::readable::readable;
 
 /// The guard's name in process lists.
 const NAME: &std::ffi::CStr = c"lockguard";
 /// How long the guard waits between two passes of SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(5);
-
-/// dlock's end of the line to its guard.
-#[derive(Debug)]
-pub(crate) struct Guard {
-    pid: pid_t,
-    socket: AsyncFd<OwnedFd>,
-}
-
-/// A guard that was forked and is not yet connected to an event loop.
-#[derive(Debug)]
-pub(crate) struct Forked {
-    pid: pid_t,
-    socket: OwnedFd,
-}
-
-/// Forks the guard for `command`. Must be called from the main thread, before any other thread exists; every
-/// catchable signal must be blocked. In the guard this does not return. `farewell` is called in the guard when dlock
-/// died and the command is being stopped: it may only write.
-pub(crate) fn fork_guard(command: Command, farewell: fn()) -> nix::Result<Forked> {
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let (ours, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
-    let sweep = Sweep::new();
-    // SAFETY: the process has one thread, so the child may use everything that was prepared.
-    match unsafe { fork() }? {
-        ForkResult::Parent { child } => Ok(Forked { pid: child.as_raw(), socket: ours }),
-        ForkResult::Child => {
-            drop(ours);
-            Watch::begin(command, its, sweep, farewell)
-        }
-    }
-}
-
-impl Forked {
-    /// The number of the socket's descriptor.
-    #[must_use]
-    pub(crate) fn as_raw(&self) -> RawFd {
-        self.socket.as_raw_fd()
-    }
-
-    /// Connects the guard to the running event loop.
-    pub(crate) fn connect(self) -> std::io::Result<Guard> {
-        nix::fcntl::fcntl(&self.socket, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
-        Ok(Guard { pid: self.pid, socket: readable(self.socket)? })
-    }
-}
-
-impl Guard {
-    /// The guard's process id.
-    #[must_use]
-    pub(crate) fn pid(&self) -> pid_t {
-        self.pid
-    }
-
-    /// Sends an order. A guard that is gone or does not read shows in other ways; an order that does not reach it
-    /// leaves the deadline it already knows.
-    pub(crate) fn order(&self, order: Order) {
-        let _ = send(self.socket.as_raw_fd(), &order.encode(), MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
-    }
-
-    /// Orders the command to be started; `lock` travels with it.
-    pub(crate) fn spawn(&self, spawn: Spawn, lock: Option<BorrowedFd<'_>>) -> nix::Result<()> {
-        let packet = Order::Spawn(spawn).encode();
-        let descriptors = lock.map(|lock| [lock.as_raw_fd()]);
-        let rights = descriptors.as_ref().map(|descriptors| ControlMessage::ScmRights(descriptors));
-        let flags = MsgFlags::MSG_NOSIGNAL;
-        sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(&packet)], rights.as_slice(), flags, None).map(drop)
-    }
-
-    /// The guard's next notice; none when it is gone. Dropping the future loses none.
-    pub(crate) async fn next(&mut self) -> Option<Notice> {
-        loop {
-            let mut ready = self.socket.readable().await.ok()?;
-            let mut packet = [0; LENGTH];
-            match recv(ready.get_inner().as_raw_fd(), &mut packet, MsgFlags::empty()) {
-                Ok(0) => return None,
-                Ok(_) => return Notice::decode(&packet),
-                Err(Errno::EAGAIN) => ready.clear_ready(),
-                Err(Errno::EINTR) => {}
-                Err(_) => return None,
-            }
-        }
-    }
-}
 
 /// The command while it runs.
 struct Child {
@@ -135,7 +37,7 @@ struct Child {
 }
 
 /// The guard's own state. Everything in it exists before the first order comes.
-struct Watch {
+pub(super) struct Watch {
     command: Command,
     socket: OwnedFd,
     signals: Signals,
@@ -153,7 +55,8 @@ struct Watch {
 }
 
 impl Watch {
-    fn begin(command: Command, socket: OwnedFd, mut sweep: Sweep, farewell: fn()) -> ! {
+    /// Becomes the guard; does not return.
+    pub(super) fn begin(command: Command, socket: OwnedFd, mut sweep: Sweep, farewell: fn()) -> ! {
         // SAFETY: plain system calls; the name is a C string.
         let subreaper = unsafe {
             libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
@@ -229,7 +132,7 @@ impl Watch {
                 Received::Order(Order::Extend(window), _) => self.ladder.extend(window),
                 Received::Order(Order::Stop(kill_at), _) => self.ladder.stop(kill_at),
                 Received::Order(Order::Forward { signal, sender }, _) => {
-                    self.forwards.ask(super::stop::Sent { signal, sender }, Instant::now());
+                    self.forwards.ask(Sent { signal, sender }, Instant::now());
                 }
                 Received::Order(Order::Suspend, _) => self.suspend_dlock(),
                 Received::Nothing => return,

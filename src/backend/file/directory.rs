@@ -1,0 +1,147 @@
+/*!
+The directory that holds lock files: nobody else may be able to exchange what is in it, and it must be on this host.
+*/
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+use nix::sys::statfs::fstatfs;
+use nix::unistd::geteuid;
+
+use super::super::{Error, Kind};
+
+/// File systems on which a lock may not reach every host, by the magic number of `statfs(2)`.
+const REMOTE: &[(u32, &str)] = &[
+    (0x6969, "NFS"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB"),
+    (0x517b, "SMB"),
+    (0x6573_5546, "FUSE"),
+    (0x0102_1997, "9p"),
+    (0x00c3_6400, "Ceph"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
+    (0x7375_7245, "Coda"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636f, "OCFS2"),
+];
+
+/// The directory, once it has been checked.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Where it is.
+    pub(super) path: PathBuf,
+    descriptor: OwnedFd,
+}
+
+impl Place {
+    /// A directory that the user named: it must be there, and nobody else may be able to exchange files in it.
+    pub(super) fn given(path: &Path, remote: bool) -> Result<Self, Error> {
+        let place = Self::open(path, OFlag::empty(), remote)?;
+        let meta = place.metadata()?;
+        let sticky = meta.mode() & libc::S_ISVTX != 0;
+        let problem = if meta.uid() != geteuid().as_raw() && meta.uid() != 0 {
+            "it belongs to another user: use a directory of this user or of root"
+        } else if meta.mode() & libc::S_IWOTH != 0 && !sticky {
+            "everybody may remove files in it: chmod o-w it, or set its sticky bit (chmod +t)"
+        } else {
+            return Ok(place);
+        };
+        Err(cannot_use(path, problem))
+    }
+
+    /// The default directory, made if it is not there: chosen by the user's id alone, so that a shell and a crontab
+    /// of one user meet.
+    pub(super) fn default_one(remote: bool) -> Result<Self, Error> {
+        let user = geteuid();
+        let path = if user.is_root() {
+            PathBuf::from("/run/dlock")
+        } else {
+            let shared = std::fs::metadata("/run/lock");
+            let usable = shared.is_ok_and(|meta| meta.is_dir() && meta.mode() & 0o1002 == 0o1002);
+            Path::new(if usable { "/run/lock" } else { "/tmp" }).join(format!("dlock-{user}"))
+        };
+        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(cannot_use(&path, &format!("{error}; name another with --backend file:///dir")));
+            }
+            _ => {}
+        }
+        let place = Self::open(&path, OFlag::O_NOFOLLOW, remote)?;
+        let meta = place.metadata()?;
+        if meta.uid() != user.as_raw() || meta.mode() & 0o077 != 0 {
+            let problem =
+                "it must belong to this user with mode 0700: remove it, or name another with --backend file:///dir";
+            return Err(cannot_use(&path, problem));
+        }
+        Ok(place)
+    }
+
+    fn open(path: &Path, extra: OFlag, remote: bool) -> Result<Self, Error> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | extra;
+        let descriptor = nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| {
+            let reason = match errno {
+                Errno::ENOENT => "it does not exist: make it (mkdir -m 0700)".to_owned(),
+                Errno::ENOTDIR => "it is not a directory: name one".to_owned(),
+                other => other.desc().to_owned(),
+            };
+            cannot_use(path, &reason)
+        })?;
+        if !remote {
+            let kind = fstatfs(&descriptor).map_err(|errno| cannot_use(path, errno.desc()))?.filesystem_type();
+            // The magic numbers have 32 bits; the field is wider, and on some machines signed.
+            if let Some((_, name)) = REMOTE.iter().find(|(magic, _)| i64::from(*magic) == kind.0 & 0xffff_ffff) {
+                let problem = format!(
+                    "it is on a remote file system ({name}), where a lock may not reach every host: use a server backend, \
+                     or say ?remote=trust in the URL"
+                );
+                return Err(cannot_use(path, &problem));
+            }
+        }
+        Ok(Self { path: path.to_owned(), descriptor })
+    }
+
+    fn metadata(&self) -> Result<std::fs::Metadata, Error> {
+        let descriptor = self.descriptor.try_clone().map_err(|error| cannot_use(&self.path, &error.to_string()))?;
+        File::from(descriptor).metadata().map_err(|error| cannot_use(&self.path, &error.to_string()))
+    }
+
+    /// Opens the lock file, made if it is not there; nothing but a regular file, and through no link.
+    pub(super) fn lock_file(&self, name: &str) -> Result<File, String> {
+        // Not blocking: a FIFO must not hang us. Without O_CREAT at first: another user's file in a sticky directory may
+        // be opened but not "created".
+        let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+        let mode = Mode::from_bits_truncate(0o666);
+        let open = |flags| openat(&self.descriptor, name, flags, mode);
+        let descriptor = match open(flags) {
+            Err(Errno::ENOENT) => open(flags | OFlag::O_CREAT),
+            other => other,
+        };
+        let file = File::from(descriptor.map_err(|errno| match errno {
+            Errno::ELOOP => "it is a symbolic link: remove it".to_owned(),
+            Errno::EISDIR => "it is a directory: remove it, or choose another key".to_owned(),
+            Errno::EACCES | Errno::EPERM | Errno::EROFS => {
+                format!("{}: this user must be able to write there", errno.desc())
+            }
+            other => other.desc().to_owned(),
+        })?);
+        let meta = file.metadata().map_err(|error| error.to_string())?;
+        if meta.is_file() {
+            Ok(file)
+        } else {
+            Err("it is not a regular file: remove it, or choose another key".to_owned())
+        }
+    }
+}
+
+fn cannot_use(path: &Path, reason: &str) -> Error {
+    Error::new(Kind::CannotCreate, format!("could not use the lock directory {}: {reason}", path.display()))
+}
