@@ -346,9 +346,11 @@ impl<'a> Hold<'a> {
         let ladder = self.orphans.as_mut()?;
         let mut step = ladder.step(now);
         if matches!(step, Step::Term { .. }) {
-            let tally = self.sweep.signal_below(me, &[libc::SIGTERM, libc::SIGCONT], self.spared);
-            self.unkillable = self.unkillable.or(tally.refused);
             step = ladder.step(now);
+            if step != Step::Kill {
+                let tally = self.sweep.signal_below(me, &[libc::SIGTERM, libc::SIGCONT], self.spared);
+                self.unkillable = self.unkillable.or(tally.refused);
+            }
         }
         match step {
             Step::Kill => {

@@ -234,7 +234,9 @@ impl Run<'_> {
         let released = give_back(self.backend.as_mut(), &self.claim, self.settings.connect_timeout).await;
         match released {
             Ok(Released::Freed) => self.report.detail(&format!("released {}", self.claim.key)),
-            Ok(Released::NotMine) if held.cause.is_none() && held.ran() && !held.told_of_loss => {
+            // With --on-lost ignore the command has gone on after the one warning.
+            _ if held.told_of_loss => {}
+            Ok(Released::NotMine) if held.cause.is_none() && held.ran() => {
                 let ignore = self.settings.on_lost == crate::cli::OnLost::Ignore;
                 let message = format!(
                     "lost {} at {} while {} ran: it was not ours any more when it ended",
@@ -247,13 +249,13 @@ impl Run<'_> {
                 }
                 self.report.warning(&message);
             }
-            Err(error) if held.cause != Some(Cause::Lost) => {
+            Err(error) => {
                 let within =
                     |term: Term| format!("; it runs out by itself within {}", humantime::format_duration(term.ttl));
                 let runs_out = term.map(within).unwrap_or_default();
                 self.report.warning(&format!("could not release {}: {error}{runs_out}", self.claim.key));
             }
-            Ok(Released::NotMine) | Err(_) => {}
+            Ok(Released::NotMine) => {}
         }
         self.verdict(held)
     }

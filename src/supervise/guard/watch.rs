@@ -264,9 +264,12 @@ impl Watch {
             if by_deadline {
                 tell(&self.socket, Notice::Deadline);
             }
-            // A suspended process takes SIGTERM only when it is continued.
-            self.signal_all(&[libc::SIGTERM, libc::SIGCONT]);
             step = self.ladder.step(now);
+            // Where SIGKILL is due at the same time (`--on-lost kill`, a late thaw), SIGTERM would only be a race.
+            if step != Step::Kill {
+                // A suspended process takes SIGTERM only when it is continued.
+                self.signal_all(&[libc::SIGTERM, libc::SIGCONT]);
+            }
         }
         if step == Step::Kill && self.kill_again.is_none_or(|again| now >= again) {
             self.signal_all(&[libc::SIGKILL]);
