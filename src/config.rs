@@ -4,8 +4,8 @@ What the user wants, from flags over environment over defaults, checked as a who
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::os::fd::{FromRawFd, RawFd};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, FromRawFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::key::{Key, Namespace};
 use crate::report::Verbosity;
 
 /// The longest password that is read from a file, in bytes.
-const MAX_PASSWORD: u64 = 64 * 1024;
+const MAX_PASSWORD: usize = 64 * 1024;
 
 /// How long to wait for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,8 +178,8 @@ fn read_password(path: &Path) -> Result<String, Failure> {
             path.display()
         ))
     };
-    let source: Box<dyn Read> = match path.to_str() {
-        Some("-") => Box::new(io::stdin()),
+    let mut source = match path.to_str() {
+        Some("-") => File::from(io::stdin().as_fd().try_clone_to_owned().map_err(|error| failed(&error))?),
         Some(text) if text.starts_with("fd:") => {
             let number: RawFd = text[3..].parse().map_err(|_| failed(&"fd: takes a number"))?;
             // SAFETY: F_GETFD only asks whether the descriptor is open.
@@ -187,12 +187,20 @@ fn read_password(path: &Path) -> Result<String, Failure> {
                 return Err(failed(&"that descriptor is not open"));
             }
             // SAFETY: it is open, was handed to us for this, and nothing else here uses it.
-            Box::new(unsafe { File::from_raw_fd(number) })
+            unsafe { File::from_raw_fd(number) }
         }
-        _ => Box::new(File::open(path).map_err(|error| failed(&error))?),
+        _ => File::open(path).map_err(|error| failed(&error))?,
     };
-    let mut line = String::new();
-    BufReader::new(source.take(MAX_PASSWORD)).read_line(&mut line).map_err(|error| failed(&error))?;
-    let password = line.trim_end_matches(['\r', '\n']);
+    let mut password = Vec::new();
+    let mut byte = [0];
+    // Byte by byte: what follows the first line of standard input is the command's.
+    while password.len() < MAX_PASSWORD
+        && source.read(&mut byte).map_err(|error| failed(&error))? == 1
+        && byte != *b"\n"
+    {
+        password.push(byte[0]);
+    }
+    let password = String::from_utf8(password).map_err(|_| failed(&"its first line is not UTF-8"))?;
+    let password = password.trim_end_matches('\r');
     if password.is_empty() { Err(failed(&"its first line is empty")) } else { Ok(password.to_owned()) }
 }
