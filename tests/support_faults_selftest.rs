@@ -74,6 +74,16 @@ fn say(mut stream: &TcpStream, text: &str) {
     stream.write_all(text.as_bytes()).unwrap();
 }
 
+/// One read. A read with a time-out is interrupted by the SIGCHLD of any child whose starter is just starting another.
+fn hear(mut stream: &TcpStream, buffer: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match stream.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 #[track_caller]
 fn assert_hears(mut stream: &TcpStream, text: &str) {
     let mut buffer = vec![0; text.len()];
@@ -82,16 +92,16 @@ fn assert_hears(mut stream: &TcpStream, text: &str) {
 }
 
 #[track_caller]
-fn assert_hears_nothing(mut stream: &TcpStream) {
+fn assert_hears_nothing(stream: &TcpStream) {
     stream.set_read_timeout(Some(A_MOMENT)).unwrap();
-    let result = stream.read(&mut [0]);
+    let result = hear(stream, &mut [0]);
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     assert_eq!(result.unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
 #[track_caller]
-fn assert_reset(mut stream: &TcpStream) {
-    assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+fn assert_reset(stream: &TcpStream) {
+    assert_eq!(hear(stream, &mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
 #[track_caller]
@@ -112,7 +122,7 @@ mod proxy {
         say(&one, "hello");
         assert_hears(&one, "hello");
         one.shutdown(Shutdown::Write).unwrap();
-        assert_eq!((&one).read(&mut [0]).unwrap(), 0);
+        assert_eq!(hear(&one, &mut [0]).unwrap(), 0);
         eventually("the connection to be over", || (proxy.counts().open == 0).then_some(()));
         let counts = Counts { accepted: 1, requests: 5, replies: 5, ..Counts::default() };
         assert_eq!((proxy.counts(), echo.heard()), (counts, 5));
@@ -200,7 +210,7 @@ mod proxy {
             proxy.set(Mode::Refuse);
             let error = TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port())).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
-            assert!(matches!((&one).read(&mut [0]), Ok(0) | Err(_)));
+            assert!(matches!(hear(&one, &mut [0]), Ok(0) | Err(_)));
             proxy.set(Mode::Forward);
             let two = client(proxy.port());
             say(&two, "b");
@@ -231,10 +241,9 @@ mod proxy {
         let start = Instant::now();
         say(&one, "hello");
         eventually("the whole request", || (echo.heard() == 5).then_some(()));
-        let mut buffer = [0; 100];
-        for (n, byte) in (1..).zip(b"hello") {
-            assert_eq!((&one).read(&mut buffer).unwrap(), 1);
-            assert_eq!(buffer[0], *byte);
+        // Not earlier, each of them, is all that can be seen from here: a late reader finds several.
+        for (n, byte) in (1..).zip(["h", "e", "l", "l", "o"]) {
+            assert_hears(&one, byte);
             assert!(start.elapsed() >= Duration::from_millis(20 * n));
         }
         // What is on its way passes at once when the drip ends.
@@ -291,7 +300,7 @@ mod proxy {
         let (one, port) = (client(proxy.port()), proxy.port());
         proxy.set(Mode::Silent);
         drop(proxy);
-        assert!(matches!((&one).read(&mut [0]), Ok(0) | Err(_)));
+        assert!(matches!(hear(&one, &mut [0]), Ok(0) | Err(_)));
         assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
     }
 
@@ -367,7 +376,7 @@ mod hostile {
     fn close_at_once_closes_at_once() {
         let server = Hostile::start(Behaviour::CloseAtOnce);
         for n in 1..=3 {
-            assert_eq!((&client(server.port())).read(&mut [0]).unwrap(), 0);
+            assert_eq!(hear(&client(server.port()), &mut [0]).unwrap(), 0);
             assert_eq!(server.connections(), n);
         }
     }
@@ -438,33 +447,48 @@ mod pty {
     fn ctrl_c_reaches_the_whole_foreground_group_and_not_the_shell() {
         let terminal = Pty::spawn(&mut bash());
         terminal.expect(PROMPT);
-        terminal.send(
-            "sh -c 'trap \"echo out''er; exit 5\" INT; sh -c \"trap \\\"echo in''ner\\\" INT; echo go''ing; cat\"'\n",
-        );
-        terminal.expect("going");
+        let up = up();
+        terminal.send(&format!("tail -f {0} >/dev/tty | tail -f {0}\n", up.path().display()));
+        terminal.expect("up\r\n");
+        terminal.expect("up\r\n");
         assert_ne!(terminal.foreground(), terminal.pid());
         terminal.send_key('c');
-        let seen = terminal.expect(PROMPT);
-        assert!(seen.contains("inner") && seen.contains("outer"), "{seen}");
-        terminal.send("exit $?\n");
+        terminal.expect(PROMPT);
+        terminal.send("echo \"${PIPESTATUS[@]}\"; exit 5\n");
+        terminal.expect("130 130");
         assert_eq!(terminal.wait().code(), Some(5));
         assert!(terminal.hang_up().contains("exit"));
+    }
+
+    #[test]
+    fn a_death_by_signal_is_reported_as_one() {
+        let up = up();
+        let terminal = Pty::spawn(Command::new("tail").arg("-f").arg(up.path()));
+        terminal.expect("up");
+        terminal.send_key('\\');
+        assert_eq!(terminal.wait().signal(), Some(3));
+        // Again the same: it is not gone before the terminal is.
+        assert_eq!(terminal.wait().signal(), Some(3));
     }
 
     #[test]
     fn job_control_works() {
         let terminal = Pty::spawn(&mut bash());
         terminal.expect(PROMPT);
-        terminal.send("cat\n");
-        terminal.expect("cat");
-        eventually("cat in the foreground", || (terminal.foreground() != terminal.pid()).then_some(()));
+        let up = up();
+        terminal.send(&format!("cat {} -\n", up.path().display()));
+        terminal.expect("up\r\n");
         let job = terminal.foreground();
+        assert_ne!(job, terminal.pid());
         terminal.send_key('z');
         terminal.expect("Stopped");
         terminal.expect(PROMPT);
         assert_eq!(terminal.foreground(), terminal.pid());
         terminal.send("fg\n");
         eventually("cat in the foreground again", || (terminal.foreground() == job).then_some(()));
+        terminal.send("back\n");
+        terminal.expect("back\r\n");
+        terminal.expect("back\r\n");
         terminal.send_key('d');
         terminal.expect(PROMPT);
     }
@@ -480,17 +504,15 @@ mod pty {
         let terminal = Pty::spawn(&mut bash());
         terminal.expect(PROMPT);
         // One in another process group, one in another session and without a parent, one that only has no parent.
-        terminal.send("sleep 1000 & echo one=$!.\nsetsid sh -c 'echo two=$$.; exec sleep 1000' &\n");
-        terminal.send("sh -c 'nohup sleep 1000 >/dev/null 2>&1 & echo three=$!.'\n");
-        let pids = ["one=", "two=", "three="].map(|name| {
-            // The echo of the line shows $! where the output has digits.
-            loop {
-                terminal.expect(name);
-                let value = terminal.expect(".");
-                if let Ok(pid) = value.trim_end_matches('.').parse::<i32>() {
-                    break Pid::from_raw(pid);
-                }
-            }
+        let pids = [
+            "sleep 1000 & echo pid''=$!.",
+            "setsid sh -c 'echo pid\"\"=$$.; exec sleep 1000' &",
+            "sh -c 'nohup sleep 1000 >/dev/null 2>&1 & echo pid\"\"=$!.'",
+        ]
+        .map(|line| {
+            terminal.send(&format!("{line}\n"));
+            terminal.expect("pid=");
+            Pid::from_raw(terminal.expect(".").trim_end_matches('.').parse().unwrap())
         });
         assert!(pids.iter().all(|pid| kill(*pid, None).is_ok()));
         assert_eq!(getpgid(Some(terminal.pid())).unwrap(), terminal.pid());
@@ -500,6 +522,14 @@ mod pty {
             pids.map(is_gone)
         };
         assert_eq!(status, [true; 3]);
+    }
+
+    /// A file that makes a program say `up`: only then it has its own dispositions of signals. A shell that is about to
+    /// become that program may still catch a Ctrl-C, or ignore a Ctrl-Z.
+    fn up() -> tempfile::NamedTempFile {
+        let mut file = tempfile::Builder::new().prefix("says-").tempfile().unwrap();
+        file.write_all(b"up\n").unwrap();
+        file
     }
 
     /// A zombie counts: whoever inherits it may take its time.

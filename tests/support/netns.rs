@@ -26,7 +26,7 @@ const TABLE: &str = "inet faults";
 
 /// A network namespace. When this is dropped, everything that still runs in it is killed, and it is gone; if the test
 /// itself is killed, the namespace goes as soon as nothing runs in it.
-pub(crate) struct Netns {
+pub struct Netns {
     /// Reads its standard input until that ends, which it does when we do.
     holder: Child,
     /// What `/proc/PID/ns/net` reads for everything inside.
@@ -35,7 +35,7 @@ pub(crate) struct Netns {
 
 impl Netns {
     /// Makes a namespace whose `lo` is up and through which everything passes.
-    pub(crate) fn start() -> Netns {
+    pub fn start() -> Netns {
         let mut holder = Command::new("unshare")
             .args(["--user", "--map-root-user", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat"])
             .env("PATH", path_with_sbin())
@@ -52,13 +52,13 @@ impl Netns {
 
     /// What to put before a command line so that it runs inside: nothing else about it changes, and the process that
     /// is started becomes `program` itself, so its pid is the program's.
-    pub(crate) fn prefix(&self) -> Vec<OsString> {
+    pub fn prefix(&self) -> Vec<OsString> {
         let target = self.holder.id().to_string();
         ["nsenter", "--preserve-credentials", "--user", "--net", "--target", &target, "--"].map(OsString::from).into()
     }
 
     /// `program` inside; add arguments and whatever else as to any command.
-    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let prefix = self.prefix();
         let mut command = Command::new(&prefix[0]);
         command.args(&prefix[1..]).arg(program);
@@ -66,7 +66,7 @@ impl Netns {
     }
 
     /// From now on packets to and from this TCP port vanish, of open connections too. Ports add up.
-    pub(crate) fn drop_port(&self, port: u16) {
+    pub fn drop_port(&self, port: u16) {
         // At the receiving side: a sender whose packet is dropped at the sending side may be told so.
         self.nft(&format!(
             "add table {TABLE}\n\
@@ -78,7 +78,7 @@ impl Netns {
 
     /// How many packets [`Netns::drop_port`] made vanish since the last [`Netns::heal`]: to wait for one that is known
     /// to be sent.
-    pub(crate) fn dropped(&self) -> u64 {
+    pub fn dropped(&self) -> u64 {
         let output = self.run_nft(&["--json", "list", "ruleset"], "");
         let rules: serde_json::Value = serde_json::from_slice(&output.stdout).expect("nft writes JSON");
         let items = rules["nftables"].as_array().into_iter().flatten();
@@ -87,7 +87,7 @@ impl Netns {
     }
 
     /// Everything passes again.
-    pub(crate) fn heal(&self) {
+    pub fn heal(&self) {
         // Adding it first: deleting what is not there is an error.
         self.nft(&format!("add table {TABLE}\ndelete table {TABLE}\n"));
     }

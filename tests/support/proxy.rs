@@ -26,7 +26,7 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, sockopt};
 ///
 /// *Requests* are the bytes from the client to the server, *replies* those from the server to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub enum Mode {
     /// Everything passes, both ways, at once.
     Forward,
     /// Connections are accepted and stay open, and every byte is read and thrown away, both ways, ends of streams
@@ -55,19 +55,19 @@ pub(crate) enum Mode {
 
 /// What has passed through a [`Proxy`] since it was started, and what did not; bytes unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub struct Counts {
     /// Connections accepted, those reset at once included.
-    pub(crate) accepted: u64,
+    pub accepted: u64,
     /// Connections open now.
-    pub(crate) open: u64,
+    pub open: u64,
     /// Requests handed to the server.
-    pub(crate) requests: u64,
+    pub requests: u64,
     /// Requests thrown away.
-    pub(crate) lost_requests: u64,
+    pub lost_requests: u64,
     /// Replies handed to the client.
-    pub(crate) replies: u64,
+    pub replies: u64,
     /// Replies thrown away.
-    pub(crate) lost_replies: u64,
+    pub lost_replies: u64,
 }
 
 /// A TCP proxy on a loopback port of its own, in front of a server on another loopback port.
@@ -75,7 +75,7 @@ pub(crate) struct Counts {
 /// A connection that lost bytes cannot become honest again: TCP never delivers a stream with a hole in it, and a
 /// client could take the answer to its third question for that to its second. So where a byte would have to follow a
 /// hole, the proxy resets that connection instead; a client then connects again, as after any real failure.
-pub(crate) struct Proxy {
+pub struct Proxy {
     port: u16,
     orders: Sender<Order>,
     wake: PipeWriter,
@@ -93,7 +93,7 @@ enum Order {
 impl Proxy {
     /// Starts a proxy in front of 127.0.0.1:`target` in [`Mode::Forward`]. Nothing has to listen there yet; until
     /// something does, clients are accepted and then reset.
-    pub(crate) fn to(target: u16) -> Proxy {
+    pub fn to(target: u16) -> Proxy {
         let (reservation, port) = reserve_port();
         let (orders, inbox) = channel();
         let (wake_reader, wake) = pipe().expect("could not make a pipe");
@@ -113,21 +113,21 @@ impl Proxy {
     }
 
     /// The port on 127.0.0.1 for clients; the same for as long as the proxy lives.
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Changes what happens from now on, on open connections too. When this returns the new mode is in force: not a
     /// byte is treated by the old one any more. What a delay still held back passes at once in a mode that passes
     /// it, and is lost in one that loses it.
-    pub(crate) fn set(&self, mode: Mode) {
+    pub fn set(&self, mode: Mode) {
         let (done, is_done) = channel();
         self.order(Order::Set(mode, done));
         is_done.recv().expect("the proxy's thread has ended");
     }
 
     /// What has passed so far, and what was lost.
-    pub(crate) fn counts(&self) -> Counts {
+    pub fn counts(&self) -> Counts {
         *lock(&self.counts)
     }
 
@@ -574,7 +574,7 @@ fn reset(stream: TcpStream) {
 /// How a [`Hostile`] server answers. Unless said otherwise it answers each time it has received something, and
 /// ignores what that was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behaviour {
+pub enum Behaviour {
     /// 4 KiB of random bytes (the same ones for the same connection of each run).
     Garbage,
     /// A bulk string of 2^63 - 1 bytes, and then its bytes as fast as they are taken.
@@ -602,10 +602,10 @@ pub(crate) enum Behaviour {
 
 /// The most that a [`Hostile`] sends on one connection before it falls silent: a client that has taken so much has
 /// failed already, and the machine must live to report it.
-pub(crate) const ENOUGH: u64 = 256 << 20;
+pub const ENOUGH: u64 = 256 << 20;
 
 /// A TCP server that lies on purpose.
-pub(crate) struct Hostile {
+pub struct Hostile {
     port: u16,
     listener: Arc<TcpListener>,
     shared: Arc<Shared>,
@@ -623,7 +623,7 @@ struct Shared {
 
 impl Hostile {
     /// Starts a server on a loopback port of its own.
-    pub(crate) fn start(behaviour: Behaviour) -> Hostile {
+    pub fn start(behaviour: Behaviour) -> Hostile {
         let listener = Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("could not listen"));
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared::default());
@@ -638,23 +638,23 @@ impl Hostile {
     }
 
     /// The port on 127.0.0.1.
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// How many connections were accepted so far.
-    pub(crate) fn connections(&self) -> u64 {
+    pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
     /// How many bytes clients have sent so far.
-    pub(crate) fn received(&self) -> u64 {
+    pub fn received(&self) -> u64 {
         self.shared.received.load(Ordering::SeqCst)
     }
 
     /// How many bytes the kernel took from us so far, on all connections: what clients took, and up to a few MiB in
     /// socket buffers per connection.
-    pub(crate) fn sent(&self) -> u64 {
+    pub fn sent(&self) -> u64 {
         self.shared.sent.load(Ordering::SeqCst)
     }
 }

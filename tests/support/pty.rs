@@ -26,14 +26,14 @@ use nix::unistd::{Pid, setsid, tcgetpgrp};
 use super::rendezvous::eventually;
 
 /// What [`bash`] prints when it waits for a command.
-pub(crate) const PROMPT: &str = "ready> ";
+pub const PROMPT: &str = "ready> ";
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An interactive bash with job control whose prompt is [`PROMPT`], and which reads no file of the user's. Its
 /// environment is empty but for `PATH` and what keeps it plain.
-pub(crate) fn bash() -> Command {
+pub fn bash() -> Command {
     let mut bash = Command::new("bash");
     bash.args(["--norc", "--noprofile", "-i"]).env_clear();
     if let Some(path) = std::env::var_os("PATH") {
@@ -49,7 +49,7 @@ pub(crate) fn bash() -> Command {
 /// When this is dropped, everything that is in the session, descends from the process, or has the terminal open is
 /// killed, and the terminal is gone. What left all three behind (a daemon with its own session, orphaned, and its output
 /// elsewhere) is the test's own affair.
-pub(crate) struct Pty {
+pub struct Pty {
     master: File,
     /// Waited for in `drop` only: until then nobody else can get its pid.
     child: Child,
@@ -83,7 +83,7 @@ impl Screen {
 impl Pty {
     /// Starts `command` as the leader of a new session whose controlling terminal, standard input, output and error
     /// are a new terminal. `command` is used up by it: its three streams point nowhere afterwards.
-    pub(crate) fn spawn(command: &mut Command) -> Pty {
+    pub fn spawn(command: &mut Command) -> Pty {
         // Not openpty(3): its descriptors would leak into what other threads start at the same moment, and a copy of
         // the terminal in another process keeps it from ever hanging up.
         let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).expect("could not open a pty");
@@ -127,12 +127,15 @@ impl Pty {
 
     /// Types `text`. A line needs its `\n`. The terminal echoes what is typed, so what a test expects as *output* had
     /// better not stand in the line that is typed: `echo do''ne` prints `done`, and its echo does not match it.
-    pub(crate) fn send(&self, text: &str) {
+    pub fn send(&self, text: &str) {
         (&self.master).write_all(text.as_bytes()).expect("could not type into the terminal");
     }
 
     /// Types Ctrl and `key`: `'c'`, `'z'`, `'d'`, `'\\'`…
-    pub(crate) fn send_key(&self, key: char) {
+    ///
+    /// A program is ready for it (and for being typed to) once it has said something itself. Before that its shell,
+    /// though in the foreground already, may still catch or ignore the key's signal and lose what is typed.
+    pub fn send_key(&self, key: char) {
         let key = u8::try_from(key.to_ascii_uppercase()).expect("an ASCII key");
         (&self.master).write_all(&[key & 0x1f]).expect("could not type into the terminal");
     }
@@ -140,7 +143,7 @@ impl Pty {
     /// Waits until `text` appears after what earlier calls consumed; consumes everything up to its end, and returns
     /// that. Lines end in `\r\n`. Panics with everything seen when it does not appear within 30 seconds, or cannot any
     /// more because nobody has the terminal open.
-    pub(crate) fn expect(&self, text: &str) -> String {
+    pub fn expect(&self, text: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = self.screen.lock();
         loop {
@@ -162,12 +165,12 @@ impl Pty {
     }
 
     /// Everything that was ever written to the terminal so far, consumed or not.
-    pub(crate) fn screen(&self) -> String {
+    pub fn screen(&self) -> String {
         String::from_utf8_lossy(&self.screen.lock().bytes).into_owned()
     }
 
     /// Waits until nobody has the terminal open any more; returns what was not consumed. Panics after 30 seconds.
-    pub(crate) fn hang_up(&self) -> String {
+    pub fn hang_up(&self) -> String {
         eventually("the terminal to hang up", || self.screen.lock().hung_up.then_some(()));
         let mut seen = self.screen.lock();
         let rest = String::from_utf8_lossy(&seen.bytes[seen.consumed..]).into_owned();
@@ -176,17 +179,17 @@ impl Pty {
     }
 
     /// The process that was started: also the number of its session, and of its own process group.
-    pub(crate) fn pid(&self) -> Pid {
+    pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
     /// The process group that the terminal's keys signal and that may read from it.
-    pub(crate) fn foreground(&self) -> Pid {
+    pub fn foreground(&self) -> Pid {
         tcgetpgrp(&self.master).expect("could not ask the terminal for its foreground group")
     }
 
     /// Waits for the end of the process (30 seconds at most, then panics with everything seen).
-    pub(crate) fn wait(&self) -> ExitStatus {
+    pub fn wait(&self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -201,7 +204,7 @@ impl Pty {
     }
 
     /// Makes the terminal this big; its foreground group gets a SIGWINCH if that is a change.
-    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+    pub fn resize(&self, rows: u16, columns: u16) {
         set_size(&self.master, rows, columns);
     }
 }

@@ -17,10 +17,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The exit code of a command that found another one running.
-pub(crate) const OVERLAP_CODE: i32 = 97;
+pub const OVERLAP_CODE: i32 = 97;
 
 /// How much too early a time in a [`Section`] can be, in nanoseconds.
-pub(crate) const RESOLUTION_NS: u64 = 10_000_000;
+pub const RESOLUTION_NS: u64 = 10_000_000;
 
 /// `$1` is the directory, `$2` the work, and what follows the work's own arguments.
 ///
@@ -50,24 +50,24 @@ eval "$work"
 /// A critical section, as its own command saw it. Times are of `CLOCK_BOOTTIME` in nanoseconds, each up to
 /// [`RESOLUTION_NS`] earlier than the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Section {
+pub struct Section {
     /// The `DLOCK_TOKEN` that the command had.
-    pub(crate) token: u64,
+    pub token: u64,
     /// Before the work.
-    pub(crate) start: u64,
+    pub start: u64,
     /// After the work; none if the command was killed, or is still at it.
-    pub(crate) end: Option<u64>,
+    pub end: Option<u64>,
 }
 
 /// One witness file and its log.
-pub(crate) struct Witness {
+pub struct Witness {
     dir: PathBuf,
 }
 
 impl Witness {
     /// Keeps its files (`witness.lock`, `log`) in `dir`, which must exist and be writable for the commands. Two of
     /// these on the same directory are the same witness.
-    pub(crate) fn in_dir(dir: impl AsRef<Path>) -> Witness {
+    pub fn in_dir(dir: impl AsRef<Path>) -> Witness {
         let dir = dir.as_ref().canonicalize().expect("the witness needs a directory that exists");
         Witness { dir }
     }
@@ -80,14 +80,14 @@ impl Witness {
     /// - It is one process, the shell, and runs flock(1) once at the start: 2 ms or so.
     /// - A signal kills the shell at once and not what it waits for, as it does with any shell; `work` that must not
     ///   be survived by its own children needs a `trap`.
-    pub(crate) fn command(&self, work: &str) -> Vec<OsString> {
+    pub fn command(&self, work: &str) -> Vec<OsString> {
         self.command_with(work, &[])
     }
 
     /// Adds 1 to the number in the file `counter` (none is 0), which nothing but the lock under test protects: reads
     /// it, starts a process, which makes it likely that others get their turn, and writes it. After n runs that did not
     /// overlap it is n larger; see [`read_counter`].
-    pub(crate) fn counter_command(&self, counter: &Path) -> Vec<OsString> {
+    pub fn counter_command(&self, counter: &Path) -> Vec<OsString> {
         let work = r#"n=0; [ ! -s "$1" ] || read -r n < "$1"; /bin/true; echo "$((n + 1))" > "$1""#;
         self.command_with(work, &[counter.as_os_str().to_owned()])
     }
@@ -100,7 +100,7 @@ impl Witness {
     }
 
     /// What was written so far, for waiting (`log().contains("start ")`) and for messages.
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
@@ -110,14 +110,14 @@ impl Witness {
     ///
     /// It holds for what is in the log now. Returns the sections in their order.
     #[track_caller]
-    pub(crate) fn check(&self) -> Vec<Section> {
+    pub fn check(&self) -> Vec<Section> {
         let log = self.log();
         parse(&log).unwrap_or_else(|wrong| panic!("{wrong}. The whole log:\n{log}"))
     }
 }
 
 /// The number in a file that [`Witness::counter_command`] has written; 0 if there is none.
-pub(crate) fn read_counter(counter: &Path) -> u64 {
+pub fn read_counter(counter: &Path) -> u64 {
     let text = fs::read_to_string(counter).unwrap_or_default();
     if text.is_empty() { 0 } else { text.trim_end().parse().expect("a counter holds a number") }
 }
