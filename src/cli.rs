@@ -10,6 +10,7 @@ use clap::builder::{FalseyValueParser, Resettable, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::backend::url::without_password;
 use crate::exit::{Exit, Failure};
 
 /// The longest duration that is accepted.
@@ -116,19 +117,19 @@ pub(crate) struct RunArgs {
     pub nonblock: bool,
 
     /// Wait no longer than this for the lock; 0 is --nonblock; default: for ever
-    #[arg(short, long, value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
 
     /// Exit code when the lock was not acquired; 0 makes a skipped run a success
-    #[arg(short = 'E', long, value_name = "N", env = "DLOCK_CONFLICT_EXIT_CODE", hide_env_values = true, default_value_t = crate::exit::CONFLICT, allow_negative_numbers = true)]
+    #[arg(short = 'E', long, value_name = "N", env = "DLOCK_CONFLICT_EXIT_CODE", hide_env_values = true, default_value_t = crate::exit::CONFLICT, allow_hyphen_values = true)]
     pub conflict_exit_code: u8,
 
     /// Length of the lease, at least 1s: how long the lock outlives a dead holder
-    #[arg(short, long, value_name = "DURATION", env = "DLOCK_TTL", hide_env_values = true, default_value = "30s", value_parser = ttl, allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "DURATION", env = "DLOCK_TTL", hide_env_values = true, default_value = "30s", value_parser = ttl, allow_hyphen_values = true)]
     pub ttl: Duration,
 
     /// Time between SIGTERM and SIGKILL, at most half of the ttl; default: the smaller of 5s and a quarter of the ttl
-    #[arg(long, value_name = "DURATION", env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_negative_numbers = true)]
+    #[arg(long, value_name = "DURATION", env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub kill_after: Option<Duration>,
 
     /// What to do with the command when the lock is lost
@@ -136,7 +137,7 @@ pub(crate) struct RunArgs {
     pub on_lost: OnLost,
 
     /// Stop the command after this long, and exit with 124
-    #[arg(long, value_name = "DURATION", env = "DLOCK_MAX_RUN", hide_env_values = true, value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "DURATION", env = "DLOCK_MAX_RUN", hide_env_values = true, value_parser = positive, allow_hyphen_values = true)]
     pub max_run: Option<Duration>,
 
     /// What to do with processes that the command left running when it ended normally
@@ -164,7 +165,7 @@ pub(crate) struct RunArgs {
     pub verbose: bool,
 
     /// How long connecting to the backend may take
-    #[arg(long, value_name = "DURATION", env = "DLOCK_CONNECT_TIMEOUT", hide_env_values = true, default_value = "5s", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "DURATION", env = "DLOCK_CONNECT_TIMEOUT", hide_env_values = true, default_value = "5s", value_parser = positive, allow_hyphen_values = true)]
     pub connect_timeout: Duration,
 
     /// User at the backend, where the URL names none
@@ -273,6 +274,8 @@ pub(crate) fn explain(error: &clap::Error) -> Result<Exit, Failure> {
     {
         "there is no subcommand: use dlock run --key KEY -- COMMAND".clone_into(&mut told);
     }
+    // A URL in the wrong place is repeated by the parser, and may hold a password.
+    let told = without_password(&told);
     Err(Failure::told(Exit::Usage, format!("{told}; see dlock run --help")))
 }
 

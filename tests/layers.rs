@@ -23,7 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "supervise",
         ],
     ),
-    ("cli.rs", &["exit"]),
+    ("cli.rs", &["backend::url", "exit"]),
     ("config.rs", &["backend::url", "cli", "exit", "key", "report"]),
     ("report.rs", &["holder"]),
     ("exit.rs", &[]),

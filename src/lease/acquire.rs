@@ -10,6 +10,10 @@ use crate::clock::{Instant, before, sleep_until};
 
 /// How long to wait after the backend failed while we queue.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
+/// How long the last look may take when the wait has run out.
+const LAST_LOOK: Duration = Duration::from_secs(1);
+/// How long one try may take to take back what is wanted no more: the service also does it when nobody hears of it.
+pub(crate) const TAKE_BACK: Duration = Duration::from_millis(500);
 /// How often a release is tried when its answer does not come.
 const RELEASE_TRIES: usize = 2;
 
@@ -51,25 +55,28 @@ pub(crate) async fn acquire(
     limits: Limits,
     busy: impl FnMut(&Busy),
 ) -> Result<Grant, Refused> {
-    let result = wait_for(backend, claim, wait, limits, busy).await;
-    if result.is_err() && wait != Wait::No {
-        // Best effort: a place in the queue that stays is given up when its owner shows no life.
-        let _ = give_back(backend, claim, limits.connect).await;
+    let mut trace = false;
+    let result = wait_for(backend, claim, wait, limits, busy, &mut trace).await;
+    if result.is_err() && trace {
+        // Best effort: a place in the queue that stays is given up when its owner shows no life, and a lock runs out.
+        let _ = give_back(backend, claim, TAKE_BACK).await;
     }
     result
 }
 
+/// Sets `trace` once something of ours may be at the service: a place in the queue, or a grant that was not seen.
 async fn wait_for(
     backend: &mut dyn Backend,
     claim: &Claim,
     wait: Wait,
     limits: Limits,
     mut busy: impl FnMut(&Busy),
+    trace: &mut bool,
 ) -> Result<Grant, Refused> {
     let queue = if wait == Wait::No { Queue::Pass } else { Queue::Join };
     let mut last: Option<Busy> = None;
     loop {
-        match attempt(backend, claim, queue, limits).await {
+        match attempt(backend, claim, queue, limits, trace).await {
             Ok(Attempt::Held(grant)) => {
                 if is_of_use(&grant, limits) {
                     return Ok(grant);
@@ -97,9 +104,10 @@ async fn wait_for(
             && Instant::now() >= end
         {
             // One look at what it is now: a lock that came free in the last moment is not refused.
-            return match attempt(backend, claim, Queue::Pass, limits).await {
-                Ok(Attempt::Held(grant)) if is_of_use(&grant, limits) => Ok(grant),
-                Ok(Attempt::Busy(news)) => Err(Refused::Busy(news)),
+            let look = attempt(backend, claim, Queue::Pass, limits, trace);
+            return match before(Instant::now() + LAST_LOOK, look).await {
+                Ok(Ok(Attempt::Held(grant))) if is_of_use(&grant, limits) => Ok(grant),
+                Ok(Ok(Attempt::Busy(news))) => Err(Refused::Busy(news)),
                 _ => Err(Refused::Busy(last.clone())),
             };
         }
@@ -126,12 +134,25 @@ pub(crate) async fn give_back(
     result
 }
 
-async fn attempt(backend: &mut dyn Backend, claim: &Claim, queue: Queue, limits: Limits) -> Result<Attempt, Error> {
+async fn attempt(
+    backend: &mut dyn Backend,
+    claim: &Claim,
+    queue: Queue,
+    limits: Limits,
+    trace: &mut bool,
+) -> Result<Attempt, Error> {
     let connected = before(Instant::now() + limits.connect, backend.connect()).await;
     connected.map_err(|_| Error::unavailable(unanswered(limits.connect)))??;
     let limit = acquire_timeout(claim.ttl);
     let answered = before(Instant::now() + limit, backend.attempt(claim, queue)).await;
-    answered.map_err(|_| Error::unavailable(unanswered(limit)))?
+    let result = answered.map_err(|_| Error::unavailable(unanswered(limit))).flatten();
+    *trace |= match &result {
+        Ok(Attempt::Busy(_)) => queue == Queue::Join,
+        Ok(Attempt::Held(_)) => true,
+        // It may have arrived, and its answer been lost.
+        Err(error) => error.kind == Kind::Unavailable,
+    };
+    result
 }
 
 fn unanswered(limit: Duration) -> String {

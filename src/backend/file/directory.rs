@@ -91,6 +91,7 @@ impl Place {
             let reason = match errno {
                 Errno::ENOENT => "it does not exist: make it (mkdir -m 0700)".to_owned(),
                 Errno::ENOTDIR => "it is not a directory: name one".to_owned(),
+                Errno::EACCES => format!("{}: this user must be able to read it", errno.desc()),
                 other => other.desc().to_owned(),
             };
             cannot_use(path, &reason)
@@ -128,6 +129,8 @@ impl Place {
         let file = File::from(descriptor.map_err(|errno| match errno {
             Errno::ELOOP => "it is a symbolic link: remove it".to_owned(),
             Errno::EISDIR => "it is a directory: remove it, or choose another key".to_owned(),
+            // A socket.
+            Errno::ENXIO => "it is not a regular file: remove it, or choose another key".to_owned(),
             Errno::EACCES | Errno::EPERM | Errno::EROFS => {
                 format!("{}: this user must be able to write there", errno.desc())
             }

@@ -9,17 +9,17 @@ mod wait;
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use self::hold::{Cause, Held, Hold};
+use crate::backend::url::without_password;
 use crate::backend::{Backend, Claim, Grant, Kind, Lease, Released};
 use crate::clock::Instant;
 use crate::config::{Patience, RunSettings};
 use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
-use crate::lease::acquire::{self, Limits, Refused, Wait, give_back};
+use crate::lease::acquire::{self, Limits, Refused, TAKE_BACK, Wait, give_back};
 use crate::lease::keeper::{self, News};
 use crate::lease::timing::{Term, kill_after};
 use crate::report::{Report, Verbosity, say_plainly};
@@ -31,8 +31,6 @@ use crate::supervise::stop::Ladder;
 use crate::supervise::surroundings;
 use crate::supervise::sweep::{become_subreaper, existing_children};
 
-/// How long one try to leave the queue may take when a signal ended the wait.
-const LEAVE: Duration = Duration::from_millis(500);
 /// What the guard says when dlock has been killed; nobody else can say it then.
 const FAREWELL: &str = "dlock: dlock itself was killed: the command is stopped, because nobody keeps its lock alive\n";
 
@@ -133,7 +131,7 @@ impl Run<'_> {
             Waited::Covered(cover) => self.hold_under(cover).await,
             Waited::Told(signal) => {
                 // The queue is left at once; what could not be taken back runs out by itself.
-                let _ = give_back(self.backend.as_mut(), &self.claim, LEAVE).await;
+                let _ = give_back(self.backend.as_mut(), &self.claim, TAKE_BACK).await;
                 Ok(Exit::Signal(signal))
             }
         }
@@ -209,8 +207,9 @@ impl Run<'_> {
         self.report.detail(&format!("{} is held by the dlock run around this one", self.claim.key));
         let spawned = self.guard.spawn(spawn, None);
         let (sender, news) = mpsc::unbounded_channel();
-        let watching = async move {
+        let watching = async {
             cover.ended().await;
+            // The receiver lives as long as this block.
             let _ = sender.send(News::NotMine("the dlock run around this one has ended".to_owned()));
         };
         let hold = Hold::new(settings, self.report, &mut self.guard, &mut self.signals, kill_after, None, &self.spared);
@@ -218,6 +217,16 @@ impl Run<'_> {
             Ok(()) => hold.until_over(watching, news).await,
             Err(_) => hold.without_guard(watching, news).await,
         };
+        // What stopped the command can be what ended the outer run: its guard sweeps this run too.
+        if outcome.cause.is_none() && outcome.ran() && !outcome.told_of_loss && cover.has_ended() {
+            let program = program(&settings.argv);
+            let (key, target) = (&self.claim.key, &settings.target);
+            let message = format!("lost {key} at {target}: the dlock run around this one ended before {program} did");
+            if settings.on_lost != crate::cli::OnLost::Ignore {
+                return Err(Failure::told(Exit::Lost, message));
+            }
+            self.report.warning(&message);
+        }
         self.verdict(&outcome)
     }
 
@@ -365,10 +374,11 @@ fn errno_text(errno: i32) -> String {
     nix::errno::Errno::from_raw(errno).desc().to_lowercase()
 }
 
-/// The command's name for messages, without its directory; never its arguments.
+/// The command's name for messages, without its directory; never its arguments. Where `--backend` was forgotten it is
+/// a URL, and shown without the password.
 fn program(argv: &[std::ffi::OsString]) -> String {
-    let first = argv.first().map_or(OsStr::new(""), |first| first.as_os_str());
-    Path::new(first).file_name().unwrap_or(first).to_string_lossy().into_owned()
+    let first = without_password(&argv.first().map_or(OsStr::new(""), |first| first.as_os_str()).to_string_lossy());
+    Path::new(&first).file_name().map_or_else(|| first.clone(), |name| name.to_string_lossy().into_owned())
 }
 
 /// The ladder on which dlock itself stops what a killed guard left behind.

@@ -6,10 +6,11 @@ that owner's, and where that run's process is an ancestor of ours: a stale varia
 Comparing owners instead of URLs finds the outer run however the backend is spelled, so nobody waits for himself.
 */
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
@@ -88,6 +89,11 @@ impl Cover {
     pub(super) async fn ended(&self) {
         let _ = self.process.readable().await;
     }
+
+    /// Whether the outer dlock has ended by now.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(poll(&mut [PollFd::new(self.process.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO), Ok(1))
+    }
 }
 
 /// Whether one of the `outer` runs holds the lock for us, by what the backend says of its holder; `conflict` is the exit
@@ -100,7 +106,8 @@ pub(super) fn cover(outer: &[Outer], busy: &Busy, conflict: u8) -> Result<Option
                        be watched from here: take the lock once, outside";
         return Err(Failure::told(Exit::NotAcquired(conflict), message));
     }
-    if !holder.is_ancestor() {
+    // The backend names the process too: an ancestor that is not the holder covers nothing.
+    if published.about.pid != holder.pid || !holder.is_ancestor() {
         return Ok(None);
     }
     let process = pidfd_open(holder.pid).and_then(|process| readable(process).map_err(|_| Errno::EIO));
