@@ -40,18 +40,19 @@ pub(crate) enum Meaning {
     Forward(Sent),
     /// The terminal suspends its foreground jobs.
     Suspend,
-    /// Nothing to do: the terminal sent it to the command too, or it has no meaning here.
+    /// Nothing to do: it has no meaning here.
     Nothing,
 }
 
-/// What the signal in `info` means. `SI_KERNEL` is the terminal's mark: the command is in the same group and got it.
+/// What the signal in `info` means. A terminal's signal is not told from others here: the guard sees whether it went to
+/// the whole group, and when the terminal of a session leader hangs up it goes to the leader alone.
 #[must_use]
 pub(crate) fn meaning(info: &siginfo) -> Meaning {
     let signal = i32::try_from(info.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok());
     match signal {
         Some(Signal::SIGCHLD) => Meaning::Child,
         Some(Signal::SIGTSTP) => Meaning::Suspend,
-        Some(signal) if FORWARDED.contains(&signal) && info.ssi_code != libc::SI_KERNEL => {
+        Some(signal) if FORWARDED.contains(&signal) => {
             // The kernel reports the sender of a user's signal as an unsigned number.
             let sender = i32::try_from(info.ssi_pid).unwrap_or(0);
             Meaning::Forward(Sent { signal: signal as i32, sender })
@@ -159,7 +160,9 @@ impl SignalStream {
 pub(crate) fn die_by(signal: i32) {
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // SAFETY: libc calls on plain integers; real-time signals, which nix has no name for, need them.
+    let mut mask = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: libc calls on plain integers and an initialised set; real-time signals, which nix has no name for, need
+    // them. Only this signal is let in: others may be pending, and one of them would end us instead.
     unsafe {
         if let Ok(signal) = Signal::try_from(signal) {
             let _ = sigaction(signal, &default);
@@ -167,8 +170,10 @@ pub(crate) fn die_by(signal: i32) {
             libc::signal(signal, libc::SIG_DFL);
         }
         libc::kill(libc::getpid(), signal);
+        libc::sigemptyset(mask.as_mut_ptr());
+        libc::sigaddset(mask.as_mut_ptr(), signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, mask.as_ptr(), std::ptr::null_mut());
     }
-    let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
 }
 
 /// Stops this process until it is continued, as a terminal's suspend key does; not where nobody could continue it.
@@ -220,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn the_terminals_signals_are_not_passed_on_and_others_are() {
+    fn the_guard_decides_on_whatever_may_be_passed_on() {
         for signal in FORWARDED {
-            assert_eq!(meaning(&info(signal, libc::SI_KERNEL)), Meaning::Nothing);
             let sent = Sent { signal: signal as i32, sender: 7 };
+            assert_eq!(meaning(&info(signal, libc::SI_KERNEL)), Meaning::Forward(sent));
             assert_eq!(meaning(&info(signal, libc::SI_USER)), Meaning::Forward(sent));
         }
         assert_eq!(meaning(&info(Signal::SIGCONT, libc::SI_USER)), Meaning::Nothing);

@@ -87,7 +87,7 @@ const WAIT_FOR_OWN: Duration = Duration::from_millis(40);
 const REMEMBER: Duration = Duration::from_secs(2);
 /// How long a copy stays remembered once dlock has reported it: `timeout` signals dlock first and then its group.
 const REMEMBER_MATCHED: Duration = Duration::from_millis(100);
-/// How many signals can be open at a time; beyond that the oldest is settled early.
+/// How many signals can be open at a time; beyond that, of two that are the same the older is dropped.
 const OPEN: usize = 32;
 
 /// A signal and the process that sent it.
@@ -95,8 +95,16 @@ const OPEN: usize = 32;
 pub(crate) struct Sent {
     /// The signal's number.
     pub signal: i32,
-    /// The sender's process id, 0 when it is outside this PID namespace.
+    /// The sender's process id, 0 for the kernel (a terminal) and for one outside this PID namespace.
     pub sender: i32,
+}
+
+impl Sent {
+    /// Whether the command had this with what the guard itself got, `own`. When a terminal goes away its shell and the
+    /// kernel tell the group in the same moment, and of what is pending twice every process sees one, from either.
+    fn reached_with(self, own: Self) -> bool {
+        self.signal == own.signal && (self.sender == own.sender || self.sender == 0)
+    }
 }
 
 /// Which of the signals that dlock got are passed on: those that the guard, which is in the same process group, did
@@ -110,22 +118,23 @@ pub(crate) struct Forwards {
 impl Forwards {
     /// The guard itself got `sent`: whatever dlock reports of it went to the whole group.
     pub(crate) fn saw(&mut self, sent: Sent, now: Instant) {
+        self.own.iter_mut().filter(|own| own.is_some_and(|(_, until)| until < now)).for_each(|own| *own = None);
         let mut until = now + REMEMBER;
         for open in &mut self.asked {
-            if open.is_some_and(|(asked, _)| asked == sent) {
+            if open.is_some_and(|(asked, _)| asked.reached_with(sent)) {
                 *open = None;
                 until = now + REMEMBER_MATCHED;
             }
         }
-        put(&mut self.own, sent, until, now);
+        put(&mut self.own, sent, until);
     }
 
     /// dlock got `sent`.
     pub(crate) fn ask(&mut self, sent: Sent, now: Instant) {
-        let own = self.own.iter_mut().flatten().find(|(own, until)| *own == sent && now < *until);
+        let own = self.own.iter_mut().flatten().find(|(own, until)| sent.reached_with(*own) && now < *until);
         match own {
             Some((_, until)) => *until = (*until).min(now + REMEMBER_MATCHED),
-            None => put(&mut self.asked, sent, now + WAIT_FOR_OWN, now),
+            None => put(&mut self.asked, sent, now + WAIT_FOR_OWN),
         }
     }
 
@@ -142,9 +151,17 @@ impl Forwards {
     }
 }
 
-fn put(places: &mut [Option<(Sent, Instant)>; OPEN], sent: Sent, at: Instant, now: Instant) {
-    let free = places.iter().position(|place| place.is_none_or(|(_, until)| until < now));
-    let oldest = || places.iter().enumerate().min_by_key(|(_, place)| place.map(|(_, at)| at)).map_or(0, |(i, _)| i);
+fn put(places: &mut [Option<(Sent, Instant)>; OPEN], sent: Sent, at: Instant) {
+    let free = places.iter().position(Option::is_none);
+    // More places than signals: one of them is there twice, and of those the kernel would have made one as well.
+    let is_double = |place: &Option<(Sent, Instant)>| {
+        let same = |(other, _): &&(Sent, Instant)| place.is_some_and(|(sent, _)| sent.signal == other.signal);
+        places.iter().flatten().filter(same).nth(1).is_some()
+    };
+    let oldest = || {
+        let doubles = places.iter().enumerate().filter(|(_, place)| is_double(place));
+        doubles.min_by_key(|(_, place)| place.map(|(_, at)| at)).map_or(0, |(i, _)| i)
+    };
     let index = free.unwrap_or_else(oldest);
     places[index] = Some((sent, at));
 }
@@ -256,5 +273,36 @@ mod tests {
             passed += 1;
         }
         assert_eq!(passed, OPEN);
+    }
+
+    #[test]
+    fn what_the_kernel_sends_matches_the_same_signal_of_a_shell() {
+        let (shell, kernel) = (Sent { signal: 1, sender: 42 }, Sent { signal: 1, sender: 0 });
+        let mut forwards = Forwards::default();
+        forwards.saw(shell, at(0));
+        forwards.ask(shell, at(0));
+        forwards.ask(kernel, at(1));
+        assert_eq!(forwards.due(at(1_000)), None);
+        forwards.ask(kernel, at(2_000));
+        assert_eq!(forwards.due(at(2_040)), Some(1), "a hang-up that only a session leader is told of");
+    }
+
+    #[test]
+    fn a_guard_that_was_kept_from_its_work_loses_none() {
+        let mut forwards = Forwards::default();
+        forwards.ask(TERM, at(0));
+        forwards.ask(Sent { signal: 10, sender: 42 }, at(1_000));
+        assert_eq!(forwards.due(at(1_000)), Some(15));
+        assert_eq!(forwards.due(at(1_040)), Some(10));
+    }
+
+    #[test]
+    fn a_burst_of_one_signal_pushes_out_no_other() {
+        let mut forwards = Forwards::default();
+        forwards.ask(TERM, at(0));
+        for _ in 0..100 {
+            forwards.ask(Sent { signal: 10, sender: 42 }, at(1));
+        }
+        assert!(std::iter::from_fn(|| forwards.due(at(50))).any(|signal| signal == TERM.signal));
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{orphans_ladder, program};
 use crate::cli::{Leftovers, OnLost};
-use crate::clock::{Instant, sleep_until};
+use crate::clock::{Instant, before, sleep_until};
 use crate::config::RunSettings;
 use crate::lease::keeper::News;
 use crate::lease::timing::Term;
@@ -28,6 +28,9 @@ use crate::supervise::sweep::{Sweep, reap};
 const KILL_AGAIN: Duration = Duration::from_millis(10);
 /// How long after SIGKILL a process may take to go before it counts as one that cannot be stopped.
 const GIVE_UP: Duration = Duration::from_secs(2);
+
+/// How long the keeper may take to say why the lease was lost, when the guard saw its end first.
+const LAST_WORD: Duration = Duration::from_millis(200);
 
 /// Why the command did not simply run to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +175,13 @@ impl<'a> Hold<'a> {
             }
         }
         if self.held.cause == Some(Cause::Lost) {
+            // The guard can be done before the keeper, whose time has come too, has said why.
+            if kept && !self.held.told_of_loss {
+                let _ = before(Instant::now() + LAST_WORD, &mut keeping).await;
+            }
+            while let Ok(news) = news.try_recv() {
+                self.hear_keeper(news);
+            }
             self.lose("no renewal was confirmed in time, because dlock itself was stopped or starved");
         }
         self.held

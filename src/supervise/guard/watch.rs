@@ -135,6 +135,11 @@ impl Watch {
                     self.forwards.ask(Sent { signal, sender }, Instant::now());
                 }
                 Received::Order(Order::Suspend, _) => self.suspend_dlock(),
+                Received::NoRoom => {
+                    // The command would run without its lock.
+                    tell(&self.socket, Notice::NotSpawned(libc::EMFILE));
+                    exit(1);
+                }
                 Received::Nothing => return,
                 Received::End => self.lose_dlock(),
             }
@@ -151,6 +156,9 @@ impl Watch {
         // SAFETY: getpid cannot fail.
         let guard = (!spawn.outlives).then(|| unsafe { libc::getpid() });
         let inherit = if spawn.inherit { lock.as_ref().map(AsFd::as_fd) } else { None };
+        // What the group got before there was a command did not reach it.
+        self.hear_signals();
+        self.forwards = Forwards::default();
         // SAFETY: the guard has one thread, and the child only executes what was prepared.
         match unsafe { libc::fork() } {
             0 => self.command.execute(guard, inherit),
@@ -296,6 +304,8 @@ impl Watch {
 
 enum Received {
     Order(Order, Option<OwnedFd>),
+    /// An order without the descriptor that came with it: this process may not open another one.
+    NoRoom,
     Nothing,
     End,
 }
@@ -309,7 +319,7 @@ fn receive(socket: &OwnedFd) -> Received {
     let mut place = libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: LENGTH };
     // SAFETY: zeroed is a valid msghdr; all pointers outlive the call; the control message is read only when the
     // kernel says it is there and is one descriptor long.
-    let (received, lock) = unsafe {
+    let (received, lock, lost) = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut place;
         message.msg_iovlen = 1;
@@ -321,12 +331,13 @@ fn receive(socket: &OwnedFd) -> Received {
         let is_descriptor = !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS;
         let lock =
             is_descriptor.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()));
-        (received, lock)
+        (received, lock, message.msg_flags & libc::MSG_CTRUNC != 0)
     };
     match received {
         0 => Received::End,
         -1 if matches!(Errno::last(), Errno::EAGAIN | Errno::EINTR) => Received::Nothing,
         -1 => Received::End,
+        _ if lost => Received::NoRoom,
         _ => Order::decode(&packet).map_or(Received::Nothing, |order| Received::Order(order, lock)),
     }
 }
