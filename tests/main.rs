@@ -22,3 +22,43 @@ mod layers;
 
 // README and Cargo.toml: what they claim holds.
 mod project;
+
+// What the words of the contract mean: one suite, run on every backend.
+mod contract;
+
+// Which exit code means what, and that the one line on stderr is the right one.
+mod exit_codes;
+
+// What is said while dlock waits and when it is refused, and what waiting costs.
+mod waiting;
+
+// A run inside a run of the same lock: it passes through where it may, and never otherwise.
+mod nested;
+
+// Signals that reach dlock, from whomever and whenever, and what the command and the lock have of them.
+mod signals;
+
+// What only a terminal does: Ctrl-C, job control, hang-up, and the line that is kept up to date.
+mod terminal;
+
+// What the command sees of the world is what it would see without dlock.
+mod surroundings;
+
+// The command never outlives its lease: what happens to the server, to the network, and to the key.
+mod lost;
+
+// No single death or freeze breaks the first promise: of dlock, its guard, the command, or all of them; on file too.
+mod crash;
+
+// What users and scripts hand to dlock: odd input that is right works to the letter, wrong input is refused in one line
+// before anything happens. Arguments, variables, URLs, lock directories and what may lie in them.
+mod input;
+
+// Servers and lock holders that lie: bounded time, bounded memory, one line, and nothing raw on the terminal.
+mod hostile;
+
+// The same locks taken by other programs: flock(1) on files, redis-py on redis.
+mod interop;
+
+// Passwords: every way in works, and none of them leads out again.
+mod secrets;

@@ -213,9 +213,24 @@ impl Dlock {
         self
     }
 
+    /// With the program at a place where every user can execute it, for a wrapper that changes the user.
+    pub fn reachable(mut self) -> Self {
+        self.make_reachable();
+        self
+    }
+
     /// Started by `argv`, such as `["timeout", "5"]`: dlock and its arguments come after it.
     pub fn wrapped_by<A: AsRef<OsStr>>(mut self, argv: impl IntoIterator<Item = A>) -> Self {
         self.wrapper = argv.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// The command itself, in the same surroundings but without dlock: to compare with. What [`Self::command`] was given
+    /// stays, every other argument goes.
+    pub fn bare(mut self) -> Self {
+        let start = self.args.iter().position(|arg| arg == "--").expect("there is no command") + 1;
+        self.args.drain(..start);
+        self.program = self.args.remove(0).into();
         self
     }
 
@@ -385,8 +400,11 @@ impl Running {
     pub fn wait_stdout_closed(&self) -> String {
         let stream = self.stdout.as_ref().expect("stdout is not collected");
         let gathered = stream.wait(|gathered| gathered.closed);
-        assert!(gathered.closed, "waited {CAP:?} in vain for the end of stdout\n{self:?}");
-        gathered.text()
+        let (closed, text) = (gathered.closed, gathered.text());
+        // The message below looks into it too.
+        drop(gathered);
+        assert!(closed, "waited {CAP:?} in vain for the end of stdout\n{self:?}");
+        text
     }
 
     /// What has come on stderr up to now.

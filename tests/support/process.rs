@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use super::rendezvous::eventually;
@@ -156,6 +156,11 @@ pub fn rss_kib(pid: i32) -> Option<u64> {
     status(pid, "VmRSS")?.strip_suffix(" kB")?.parse().ok()
 }
 
+/// The most resident memory that `pid` ever had since it began to run its program, in KiB.
+pub fn peak_rss_kib(pid: i32) -> Option<u64> {
+    status(pid, "VmHWM")?.strip_suffix(" kB")?.parse().ok()
+}
+
 /// The CPU time `pid` has used, user and system, in clock ticks (usually of 10 ms).
 pub fn cpu_ticks(pid: i32) -> Option<u64> {
     let fields = stat(pid)?;
@@ -176,6 +181,12 @@ pub fn fds(pid: i32) -> BTreeMap<i32, String> {
 pub fn signal(pid: i32, signal: Signal) {
     assert!(pid > 0, "a signal to {pid} would reach more than one process");
     let _ = kill(Pid::from_raw(pid), signal);
+}
+
+/// Sends `signal` to every process of `group`, as a shell's `kill -- -GROUP` does. It must not be ours.
+pub fn signal_group(group: i32, signal: Signal) {
+    assert!(group > 1 && Some(group) != pgrp(Pid::this().as_raw()), "a signal to group {group} would hit the tests");
+    let _ = killpg(Pid::from_raw(group), signal);
 }
 
 /// Makes `command` run as [`NOBODY`], with no other groups, when we are root; otherwise we have no privileges anyway.

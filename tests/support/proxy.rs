@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, sockopt};
 
+use super::rendezvous::boottime;
+
 /// What a [`Proxy`] does with what passes through it.
 ///
 /// *Requests* are the bytes from the client to the server, *replies* those from the server to the client.
@@ -48,6 +50,8 @@ pub enum Mode {
     Drip(Duration),
     /// Everything passes so much later, both ways: a round trip takes twice that much longer.
     Delay(Duration),
+    /// Requests pass at once, replies so much later.
+    DelayReplies(Duration),
     /// Requests pass. On each connection this many bytes of replies pass from now on (the end of the stream counts as
     /// one more), the rest is thrown away.
     CutReplyAfter(usize),
@@ -338,6 +342,7 @@ fn policies(mode: Mode) -> (Policy, Policy) {
         Mode::Hold | Mode::Refuse | Mode::Reset => (Policy::Hold, Policy::Hold),
         Mode::Drip(interval) => (Policy::Pass, Policy::Drip(interval)),
         Mode::Delay(delay) => (Policy::Delay(delay), Policy::Delay(delay)),
+        Mode::DelayReplies(delay) => (Policy::Pass, Policy::Delay(delay)),
         Mode::CutReplyAfter(bytes) => (Policy::Pass, Policy::Cut(bytes)),
     }
 }
@@ -600,6 +605,22 @@ pub enum Behaviour {
     WrongTypes,
 }
 
+impl Behaviour {
+    /// Every one of them.
+    pub const ALL: [Behaviour; 10] = [
+        Self::Garbage,
+        Self::HugeBulk,
+        Self::HugeArray,
+        Self::HalfReply,
+        Self::Silence,
+        Self::Http,
+        Self::CloseAtOnce,
+        Self::EndlessLine,
+        Self::DeepNesting,
+        Self::WrongTypes,
+    ];
+}
+
 /// The most that a [`Hostile`] sends on one connection before it falls silent: a client that has taken so much has
 /// failed already, and the machine must live to report it.
 pub const ENOUGH: u64 = 256 << 20;
@@ -619,14 +640,33 @@ struct Shared {
     received: AtomicU64,
     sent: AtomicU64,
     open: Mutex<Vec<Weak<TcpStream>>>,
+    /// The one honest answer that a script still gets.
+    honest: Mutex<Option<Vec<u8>>>,
+    /// When the request for it had come.
+    honest_at: Mutex<Option<Duration>>,
 }
 
 impl Hostile {
     /// Starts a server on a loopback port of its own.
     pub fn start(behaviour: Behaviour) -> Hostile {
+        Self::launch(behaviour, None)
+    }
+
+    /// Starts a server that is honest at first: it answers handshakes as a redis would, and the first EVAL with `answer`
+    /// (raw bytes). From then on it treats every connection, old and new, as `behaviour` says.
+    pub fn after(answer: &[u8], behaviour: Behaviour) -> Hostile {
+        Self::launch(behaviour, Some(answer.to_vec()))
+    }
+
+    /// When it had received the script that it has answered honestly, by [`boottime`]: a lease would count from here.
+    pub fn honest_at(&self) -> Option<Duration> {
+        *lock(&self.shared.honest_at)
+    }
+
+    fn launch(behaviour: Behaviour, honest: Option<Vec<u8>>) -> Hostile {
         let listener = Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("could not listen"));
         let port = listener.local_addr().unwrap().port();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { honest: Mutex::new(honest), ..Shared::default() });
         let acceptor = std::thread::Builder::new()
             .name("hostile".into())
             .spawn({
@@ -691,7 +731,7 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>, behaviour: Behaviour
         let shared = Arc::clone(shared);
         workers.push(std::thread::spawn(move || {
             let mut lie = Lie { stream: &stream, shared: &shared, sent: 0 };
-            let _ = lie.tell(behaviour, number);
+            let _ = lie.be_honest().and_then(|()| lie.tell(behaviour, number));
         }));
     }
     for worker in workers {
@@ -707,6 +747,27 @@ struct Lie<'a> {
 }
 
 impl Lie<'_> {
+    /// Until the one honest answer has been given, by whichever connection.
+    fn be_honest(&mut self) -> std::io::Result<()> {
+        let mut pending = Vec::new();
+        while lock(&self.shared.honest).is_some() {
+            pending.extend(self.hear()?);
+            while let Some((command, length)) = parse_command(&pending) {
+                pending.drain(..length);
+                let reply = match command.to_ascii_uppercase().as_str() {
+                    "EVAL" | "EVALSHA" => {
+                        *lock(&self.shared.honest_at) = Some(boottime());
+                        lock(&self.shared.honest).take().unwrap_or_default()
+                    }
+                    "HELLO" => b"-ERR unknown command 'HELLO'\r\n".to_vec(),
+                    _ => b"+OK\r\n".to_vec(),
+                };
+                self.say(&reply)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Until the client has gone (an error) or we have said all we want to (then the stream ends).
     fn tell(&mut self, behaviour: Behaviour, number: u64) -> std::io::Result<()> {
         match behaviour {

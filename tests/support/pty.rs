@@ -28,6 +28,9 @@ use super::rendezvous::eventually;
 /// What [`bash`] prints when it waits for a command.
 pub const PROMPT: &str = "ready> ";
 
+/// The identity of no terminal: there is no such inode.
+const NO_TERMINAL: (u64, u64) = (0, 0);
+
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -53,7 +56,7 @@ pub struct Pty {
     master: File,
     /// Waited for in `drop` only: until then nobody else can get its pid.
     child: Child,
-    /// Device and inode of the terminal; nobody else gets them while `master` is open.
+    /// Device and inode of the terminal; nobody else gets them while `master` is the terminal's.
     terminal: (u64, u64),
     screen: Arc<Screen>,
     stop_reading: Option<PipeWriter>,
@@ -176,6 +179,16 @@ impl Pty {
         let rest = String::from_utf8_lossy(&seen.bytes[seen.consumed..]).into_owned();
         seen.consumed = seen.bytes.len();
         rest
+    }
+
+    /// Closes the terminal's other side, as a terminal window or a connection that goes away does: the terminal hangs up.
+    pub fn close(&mut self) {
+        // The thread has a copy.
+        drop(self.stop_reading.take());
+        let _ = self.reader.take().map(JoinHandle::join);
+        self.master = File::open("/dev/null").unwrap();
+        // From now on somebody else may be given a terminal with the same numbers.
+        self.terminal = NO_TERMINAL;
     }
 
     /// The process that was started: also the number of its session, and of its own process group.

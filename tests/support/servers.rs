@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt::ReuseAddr};
@@ -22,7 +22,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tempfile::TempDir;
 
 use super::process::{self, NOBODY};
-use super::rendezvous::{CAP, eventually};
+use super::rendezvous::{CAP, boottime, eventually};
 use super::scratch;
 
 /// How long a server may take to answer one request of the test itself.
@@ -226,6 +226,15 @@ impl Redis {
             Reply::Int(left) => left,
             other => panic!("PTTL {key} answered {other:?}"),
         }
+    }
+
+    /// When `key` in database 0 expires at the earliest, by [`boottime`]; none when there is none or it does not expire.
+    #[track_caller]
+    pub fn expiry(&self, key: &str) -> Option<Duration> {
+        // Asked later than this, it has that much left.
+        let now = boottime();
+        let left = u64::try_from(self.pttl(key)).ok()?;
+        Some(now + Duration::from_millis(left.saturating_sub(1)))
     }
 
     /// The connections of others, one line of `CLIENT LIST` each.
@@ -484,6 +493,8 @@ fn bad(line: &str) -> io::Error {
 /// One command that a server carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
+    /// When the server told of it, by [`boottime`]: of a script before it ran, of what it called afterwards.
+    pub at: Duration,
     pub db: u32,
     /// The client's address, or `lua` for a command that a script called.
     pub source: String,
@@ -539,6 +550,28 @@ impl<'a> Monitor<'a> {
         })
     }
 
+    /// When the lease of the lock at `key` can end at the server at the earliest, by [`boottime`] and by what had been
+    /// carried out at `until`. Asks the server nothing, which may be gone by now: what it carried out just before has
+    /// to have come by itself.
+    #[track_caller]
+    pub fn expiry(&self, key: &str, until: Duration) -> Duration {
+        let seen = self.others();
+        let last =
+            seen.iter().rev().find_map(|seen| (seen.at <= until).then(|| lease(seen, key)).flatten().zip(Some(seen)));
+        let (ttl, seen) = last.unwrap_or_else(|| panic!("nobody took the lock at {key}: {seen:?}"));
+        // The server counts in whole milliseconds.
+        seen.at + ttl - Duration::from_millis(1)
+    }
+
+    /// Waits until the lease of the lock at `key` is renewed once more, so that the next renewal is as far away as it
+    /// gets; asks the server nothing.
+    #[track_caller]
+    pub fn wait_renewed(&self, key: &str) {
+        let renewals = || self.others().iter().filter(|seen| lease(seen, key).is_some()).count();
+        let before = renewals();
+        eventually(&format!("a renewal of {key}"), || (renewals() > before).then_some(()));
+    }
+
     /// Waits until the monitor has come to a request that we make now.
     #[track_caller]
     fn catch_up(&self) {
@@ -563,13 +596,36 @@ impl Drop for Monitor<'_> {
     }
 }
 
+/// The lease that this command gave to `key`, if it is one that does: `SET key value PX ms` or `PEXPIRE key ms`, which
+/// the scripts of dlock call.
+fn lease(seen: &Seen, key: &str) -> Option<Duration> {
+    let gives = match seen.words.first()?.as_str() {
+        "SET" => seen.words.get(3).is_some_and(|word| word == "PX"),
+        "PEXPIRE" => true,
+        _ => false,
+    };
+    if !gives || seen.words.get(1)? != key {
+        return None;
+    }
+    seen.words.last()?.parse().ok().map(Duration::from_millis)
+}
+
 /// Reads `1700000000.123456 [0 127.0.0.1:50000] "SET" "key" "va\"lue"`.
 fn parse_seen(line: &str) -> Seen {
     let parse = || {
-        let (_, rest) = line.split_once(" [")?;
+        let (at, rest) = line.split_once(" [")?;
+        let (seconds, micros) = at.split_once('.')?;
+        let at = Duration::new(seconds.parse().ok()?, micros.parse::<u32>().ok()? * 1000);
+        // The server's clock is this machine's; how long ago that was is the same by every clock.
+        let ago = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.saturating_sub(at);
         let (origin, rest) = rest.split_once("] ")?;
         let (db, source) = origin.split_once(' ')?;
-        Some(Seen { db: db.parse().ok()?, source: source.to_owned(), words: unquote(rest) })
+        Some(Seen {
+            at: boottime().saturating_sub(ago),
+            db: db.parse().ok()?,
+            source: source.to_owned(),
+            words: unquote(rest),
+        })
     };
     parse().unwrap_or_else(|| panic!("not a line of MONITOR: {line:?}"))
 }

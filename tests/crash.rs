@@ -1,0 +1,441 @@
+/*!
+No single death or freeze breaks the first promise: of dlock, of its guard, of the command, of all at once.
+
+On redis all that the command started is gone before the lease can end; on file there is no lease, and it lives on and
+stays locked, as with flock(1).
+*/
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::support::dlock::Dlock;
+use crate::support::process::{self, State};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::rendezvous::{Fifo, Gate, Lifeline, boottime, eventually, last_until};
+use crate::support::scene::{Aftermath, KEY, Scene, TTL, assert_in_time, behind};
+use crate::support::scratch::Scratch;
+use crate::support::servers::{Redis, need};
+use crate::support::tree::Tree;
+
+mod dlock {
+    use super::*;
+
+    #[test]
+    fn killed_on_redis_its_whole_tree_dies_within_the_lease() {
+        let redis = Redis::start();
+        let scene = Scene::start(&redis, &redis.url(), &[]);
+        let waiter = scene.wait_behind(&redis.url());
+        scene.holder.signal(Signal::SIGKILL);
+        process::wait_gone(scene.holder.pid());
+        // Nobody renews it any more.
+        let expiry = redis.expiry(KEY).expect("the lock is not released before its tree is gone");
+        assert_in_time(scene.tree.died_at(), expiry);
+        killed(scene).taken_over_by(waiter);
+    }
+
+    #[test]
+    fn killed_on_redis_before_the_first_renewal_too() {
+        let redis = Redis::start();
+        let scene = Scene::start(&redis, &redis.url(), &["-t", "1s", "--kill-after", "500ms"]);
+        scene.holder.signal(Signal::SIGKILL);
+        process::wait_gone(scene.holder.pid());
+        let expiry = redis.expiry(KEY).expect("the lock is not released before its tree is gone");
+        assert_in_time(scene.tree.died_at(), expiry);
+        killed(scene);
+    }
+
+    /// The guard says what dlock cannot say any more.
+    #[track_caller]
+    fn killed(scene: Scene<'_>) -> Aftermath {
+        let word = "dlock: dlock itself was killed: ";
+        scene.holder.wait_stderr(word);
+        scene.ends(|outcome| outcome.signal(Signal::SIGKILL).stderr_is_one_line(word))
+    }
+
+    #[test]
+    fn frozen_until_somebody_else_holds_the_lock_its_tree_is_gone_by_then() {
+        let redis = Redis::start();
+        let scene = Scene::start(&redis, &redis.url(), &[]);
+        let gate = Gate::new(scene.aftermath.scratch.path("gate"));
+        let waiter = scene.wait_behind_with(&redis.url(), &gate.wait());
+        process::signal(scene.holder.pid(), Signal::SIGSTOP);
+        process::wait_stopped(scene.holder.pid());
+        let expiry = redis.expiry(KEY).expect("a lock that is held");
+        assert_in_time(scene.tree.died_at(), expiry);
+        // Long after its lease: another one has it.
+        scene.wait_taken_over();
+        process::signal(scene.holder.pid(), Signal::SIGCONT);
+        let aftermath = scene.assert_lost("no renewal was confirmed");
+        // The one who thawed has not touched the lock of the one who has it.
+        assert!(waiter.is_running() && redis.get(KEY).is_some());
+        gate.open();
+        aftermath.taken_over_by(waiter);
+    }
+
+    #[test]
+    fn killed_on_file_its_tree_lives_on_and_stays_locked_until_it_ends() {
+        lives_on(&[]);
+    }
+
+    /// The guard has the descriptor then, until the last of the tree is gone.
+    #[test]
+    fn killed_on_file_with_close_its_tree_lives_on_and_stays_locked_until_it_ends() {
+        lives_on(&["--close"]);
+    }
+
+    fn lives_on(options: &[&str]) {
+        let scratch = Scratch::new();
+        let mut tree = Tree::new(&scratch);
+        let dlock = scratch.dlock().run("job").backend(scratch.file_url()).args(options);
+        let holder = dlock.shell(tree.work()).lifeline(tree.end()).spawn();
+        let members = tree.wait_grown();
+        holder.signal(Signal::SIGKILL);
+        holder.wait().signal(Signal::SIGKILL).quiet();
+
+        assert_locked(&scratch);
+        // All that was said by now would have come.
+        assert!(!tree.was_termed());
+        assert!(members.all().into_iter().all(process::is_alive));
+        // Also when only a part of it is left, which nobody's parent knows.
+        for pid in [members.command, members.child] {
+            process::signal(pid, Signal::SIGKILL);
+            process::wait_gone(pid);
+            assert_locked(&scratch);
+        }
+        process::signal(members.grandchild, Signal::SIGKILL);
+        tree.died_at();
+        eventually("the lock to be free", || flock(&scratch).then_some(()));
+        dlock_n(&scratch).output().success().stdout_is("ran\n");
+    }
+}
+
+mod guard {
+    use super::*;
+
+    #[test]
+    fn killed_on_redis_nothing_is_left_when_the_lock_is_released() {
+        let redis = Redis::start();
+        let scene = Scene::start(&redis, &redis.url(), &["-t", "10s", "--kill-after", "300ms"]);
+        let waiter = scene.wait_behind(&redis.url());
+        process::signal(scene.holder.guard_pid(), Signal::SIGKILL);
+        // By the lease the waiter would come later by far, and the witness knows whether it came too early.
+        let aftermath = scene.ends(|outcome| outcome.code(70).stderr_is_one_line(KILLED_GUARD));
+        aftermath.taken_over_by(waiter);
+    }
+
+    /// dlock does its work, and the lease bounds it as it bounds the guard: there is less left of it than `--kill-after`.
+    #[test]
+    fn killed_on_redis_between_term_and_kill_everything_dies_in_time() {
+        let redis = Redis::start();
+        let proxy = Proxy::to(redis.port());
+        let mut scene = Scene::start(&redis, &behind(&proxy), &["-t", "2s", "--kill-after", "1s"]);
+        let waiter = scene.wait_behind(&redis.url());
+        proxy.set(Mode::Silent);
+        let expiry = redis.expiry(KEY).expect("a lock that is held");
+        let guard = scene.holder.guard_pid();
+        let termed = scene.tree.termed_at();
+        last_until(termed + TTL / 2);
+        process::signal(guard, Signal::SIGKILL);
+        assert_in_time(scene.tree.died_at(), expiry);
+        scene.assert_lost("does not answer").taken_over_by(waiter);
+    }
+
+    #[test]
+    fn killed_on_file_nothing_is_left_either() {
+        let scratch = Scratch::new();
+        let mut tree = Tree::new(&scratch);
+        let dlock = scratch.dlock().run("job").backend(scratch.file_url()).args(["--kill-after", "300ms"]);
+        let holder = dlock.shell(tree.work()).lifeline(tree.end()).spawn();
+        tree.wait_grown();
+        process::signal(holder.guard_pid(), Signal::SIGKILL);
+        tree.termed_at();
+        assert_locked(&scratch);
+        holder.wait().code(70).stderr_is_one_line(KILLED_GUARD);
+        assert!(!tree.is_alive());
+        dlock_n(&scratch).output().success();
+    }
+
+    #[test]
+    fn frozen_it_is_woken_and_the_command_ends_normally() {
+        let redis = Redis::start();
+        let scratch = Scratch::new();
+        for backend in [redis.url(), scratch.file_url()] {
+            let scratch = Scratch::new();
+            let (mut words, gate) = (Fifo::new(scratch.path("words")), Gate::new(scratch.path("gate")));
+            let script = format!("{}; {}; exit 5", words.say("running"), gate.wait());
+            let holder = scratch.dlock().run("job").backend(&backend).args(["-t", "2s"]).shell(script).spawn();
+            words.expect("running");
+            let guard = holder.guard_pid();
+            for _ in 0..3 {
+                process::signal(guard, Signal::SIGSTOP);
+                eventually("the guard to go on", || (process::state(guard) == State::Sleeping).then_some(()));
+            }
+            process::signal(guard, Signal::SIGSTOP);
+            gate.open();
+            holder.wait().code(5).quiet();
+        }
+    }
+
+    #[test]
+    fn frozen_again_and_again_under_a_silent_server_everything_dies_in_time() {
+        let redis = Redis::start();
+        let proxy = Proxy::to(redis.port());
+        let scene = Scene::start(&redis, &behind(&proxy), &[]);
+        let waiter = scene.wait_behind(&redis.url());
+        let guard = scene.holder.guard_pid();
+        proxy.set(Mode::Silent);
+        let expiry = redis.expiry(KEY).expect("a lock that is held");
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // Woken each time, it has no moment in which it could do all of its work.
+                while !over.load(Ordering::Relaxed) && process::is_alive(guard) {
+                    process::signal(guard, Signal::SIGSTOP);
+                    thread::sleep(Duration::from_micros(100));
+                }
+            });
+            let died = scene.tree.died_at();
+            over.store(true, Ordering::Relaxed);
+            assert_in_time(died, expiry);
+        });
+        let aftermath = scene.assert_lost("no renewal was confirmed");
+        aftermath.taken_over_by(waiter);
+    }
+
+    /// What is left then is what nobody can promise: the grandchildren. The command itself dies with its guard.
+    #[test]
+    fn killed_together_with_dlock_the_command_dies_with_them() {
+        let redis = Redis::start();
+        let scene = Scene::start(&redis, &redis.url(), &[]);
+        let (holder, guard) = (scene.holder.pid(), scene.holder.guard_pid());
+        // Frozen first, so that neither sees the other's end.
+        for pid in [holder, guard] {
+            process::signal(pid, Signal::SIGSTOP);
+            process::wait_stopped(pid);
+        }
+        let expiry = redis.expiry(KEY).expect("a lock that is held");
+        for pid in [guard, holder] {
+            process::signal(pid, Signal::SIGKILL);
+        }
+        process::wait_gone(scene.members.command);
+        assert_in_time(boottime(), expiry);
+        scene.ends(|outcome| outcome.signal(Signal::SIGKILL).quiet());
+    }
+}
+
+mod command {
+    use super::*;
+
+    #[test]
+    fn killed_it_ends_dlock_by_the_same_signal_and_the_lock_is_free() {
+        let redis = Redis::start();
+        let scratch = Scratch::new();
+        for backend in [redis.url(), scratch.file_url()] {
+            let mut words = Fifo::new(scratch.path(if backend.starts_with('f') { "file" } else { "redis" }));
+            let script = format!("{}; while :; do sleep 1000; done", words.say("$$"));
+            let holder = scratch.dlock().run("job").backend(&backend).args(["-t", "10m"]).shell(script).spawn();
+            process::signal(words.word().parse().unwrap(), Signal::SIGKILL);
+            holder.wait().signal(Signal::SIGKILL).quiet();
+            scratch.dlock().run("job").backend(&backend).arg("-n").shell("true").output().success();
+        }
+        assert_eq!(redis.get(KEY), None);
+    }
+
+    /// Everything in the process group stands still, the guard too, and what is outside goes on: the lease runs out.
+    /// Only the token protects then, and the thaw ends it.
+    #[test]
+    fn frozen_with_dlock_and_the_guard_it_is_stopped_at_the_thaw_and_its_late_writes_are_refused() {
+        let redis = Redis::start();
+        let scratch = Scratch::new();
+        let mut store = Store::new(&scratch);
+        let write = store.write();
+        let (lifeline, end) = Lifeline::pair();
+        // The one that writes has its own session, so the freeze does not reach it.
+        let script = format!("setsid sh -c '{}' & wait", repeatedly(&write).replace('\'', r"'\''"));
+        let holder = scratch.dlock().run("job").backend(redis.url()).args(["-t", "1s"]).shell(script);
+        let holder = holder.new_process_group().lifeline(end).spawn();
+        let first = store.next().expect("the only writer is never refused");
+        killpg(Pid::from_raw(holder.pid()), Signal::SIGSTOP).unwrap();
+        for pid in [holder.dlock_pid(), holder.guard_pid(), holder.command_pid()] {
+            process::wait_stopped(pid);
+        }
+        let gate = Gate::new(scratch.path("gate"));
+        let other = format!("{write}; {}; {write}", gate.wait());
+        let other = scratch.dlock().run("job").backend(redis.url()).args(["-t", "1s", "-q"]).shell(other).spawn();
+        let second = eventually("the other one's write", || store.next().ok().filter(|token| *token != first));
+        assert!(second > first);
+        // The first one goes on, and this is what it comes to.
+        assert_eq!(eventually("a late write", || store.next().err()), first);
+        assert!(lifeline.is_open());
+        let before = redis.get(KEY);
+
+        let thawed = boottime();
+        killpg(Pid::from_raw(holder.pid()), Signal::SIGCONT).unwrap();
+        let died = lifeline.closed_at();
+        // TERM and KILL are both overdue.
+        assert!(died - thawed < Duration::from_millis(500), "it lived for {:?} after the thaw", died - thawed);
+        holder.wait().code(79).stderr_is_one_line("lost job at redis://");
+        assert_eq!(redis.get(KEY), before, "the lock is the other one's");
+        gate.open();
+        other.wait().success();
+        let refused = std::iter::from_fn(|| store.try_next()).filter(Result::is_err).count();
+        assert_eq!(store.last, second, "{refused} refused");
+    }
+
+    /// A store that knows nothing of locks: it takes a write with the token of the last one or a larger one.
+    struct Store {
+        wire: Fifo,
+        last: u64,
+    }
+
+    impl Store {
+        fn new(scratch: &Scratch) -> Self {
+            Self { wire: Fifo::new(scratch.path("store")), last: 0 }
+        }
+
+        /// Shell code that writes once.
+        fn write(&self) -> String {
+            format!("echo \"$DLOCK_TOKEN\" > '{}'", self.wire.path().display())
+        }
+
+        /// Waits for the next write: its token, accepted or refused.
+        fn next(&mut self) -> Result<u64, u64> {
+            let word = self.wire.word();
+            self.take(&word)
+        }
+
+        /// The next write if it has come.
+        fn try_next(&mut self) -> Option<Result<u64, u64>> {
+            let word = self.wire.try_word()?;
+            Some(self.take(&word))
+        }
+
+        fn take(&mut self, token: &str) -> Result<u64, u64> {
+            let token = token.parse().expect("a token");
+            if token < self.last {
+                return Err(token);
+            }
+            self.last = token;
+            Ok(token)
+        }
+    }
+
+    fn repeatedly(write: &str) -> String {
+        format!("while :; do {write}; sleep 0.02; done")
+    }
+}
+
+/// A lock file that is removed is no lock any more.
+mod lock_file {
+    use super::*;
+
+    #[test]
+    fn removed_while_held_it_is_a_loss_within_a_second() {
+        loses(|scratch| fs::remove_file(lock_file(scratch)).unwrap());
+    }
+
+    #[test]
+    fn replaced_while_held_it_is_a_loss_within_a_second() {
+        loses(|scratch| {
+            let other = scratch.file("other", "");
+            fs::rename(other, lock_file(scratch)).unwrap();
+        });
+    }
+
+    fn loses(fault: impl FnOnce(&Scratch)) {
+        let scratch = Scratch::new();
+        let mut tree = Tree::new(&scratch);
+        let dlock = scratch.dlock().run("job").backend(scratch.file_url()).args(["--kill-after", "500ms"]);
+        let holder = dlock.shell(tree.work()).lifeline(tree.end()).spawn();
+        tree.wait_grown();
+        fault(&scratch);
+        let lost = boottime();
+        // The new file is a new lock, and whoever takes it is not disturbed by the end of the old one.
+        let (mut words, gate) = (Fifo::new(scratch.path("words")), Gate::new(scratch.path("gate")));
+        let script = format!("{}; {}", words.say("held"), gate.wait());
+        let other = scratch.dlock().run("job").backend(scratch.file_url()).arg("-n").shell(script).spawn();
+        words.expect("held");
+        let termed = tree.termed_at();
+        assert!(termed - lost < Duration::from_millis(1500), "noticed after {:?}", termed - lost);
+        holder.wait().code(79).stderr_is_one_line("was removed or replaced");
+        assert!(!tree.is_alive());
+        assert!(other.is_running());
+        assert_locked(&scratch);
+        let text = fs::read_to_string(lock_file(&scratch)).unwrap();
+        assert!(text.contains(&format!("\"pid\":{}", other.pid())), "{text}");
+        gate.open();
+        other.wait().success();
+        dlock_n(&scratch).output().success();
+    }
+}
+
+/// dlock's user may not signal another user's process: then the lock is never released, and the lease runs out.
+#[test]
+fn what_cannot_be_killed_keeps_the_lock_until_the_lease_ends() {
+    if !process::is_root() {
+        eprintln!("not tested: only root can start a dlock whose command becomes another user");
+        return;
+    }
+    let redis = Redis::start();
+    let monitor = redis.monitor();
+    let scratch = Scratch::new();
+    let mut words = Fifo::new(scratch.path("words"));
+    // What sudo does, without being set-user-id: dlock's user may become another one, and may not kill one.
+    let become_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let capabilities = ["--inh-caps=-all,+setuid,+setgid", "--ambient-caps=-all,+setuid,+setgid"];
+    let survivor = format!("{}; exec sleep 1000", words.say("$$"));
+    let script = format!("setpriv --reuid=0 sh -c '{}' & wait", survivor.replace('\'', r"'\''"));
+    let options = ["-t", "2s", "--kill-after", "100ms"];
+    let holder = scratch.dlock().run("job").backend(redis.url()).args(options).shell(script);
+    let holder = holder.wrapped_by(become_nobody.into_iter().chain(capabilities)).reachable().spawn();
+    let survivor: i32 = words.word().parse().unwrap();
+    let waiter = scratch.dlock().run("job").backend(redis.url()).args(["-t", "1s", "-q"]).shell("true").spawn();
+    eventually("the waiter", || (redis.clients().len() == 2).then_some(()));
+
+    process::signal(holder.guard_pid(), Signal::SIGKILL);
+    let outcome = holder.wait();
+    let ended = boottime();
+    outcome.code(70).stderr_ends_with_line(KILLED_GUARD);
+    let told = outcome.stderr();
+    let line = format!("dlock: process {survivor} could not be stopped by this user: job is not released");
+    assert!(told.lines().any(|said| said.starts_with(&line)), "{told}");
+    assert!(process::is_alive(survivor));
+    waiter.wait().success();
+    let taken_over = boottime();
+    let expiry = monitor.expiry(KEY, ended);
+    assert!(taken_over > expiry, "the next one had the lock {:?} before the lease ended", expiry - taken_over);
+    process::signal(survivor, Signal::SIGKILL);
+    process::wait_gone(survivor);
+}
+
+/// What dlock says when its guard was killed.
+const KILLED_GUARD: &str = "somebody killed the guard process; the command was stopped";
+
+fn lock_file(scratch: &Scratch) -> PathBuf {
+    scratch.lock_dir().join("job.lock")
+}
+
+/// A dlock that does not wait for the lock `job`.
+fn dlock_n(scratch: &Scratch) -> Dlock {
+    scratch.dlock().run("job").backend(scratch.file_url()).arg("-n").shell("echo ran")
+}
+
+/// Whether flock(1) gets the lock.
+fn flock(scratch: &Scratch) -> bool {
+    let mut flock = Command::new(need("flock", "util-linux"));
+    flock.arg("-n").arg(lock_file(scratch)).arg("true").stdin(Stdio::null()).status().unwrap().success()
+}
+
+/// Neither dlock nor flock(1) gets it.
+#[track_caller]
+fn assert_locked(scratch: &Scratch) {
+    dlock_n(scratch).output().code(75).stdout_is("").stderr_is_one_line("did not get job: ");
+    assert!(!flock(scratch));
+}
