@@ -907,7 +907,7 @@ fn the_default_directory_of_root_is_run_dlock() {
 #[test]
 fn the_line_about_this_host_comes_once() {
     let scratch = Scratch::new();
-    // Verbose, and nested: the inner one chose nothing either, but says it for itself.
+    // Among the others, where there are others.
     let outcome = in_mount_namespace(scratch.dlock().run("k").arg("-v").command(["true"]), r#"exec "$@""#).output();
     outcome.code(0).stderr_ends_with_line("released k");
     assert_eq!(outcome.stderr().matches(THIS_HOST).count(), 1, "{outcome:?}");
@@ -972,7 +972,6 @@ fn a_default_directory_of_mode_0700_that_belongs_to_another_user_is_refused() {
 #[test]
 fn a_full_disk_is_refused_and_nothing_is_lost() {
     let scratch = Scratch::new();
-    let disk = scratch.directory("disk", 0o755);
     let script = r#"
         mkdir /run/disk && mount -t tmpfs -o mode=0700,size=16k,nr_inodes=8 tmpfs /run/disk && cd /run/disk || exit 1
         "$@"; echo "first $?"
@@ -1009,7 +1008,6 @@ fn a_full_disk_is_refused_and_nothing_is_lost() {
         messages.iter().all(|line| line.starts_with("dlock: did not get k: could not use the lock file")),
         "{outcome:?}"
     );
-    drop(disk);
 }
 
 /// A file system in user space of one directory, in memory. `argv[1]` is where it is mounted, the rest is run in it,

@@ -42,18 +42,6 @@ fn assert_free(scratch: &Scratch, url: &str) {
     scratch.dlock().run("k").backend(url).arg("-n").command(["true"]).output().success();
 }
 
-/// Waits until `pid` has taken `signal`, which it blocks, out of the kernel's hands.
-#[track_caller]
-fn wait_taken(pid: i32, signal: Signal) {
-    eventually(&format!("{pid} to take {signal}"), || (!is_pending(pid, signal)).then_some(()));
-}
-
-fn is_pending(pid: i32, signal: Signal) -> bool {
-    let bit = 1_u64 << (signal as u32 - 1);
-    let set = process::status(pid, "ShdPnd").and_then(|set| u64::from_str_radix(&set, 16).ok());
-    set.is_some_and(|set| set & bit != 0)
-}
-
 #[test]
 fn signals_to_dlock_alone_reach_the_command_once() {
     let scratch = Scratch::new();
@@ -115,6 +103,7 @@ fn after_a_signal_to_the_group_one_to_dlock_alone_still_arrives() {
     recorder.ready();
     process::signal_group(dlock.pid(), Signal::SIGTERM);
     recorder.expect(Signal::SIGTERM);
+    process::wait_taken(dlock.pid(), Signal::SIGTERM);
     // Of another sender it is another signal, however soon it comes.
     send_as_somebody_else(dlock.pid(), Signal::SIGTERM);
     recorder.expect(Signal::SIGTERM);
@@ -176,7 +165,7 @@ fn stop_and_continue_are_never_passed_on() {
     recorder.ready();
     for signal in [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGCONT] {
         dlock.signal(signal);
-        wait_taken(dlock.pid(), signal);
+        process::wait_taken(dlock.pid(), signal);
     }
     // The one that cannot be blocked: dlock alone stands still, and what was sent meanwhile arrives afterwards.
     dlock.signal(Signal::SIGSTOP);
@@ -315,7 +304,7 @@ fn while_it_waits_other_signals_do_nothing() {
         [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGCONT, Signal::SIGCHLD, Signal::SIGPIPE];
     for signal in signals.into_iter().chain([Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT]) {
         waiter.signal(signal);
-        wait_taken(waiter.pid(), signal);
+        process::wait_taken(waiter.pid(), signal);
     }
     holder.release();
     waiter.wait().success().stdout_is("ran\n");
@@ -330,7 +319,7 @@ fn a_wait_under_nohup_outlives_its_terminal() {
     let waiter = waiter.wrapped_by(["nohup"]).spawn();
     waiter.guard_pid();
     process::signal(waiter.dlock_pid(), Signal::SIGHUP);
-    wait_taken(waiter.dlock_pid(), Signal::SIGHUP);
+    process::wait_taken(waiter.dlock_pid(), Signal::SIGHUP);
     holder.release();
     waiter.wait().success().stdout_is("ran\n");
 }
@@ -371,8 +360,8 @@ fn what_the_guard_saw_before_the_command_was_started_counts_for_nothing() {
     let guard = waiter.guard_pid();
     // One that does not end a wait.
     process::signal_group(waiter.pid(), Signal::SIGUSR1);
-    wait_taken(waiter.pid(), Signal::SIGUSR1);
-    wait_taken(guard, Signal::SIGUSR1);
+    process::wait_taken(waiter.pid(), Signal::SIGUSR1);
+    process::wait_taken(guard, Signal::SIGUSR1);
     holder.release();
     recorder.ready();
     // The guard has seen this signal from this sender, but the command has not.
@@ -428,7 +417,7 @@ fn a_burst_loses_no_other_signal() {
     // which dlock keeps a signal to itself: hence without a pause.
     for signal in std::iter::once(Signal::SIGTERM).chain([Signal::SIGUSR1; 60]) {
         dlock.signal(signal);
-        while is_pending(dlock.pid(), signal) {
+        while process::is_pending(dlock.pid(), signal) {
             std::thread::yield_now();
         }
     }

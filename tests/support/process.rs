@@ -189,6 +189,18 @@ pub fn signal_group(group: i32, signal: Signal) {
     let _ = killpg(Pid::from_raw(group), signal);
 }
 
+/// Whether `signal`, which `pid` blocks, waits for `pid` to take it. Until then another one like it is lost.
+pub fn is_pending(pid: i32, signal: Signal) -> bool {
+    let set = status(pid, "ShdPnd").and_then(|set| u64::from_str_radix(&set, 16).ok());
+    set.is_some_and(|set| set & (1 << (signal as u32 - 1)) != 0)
+}
+
+/// Waits until `pid` has taken `signal`.
+#[track_caller]
+pub fn wait_taken(pid: i32, signal: Signal) {
+    eventually(&format!("{pid} to take {signal}"), || (!is_pending(pid, signal)).then_some(()));
+}
+
 /// Makes `command` run as [`NOBODY`], with no other groups, when we are root; otherwise we have no privileges anyway.
 pub fn unprivileged(command: &mut Command) {
     if is_root() {

@@ -88,6 +88,8 @@ impl Recorder {
     #[track_caller]
     pub fn expect_nothing_more(&mut self, dlock: i32) {
         for marker in [Signal::SIGUSR1, Signal::SIGUSR2] {
+            // One that dlock has not taken yet would swallow ours.
+            process::wait_taken(dlock, marker);
             send_as_somebody_else(dlock, marker);
             self.expect(marker);
         }

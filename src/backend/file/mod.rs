@@ -35,6 +35,10 @@ use crate::holder::{Holder, MAX_SHOWN};
 const MARK: &str = "dlock:1 ";
 /// How often a held lock file is looked for.
 const CHECK: Duration = Duration::from_millis(500);
+/// How often the kernel's table of locks is read to find out who holds a lock that is held.
+const LOOKS: u32 = 4;
+/// Room for that table, in bytes.
+const TABLE: usize = 64 * 1024;
 /// How often a waiter looks anew who holds the lock; the kernel tells when it is free.
 const REFRESH: Duration = Duration::from_secs(1);
 
@@ -225,7 +229,7 @@ impl LockFile {
     fn look(&self, claim: &Claim) -> Busy {
         let published =
             self.read().ok().and_then(|content| Content::parse(&content).ok()).map(|content| content.holder);
-        let locks = self.file.metadata().ok().and_then(|meta| KernelLocks::of(meta.dev(), meta.ino()));
+        let locks = self.file.metadata().ok().and_then(|meta| KernelLocks::find(meta.dev(), meta.ino()));
         let holder = match (published.as_deref(), locks.as_ref().and_then(|locks| locks.holder)) {
             // The kernel knows the process that took the lock; a dlock that is gone may have left its words behind.
             (published, Some(pid)) => match published.map(Holder::read) {
@@ -277,9 +281,25 @@ struct KernelLocks {
 }
 
 impl KernelLocks {
+    /// The locks of a file that somebody holds. The table is whole only within one read: where others come and go
+    /// meanwhile an entry can be missed, and is looked for again.
+    fn find(device: u64, inode: u64) -> Option<Self> {
+        let mut locks = Self::of(device, inode)?;
+        for _ in 1..LOOKS {
+            if locks.holder.is_some() {
+                break;
+            }
+            locks = Self::of(device, inode)?;
+        }
+        Some(locks)
+    }
+
     fn of(device: u64, inode: u64) -> Option<Self> {
-        let table = std::fs::read_to_string("/proc/locks").ok()?;
-        Some(Self::parse(&table, &format!("{:02x}:{:02x}:{inode}", major(device), minor(device))))
+        // Without room to begin with it would be read in many small pieces.
+        let mut table = Vec::with_capacity(TABLE);
+        File::open("/proc/locks").ok()?.read_to_end(&mut table).ok()?;
+        let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
+        Some(Self::parse(&String::from_utf8_lossy(&table), &file))
     }
 
     /// Lines are `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`, with `->` after the number for those who wait.
