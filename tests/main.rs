@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, clippy::print_stdout)]
 #![allow(clippy::must_use_candidate, clippy::return_self_not_must_use, clippy::needless_pass_by_value)]
 #![allow(missing_docs, unreachable_pub)]
+// A time that is earlier than it must be is a failure, and a panic says so.
+#![allow(clippy::unchecked_time_subtraction)]
 
 // What tests stand on: starting dlock, servers, faults, and waiting for events. No test lives here.
 mod support;
