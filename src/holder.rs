@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 /// How much of another program's text is shown, in bytes.
 pub(crate) const MAX_SHOWN: usize = 4096;
+/// How long [`About::rest`] may be: with the owner's id, the token and the time it stays within [`MAX_SHOWN`].
+const MAX_REST: usize = MAX_SHOWN - 256;
 
 /// The id of one acquisition: 128 random bits in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +64,27 @@ pub(crate) struct About {
 }
 
 impl About {
+    /// Cut until it can be read back whole: a reader looks at [`MAX_SHOWN`] bytes and knows no owner in half a text.
+    #[must_use]
+    pub(crate) fn fitted(mut self) -> Self {
+        while self.rest().len() > MAX_REST {
+            if self.job.take().is_some() {
+                continue;
+            }
+            let reason = self.reason.as_mut().filter(|reason| reason.len() >= self.program.len());
+            let longest = reason.unwrap_or(&mut self.program);
+            let mut cut = longest.len() / 4 * 3;
+            while !longest.is_char_boundary(cut) {
+                cut -= 1;
+            }
+            longest.truncate(cut);
+            if cut == 0 {
+                break;
+            }
+        }
+        self
+    }
+
     /// The published text after [`Owner::prefix`] and after what the grant adds: the rest of the JSON object.
     #[must_use]
     pub(crate) fn rest(&self) -> String {

@@ -14,6 +14,8 @@ const AFTER_FAILURE: Duration = Duration::from_millis(500);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 /// How long one try may take to take back what is wanted no more: the service also does it when nobody hears of it.
 pub(crate) const TAKE_BACK: Duration = Duration::from_millis(500);
+/// How many grants in a row may come with too little left before the backend counts as too slow.
+const GRANTS_TRIED: usize = 2;
 /// How often a release is tried when its answer does not come.
 const RELEASE_TRIES: usize = 2;
 
@@ -75,18 +77,22 @@ async fn wait_for(
 ) -> Result<Grant, Refused> {
     let queue = if wait == Wait::No { Queue::Pass } else { Queue::Join };
     let mut last: Option<Busy> = None;
+    let mut slow = 0;
     loop {
         match attempt(backend, claim, queue, limits, trace).await {
             Ok(Attempt::Held(grant)) => {
                 if is_of_use(&grant, limits) {
                     return Ok(grant);
                 }
-                let _ = give_back(backend, claim, limits.connect).await;
-                if wait == Wait::No {
+                // Asking again extends what is ours. Giving it back first and then asking again would not do: a release
+                // that is late on its way deletes what the same owner holds by then.
+                slow += 1;
+                if slow == GRANTS_TRIED {
                     return Err(Refused::Failed(too_slow()));
                 }
             }
             Ok(Attempt::Busy(news)) => {
+                slow = 0;
                 if wait == Wait::No {
                     return Err(Refused::Busy(news));
                 }

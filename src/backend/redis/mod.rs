@@ -12,6 +12,7 @@ ACL: a user needs the commands of the scripts, EVAL and BLPOP on the key pattern
 mod stream;
 
 use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
@@ -96,6 +97,8 @@ pub(crate) struct RedisBackend {
 struct Link {
     connection: MultiplexedConnection,
     driver: JoinHandle<()>,
+    /// The same socket again, for [`Link::forget`].
+    socket: OwnedFd,
     outstanding: Outstanding,
 }
 
@@ -107,6 +110,15 @@ enum Outstanding {
     Request,
     /// A blocking wait or a release: what is sent after it may wait for long.
     Blocker,
+}
+
+impl Link {
+    /// Lets go of a connection whose last request is to be repeated on another: what the network has not delivered yet
+    /// must not arrive later, when the lock has been given back and nobody is left to keep it.
+    fn forget(self) {
+        let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+        let _ = nix::sys::socket::setsockopt(&self.socket, nix::sys::socket::sockopt::Linger, &at_once);
+    }
 }
 
 impl Drop for Link {
@@ -180,11 +192,12 @@ impl RedisBackend {
         if let Some(password) = &server.password {
             info = info.set_password(password);
         }
+        let socket = stream.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let (connection, driver) = MultiplexedConnection::new_with_config(&info, Bounded::new(stream), config)
             .await
             .map_err(|error| self.explain(&error))?;
-        Ok(Link { connection, driver: tokio::spawn(driver), outstanding: Outstanding::Nothing })
+        Ok(Link { connection, driver: tokio::spawn(driver), socket, outstanding: Outstanding::Nothing })
     }
 
     /// Sends one request and waits for its answer. When this future is dropped, what it sent stays noted.
@@ -292,7 +305,9 @@ fn token(value: &Value) -> Option<u64> {
 impl Backend for RedisBackend {
     async fn connect(&mut self) -> Result<(), Error> {
         if self.link.as_ref().is_none_or(|link| link.outstanding != Outstanding::Nothing) {
-            self.link = None;
+            if let Some(link) = self.link.take() {
+                link.forget();
+            }
             self.link = Some(self.open().await?);
         }
         Ok(())

@@ -55,6 +55,7 @@ pub(super) fn about(settings: &RunSettings) -> About {
         reason: settings.reason.clone(),
         job: ci_job(),
     }
+    .fitted()
 }
 
 /// The user's name as `/etc/passwd` has it, else the number. The system's other user databases may ask a server,

@@ -56,6 +56,8 @@ pub(super) struct Held {
     pub(super) exited: Option<(Ended, i32)>,
     /// A process that is left although everything should be gone.
     pub(super) left: Option<pid_t>,
+    /// The lease as last confirmed, where there is one.
+    pub(super) term: Option<Term>,
     /// The user was told that the lock is lost.
     pub(super) told_of_loss: bool,
 }
@@ -184,6 +186,7 @@ impl<'a> Hold<'a> {
             }
             self.lose("no renewal was confirmed in time, because dlock itself was stopped or starved");
         }
+        self.held.term = self.term;
         self.held
     }
 
@@ -340,9 +343,11 @@ impl<'a> Hold<'a> {
             return Some(now + KILL_AGAIN);
         }
         self.give_up(guard);
-        // With nothing below it, a guard that still says nothing is of no use to anybody.
-        // SAFETY: it is our child, and its end has not been taken note of.
-        unsafe { libc::kill(guard, libc::SIGKILL) };
+        // Where it holds the lock of what is left, its end would release it. Otherwise it is of no use to anybody.
+        if !(self.settings.close && self.held.left.is_some()) {
+            // SAFETY: it is our child, and its end has not been taken note of.
+            unsafe { libc::kill(guard, libc::SIGKILL) };
+        }
         None
     }
 

@@ -240,13 +240,16 @@ impl Run<'_> {
             ));
             return self.verdict(held);
         }
+        let ignore = self.settings.on_lost == crate::cli::OnLost::Ignore;
+        // The guard lets no command live beyond the lease: one that ended by itself ended within it, and what has run out
+        // since (dlock was frozen, the server silent) was not lost while it ran.
+        let ran_out = held.term.is_some_and(|term| Instant::now() >= term.expiry()) && !ignore;
         let released = give_back(self.backend.as_mut(), &self.claim, self.settings.connect_timeout).await;
         match released {
             Ok(Released::Freed) => self.report.detail(&format!("released {}", self.claim.key)),
             // With --on-lost ignore the command has gone on after the one warning.
             _ if held.told_of_loss => {}
-            Ok(Released::NotMine) if held.cause.is_none() && held.ran() => {
-                let ignore = self.settings.on_lost == crate::cli::OnLost::Ignore;
+            Ok(Released::NotMine) if held.cause.is_none() && held.ran() && !ran_out => {
                 let message = format!(
                     "lost {} at {} while {} ran: it was not ours any more when it ended",
                     self.claim.key,

@@ -109,7 +109,9 @@ impl Guard {
                 Ok(0) => return None,
                 Ok(_) => return Notice::decode(&packet),
                 Err(Errno::EAGAIN) => ready.clear_ready(),
-                Err(Errno::EINTR) => {}
+                // A guard that ended before it read our last order resets the line, which says so once and before what
+                // the guard had still told.
+                Err(Errno::EINTR | Errno::ECONNRESET) => {}
                 Err(_) => return None,
             }
         }

@@ -23,8 +23,12 @@ use crate::clock::{Alarm, Instant};
 
 /// The guard's name in process lists.
 const NAME: &std::ffi::CStr = c"lockguard";
+/// How many signals are read before the guard looks at the time again.
+const SIGNALS_AT_ONCE: usize = 64;
 /// How long the guard waits between two passes of SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(5);
+/// The same, once a process was met that may not be killed.
+const KILL_REFUSED_AGAIN: Duration = Duration::from_millis(200);
 
 /// The command while it runs.
 struct Child {
@@ -118,7 +122,9 @@ impl Watch {
     }
 
     fn hear_signals(&mut self) {
-        while let Some(info) = self.signals.take() {
+        // Not until there is none: a storm must not keep the guard from its deadline.
+        for _ in 0..SIGNALS_AT_ONCE {
+            let Some(info) = self.signals.take() else { return };
             if let Meaning::Forward(sent) = meaning(&info) {
                 self.forwards.saw(sent, Instant::now());
             }
@@ -209,8 +215,8 @@ impl Watch {
                 self.ladder.stop(Instant::now() + child.spawn.kill_after);
             }
             // The command holds the lock itself.
-            Some(child) if child.lock.is_none() => exit(0),
-            // The guard holds it until everything is gone.
+            Some(child) if child.lock.is_none() && !self.ladder.is_stopping() => exit(0),
+            // The guard sees a stop through, or holds the lock until everything is gone.
             Some(_) => {}
         }
     }
@@ -246,6 +252,8 @@ impl Watch {
                 tell(&self.socket, Notice::Exited { status, exec_errno: self.command.exec_errno() });
                 let holds = self.dlock_gone && child.lock.is_some();
                 if !child.spawn.stay && !self.ladder.is_stopping() && !holds {
+                    // A suspended command can be killed: then nobody else continues dlock.
+                    self.resume_dlock();
                     exit(0);
                 }
             }
@@ -281,7 +289,8 @@ impl Watch {
         }
         if step == Step::Kill && self.kill_again.is_none_or(|again| now >= again) {
             self.signal_all(&[libc::SIGKILL]);
-            self.kill_again = Some(now + KILL_AGAIN);
+            // What may not be killed can live for long.
+            self.kill_again = Some(now + if self.unkillable.is_some() { KILL_REFUSED_AGAIN } else { KILL_AGAIN });
         }
         let next = match step {
             Step::Wait(next) => next,
