@@ -120,7 +120,12 @@ impl Gated {
         self.running.pid()
     }
 
-    /// Lets the command end, and waits for the end of dlock.
+    /// Lets the command end.
+    pub fn open(&self) {
+        self.gate.open();
+    }
+
+    /// Lets the command end, and waits for the end of dlock, which must be the later one.
     #[track_caller]
     pub fn let_go(self) -> Outcome {
         self.gate.open();
