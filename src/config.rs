@@ -179,11 +179,14 @@ fn read_password(path: &Path) -> Result<String, Failure> {
         ))
     };
     let mut source = match path.to_str() {
-        Some("-") => File::from(io::stdin().as_fd().try_clone_to_owned().map_err(|error| failed(&error))?),
+        Some("-" | "fd:0") => File::from(io::stdin().as_fd().try_clone_to_owned().map_err(|error| failed(&error))?),
         Some(text) if text.starts_with("fd:") => {
             let number: RawFd = text[3..].parse().map_err(|_| failed(&"fd: takes a number"))?;
+            if number < 3 {
+                return Err(failed(&"the standard descriptors are the command's own, use another"));
+            }
             // SAFETY: F_GETFD only asks whether the descriptor is open.
-            if number < 0 || unsafe { libc::fcntl(number, libc::F_GETFD) } == -1 {
+            if unsafe { libc::fcntl(number, libc::F_GETFD) } == -1 {
                 return Err(failed(&"that descriptor is not open"));
             }
             // SAFETY: it is open, was handed to us for this, and nothing else here uses it.

@@ -106,7 +106,9 @@ pub(crate) enum Released {
 /// What kind of failure an [`Error`] is; decides the exit code and whether trying again can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// No answer, or one that says "later". Trying again may help.
+    /// There is no connection, and nothing was sent. Trying again may help.
+    Unreachable,
+    /// No answer, or one that says "later": what was asked for may have been done. Trying again may help.
     Unavailable,
     /// The credentials are refused.
     Denied,
@@ -129,7 +131,12 @@ impl Error {
         Self { kind, cause: anyhow::anyhow!("{message}") }
     }
 
-    /// An error that trying again may mend.
+    /// Whether trying again may mend it.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self.kind, Kind::Unreachable | Kind::Unavailable)
+    }
+
+    /// A request that may or may not have been done.
     pub(crate) fn unavailable(message: impl fmt::Display) -> Self {
         Self::new(Kind::Unavailable, message)
     }

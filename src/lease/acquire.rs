@@ -5,7 +5,7 @@ The wait for a lock: attempt, wait for a change, attempt again, until it is held
 use std::time::Duration;
 
 use super::timing::{Term, acquire_timeout, kill_after};
-use crate::backend::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue};
+use crate::backend::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released};
 use crate::clock::{Instant, before, sleep_until};
 
 /// How long to wait after the backend failed while we queue.
@@ -121,20 +121,20 @@ async fn wait_for(
 }
 
 /// Gives a lock back and leaves the queue, within a bounded time, as often as that takes.
-pub(crate) async fn give_back(
-    backend: &mut dyn Backend,
-    claim: &Claim,
-    patience: Duration,
-) -> Result<crate::backend::Released, Error> {
+pub(crate) async fn give_back(backend: &mut dyn Backend, claim: &Claim, patience: Duration) -> Result<Released, Error> {
     let mut result = Err(too_slow());
-    for tried in 0..RELEASE_TRIES {
+    let mut perhaps_done = false;
+    for _ in 0..RELEASE_TRIES {
         let limit = Instant::now() + acquire_timeout(claim.ttl).min(patience);
         match before(limit, backend.release(claim)).await {
             // After a try whose answer was lost, "not mine" may mean "already released".
-            Ok(Ok(crate::backend::Released::NotMine)) if tried > 0 => return Ok(crate::backend::Released::Freed),
+            Ok(Ok(Released::NotMine)) if perhaps_done => return Ok(Released::Freed),
             Ok(Ok(released)) => return Ok(released),
-            Ok(Err(error)) => result = Err(error),
-            Err(_) => {}
+            Ok(Err(error)) => {
+                perhaps_done |= error.kind != Kind::Unreachable;
+                result = Err(error);
+            }
+            Err(_) => perhaps_done = true,
         }
     }
     result
@@ -148,7 +148,7 @@ async fn attempt(
     trace: &mut bool,
 ) -> Result<Attempt, Error> {
     let connected = before(Instant::now() + limits.connect, backend.connect()).await;
-    connected.map_err(|_| Error::unavailable(unanswered(limits.connect)))??;
+    connected.map_err(|_| Error::new(Kind::Unreachable, unanswered(limits.connect)))??;
     let limit = acquire_timeout(claim.ttl);
     let answered = before(Instant::now() + limit, backend.attempt(claim, queue)).await;
     let result = answered.map_err(|_| Error::unavailable(unanswered(limit))).flatten();
@@ -189,7 +189,7 @@ async fn until<T>(wait: Wait, work: impl Future<Output = T>) -> Option<T> {
 
 /// Lets some time go by after a failure that trying again may mend.
 async fn pause(wait: Wait, error: Error) -> Result<(), Refused> {
-    if error.kind != Kind::Unavailable {
+    if !error.may_pass() {
         return Err(Refused::Failed(error));
     }
     let _ = until(wait, sleep_until(Instant::now() + AFTER_FAILURE)).await;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::surroundings;
+use crate::clock::Instant;
 
 unsafe extern "C" {
     /// The environment that `execvp` hands on and whose `PATH` it searches.
@@ -107,8 +108,13 @@ impl Command {
     /// Becomes the command. For a freshly forked child only; returns only by ending it.
     ///
     /// With `dies_with` the command is killed when that parent, its guard, dies. `inherit` is a descriptor that stays
-    /// open in the command.
-    pub(crate) fn execute(&self, dies_with: Option<libc::pid_t>, inherit: Option<BorrowedFd<'_>>) -> ! {
+    /// open in the command. From `too_late` on it is not executed any more, and [`Command::exec_errno`] is `ETIME`.
+    pub(crate) fn execute(
+        &self,
+        dies_with: Option<libc::pid_t>,
+        inherit: Option<BorrowedFd<'_>>,
+        too_late: Option<Instant>,
+    ) -> ! {
         // SAFETY: async-signal-safe calls on memory prepared before the fork; the process has one thread.
         unsafe {
             if let Some(guard) = dies_with {
@@ -122,6 +128,11 @@ impl Command {
                 libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, 0);
             }
             surroundings::restore_in_child();
+            // This process may have been kept from running since the guard looked at the time.
+            if too_late.is_some_and(|at| Instant::now() >= at) {
+                self.exec_errno.store(libc::ETIME, Ordering::Release);
+                libc::_exit(126);
+            }
             environ = self.envp.as_ptr();
             libc::execvp(self.argv[0], self.argv.as_ptr());
             let errno = Errno::last_raw();

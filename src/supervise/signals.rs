@@ -159,6 +159,9 @@ impl SignalStream {
 /// (PID 1, or a signal that does not end a process).
 pub(crate) fn die_by(signal: i32) {
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+    // The limit does not hold where cores go to a program; this does.
+    // SAFETY: prctl with plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     let mut mask = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: libc calls on plain integers and an initialised set; real-time signals, which nix has no name for, need

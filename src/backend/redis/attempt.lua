@@ -44,6 +44,6 @@ if join then
   position = redis.call('ZRANK', queue, id) + 1
 end
 if kind == 'none' and head then
-  wake(wakes, head, patience)
+  wake(wakes, head)
 end
 return { 0, kind, value, redis.call('PTTL', lock), position, string.format('%.0f', now) }

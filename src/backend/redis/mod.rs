@@ -179,7 +179,7 @@ impl RedisBackend {
     async fn open(&self) -> Result<Link, Error> {
         let server = &self.server;
         let failed = |error: &dyn std::fmt::Display| {
-            Error::unavailable(format!("could not reach {server}: {error}; is it running there?"))
+            Error::new(Kind::Unreachable, format!("could not reach {server}: {error}; is it running there?"))
         };
         let address = (server.host.as_str(), server.port);
         let stream = TcpStream::connect(address).await.map_err(|error| failed(&error))?;
@@ -382,7 +382,7 @@ impl Backend for RedisBackend {
         let command = script(
             RELEASE,
             &[keys.lock.clone(), keys.queue(), keys.alive()],
-            &[claim.owner.as_str(), &claim.owner.prefix(), &millis(patience(claim.ttl)), &keys.wakes()],
+            &[claim.owner.as_str(), &claim.owner.prefix(), &keys.wakes()],
         );
         match self.ask(&command, Outstanding::Blocker).await? {
             Value::Int(1) => Ok(Released::Freed),

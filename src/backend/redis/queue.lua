@@ -35,11 +35,12 @@ local function head_of(queue, alive, wakes, now)
   end
 end
 
--- One message is enough: a waiter that has one has not looked yet.
-local function wake(wakes, head, patience)
+-- One message is enough: a waiter that has one has not looked yet. It waits as long as the most patient of waiters,
+-- because the one that is to read it may just be between two connections.
+local function wake(wakes, head)
   if redis.call('EXISTS', wakes .. head) == 0 then
     redis.call('LPUSH', wakes .. head, '1')
-    redis.call('PEXPIRE', wakes .. head, patience)
+    redis.call('PEXPIRE', wakes .. head, 30000)
   end
 end
 

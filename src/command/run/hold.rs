@@ -268,9 +268,10 @@ impl<'a> Hold<'a> {
                 .warning(&format!("lost {key} at {target}: {why}; {program} goes on without it (--on-lost ignore)"));
             return;
         }
-        self.report.warning(&format!("lost {key} at {target}: {why}; stopping {program}"));
+        let message = format!("lost {key} at {target}: {why}; stopping {program}");
         self.held.cause = self.held.cause.or(Some(Cause::Lost));
         self.stop(if self.settings.on_lost == OnLost::Kill { Duration::ZERO } else { self.kill_after });
+        self.report.warning(&message);
     }
 
     /// Orders the command to be stopped: SIGTERM now, SIGKILL after `kill_after` or at the lease's end.

@@ -162,6 +162,11 @@ impl Run<'_> {
         };
         let kill_after = kill_after(settings.kill_after, ttl);
         let term = sent.zip(ttl).map(|(sent, ttl)| Term { sent, ttl, kill_after });
+        // The guard looks again, but with --on-lost ignore it knows no deadline.
+        if term.is_some_and(|term| Instant::now() >= term.term_at()) {
+            let held = Held { cause: Some(Cause::TooLate), ..Held::default() };
+            return self.finish(&held, term).await;
+        }
         self.report.detail(&format!("acquired {key} at {target}, token {}", grant.token));
         let window = term.and_then(|term| hold::window(&term, settings.on_lost));
         let descriptor = self.backend.descriptor();
@@ -282,7 +287,7 @@ impl Run<'_> {
             (Some(Cause::NotSpawned(errno)), _) => {
                 cannot(Exit::Unavailable, &format!("no process could be made: {}", errno_text(errno)))
             }
-            (Some(Cause::TooLate), _) => cannot(
+            (Some(Cause::TooLate), _) | (None, Some((_, libc::ETIME))) => cannot(
                 Exit::Unavailable,
                 &format!("the lease of {key} had all but ended before it could start: use a longer --ttl"),
             ),
@@ -360,7 +365,7 @@ fn refused(settings: &RunSettings, refused: Refused) -> Failure {
         }
         Refused::Failed(error) => {
             let exit = match error.kind {
-                Kind::Unavailable => Exit::Unavailable,
+                Kind::Unreachable | Kind::Unavailable => Exit::Unavailable,
                 Kind::Denied => Exit::Denied,
                 Kind::CannotCreate => Exit::CannotCreate,
             };

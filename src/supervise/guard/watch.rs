@@ -167,7 +167,7 @@ impl Watch {
         self.forwards = Forwards::default();
         // SAFETY: the guard has one thread, and the child only executes what was prepared.
         match unsafe { libc::fork() } {
-            0 => self.command.execute(guard, inherit),
+            0 => self.command.execute(guard, inherit, spawn.lease.map(|lease| lease.term_at)),
             -1 => {
                 tell(&self.socket, Notice::NotSpawned(Errno::last_raw()));
                 exit(1);
@@ -209,10 +209,13 @@ impl Watch {
         match &self.child {
             None => exit(0),
             Some(child) if !child.spawn.outlives => {
-                if !child.ended {
-                    (self.farewell)();
-                }
                 self.ladder.stop(Instant::now() + child.spawn.kill_after);
+                // In a process of its own: a reader that has stopped reading must not stop the guard.
+                // SAFETY: the guard has one thread, and the child only writes; the sweep takes it along.
+                if !child.ended && unsafe { libc::fork() } == 0 {
+                    (self.farewell)();
+                    exit(0);
+                }
             }
             // The command holds the lock itself.
             Some(child) if child.lock.is_none() && !self.ladder.is_stopping() => exit(0),
