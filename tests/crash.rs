@@ -151,10 +151,11 @@ mod guard {
     fn killed_on_file_nothing_is_left_either() {
         let scratch = Scratch::new();
         let mut tree = Tree::new(&scratch);
-        let dlock = scratch.dlock().run("job").backend(scratch.file_url()).args(["--kill-after", "300ms"]);
+        let dlock = scratch.dlock().run("job").backend(scratch.file_url()).args(["--kill-after", "2s"]);
         let holder = dlock.shell(tree.work()).lifeline(tree.end()).spawn();
         tree.wait_grown();
         process::signal(holder.guard_pid(), Signal::SIGKILL);
+        // Until then the tree lives, and the lock is held.
         tree.termed_at();
         assert_locked(&scratch);
         holder.wait().code(70).stderr_is_one_line(KILLED_GUARD);
@@ -207,6 +208,56 @@ mod guard {
         });
         let aftermath = scene.assert_lost("no renewal was confirmed");
         aftermath.taken_over_by(waiter);
+    }
+
+    /// By something that no SIGCONT ends, as a debugger or a frozen cgroup: dlock does its work, and at last without it.
+    #[test]
+    fn frozen_for_good_under_a_silent_server_everything_dies_in_time() {
+        let redis = Redis::start();
+        let proxy = Proxy::to(redis.port());
+        let scene = Scene::start(&redis, &behind(&proxy), &[]);
+        let waiter = scene.wait_behind(&redis.url());
+        let guard = scene.holder.guard_pid();
+        proxy.set(Mode::Silent);
+        let expiry = redis.expiry(KEY).expect("a lock that is held");
+        let _frozen = Frozen::new(guard);
+        assert_in_time(scene.tree.died_at(), expiry);
+        scene.assert_lost("does not answer").taken_over_by(waiter);
+        assert!(!process::is_alive(guard));
+    }
+
+    /// A process that stands still because it is traced. When this is dropped, it is killed.
+    struct Frozen {
+        pid: i32,
+        tracer: Option<thread::JoinHandle<()>>,
+    }
+
+    impl Frozen {
+        #[track_caller]
+        fn new(pid: i32) -> Self {
+            let tracer = thread::spawn(move || {
+                for request in [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT] {
+                    // SAFETY: these requests read and write no memory of ours.
+                    let done = unsafe { libc::ptrace(request, pid, 0, 0) };
+                    assert_eq!(done, 0, "ptrace {request}: {}", std::io::Error::last_os_error());
+                }
+                let mut status = 0;
+                // Its parent hears of its end only after us, who have to ask for it.
+                // SAFETY: `status` is a valid place for the result.
+                while unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) } == pid && libc::WIFSTOPPED(status) {}
+            });
+            process::wait_stopped(pid);
+            Self { pid, tracer: Some(tracer) }
+        }
+    }
+
+    impl Drop for Frozen {
+        fn drop(&mut self) {
+            if let Some(tracer) = self.tracer.take().filter(|tracer| !tracer.is_finished()) {
+                process::signal(self.pid, Signal::SIGKILL);
+                let _ = tracer.join();
+            }
+        }
     }
 
     /// What is left then is what nobody can promise: the grandchildren. The command itself dies with its guard.

@@ -196,6 +196,19 @@ pub(crate) fn reap(guard: pid_t) -> bool {
 /// The parent of `pid`, from `/proc/PID/stat`; none when there is no such process or it is hidden.
 #[must_use]
 pub(crate) fn parent_of(pid: pid_t) -> Option<pid_t> {
+    stat(pid, 1, |parent| std::str::from_utf8(parent).ok()?.parse().ok())
+}
+
+/// Whether `pid` has ended, also when its parent, which may be frozen, has not collected it yet.
+#[must_use]
+pub(crate) fn has_ended(pid: pid_t) -> bool {
+    // SAFETY: signal 0 is not sent, only asked about.
+    let is_gone = unsafe { libc::kill(pid, 0) } == -1 && nix::errno::Errno::last() == nix::errno::Errno::ESRCH;
+    is_gone || stat(pid, 0, |state| Some(matches!(state, b"Z" | b"X"))).unwrap_or(false)
+}
+
+/// What `read` makes of a field of `/proc/PID/stat`, counted from the state as 0.
+fn stat<T>(pid: pid_t, field: usize, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     let mut name = [0; NAME];
     let file = File::open(path(&mut name, format_args!("/proc/{pid}/stat\0")))?;
     let mut text = [0_u8; 512];
@@ -210,8 +223,7 @@ pub(crate) fn parent_of(pid: pid_t) -> Option<pid_t> {
     let text = &text[..length];
     let end = text.iter().rposition(|&byte| byte == b')')?;
     let mut fields = text[end + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
-    let parent = fields.nth(1)?;
-    std::str::from_utf8(parent).ok()?.parse().ok()
+    read(fields.nth(field)?)
 }
 
 /// Writes a path that ends in NUL into `name`; an over-long one becomes empty, which opens nothing.
@@ -306,6 +318,7 @@ mod tests {
         assert!(sweep.list_by_parent(me()));
         assert!(sweep.listed[..sweep.count].contains(&pid));
         assert_eq!(parent_of(pid), Some(me()));
+        assert!(!has_ended(pid));
         child.kill().expect("kill");
         child.wait().expect("wait");
     }
@@ -313,6 +326,7 @@ mod tests {
     #[test]
     fn a_missing_process_has_no_parent_and_no_children() {
         assert_eq!(parent_of(pid_t::MAX), None);
+        assert!(has_ended(pid_t::MAX));
         assert!(Sweep::new().children(pid_t::MAX).is_empty());
     }
 }

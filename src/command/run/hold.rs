@@ -22,7 +22,7 @@ use crate::supervise::guard::Guard;
 use crate::supervise::protocol::{Notice, Order, Window};
 use crate::supervise::signals::{Meaning, SignalStream, can_be_continued, meaning};
 use crate::supervise::stop::{Ladder, Step};
-use crate::supervise::sweep::{Sweep, reap};
+use crate::supervise::sweep::{Sweep, has_ended, reap};
 
 /// How long dlock waits between two passes of its own SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
@@ -384,7 +384,9 @@ impl<'a> Hold<'a> {
     /// not be released.
     fn give_up(&mut self, root: pid_t) {
         let spared = self.spared;
-        let found = self.sweep.children(root).iter().copied().find(|child| !spared.contains(child));
+        // Below a frozen guard what has ended stays listed, because nobody collects it.
+        let is_left = |child: &pid_t| !spared.contains(child) && !has_ended(*child);
+        let found = self.sweep.children(root).iter().copied().find(is_left);
         self.held.left = found.map(|child| self.unkillable.unwrap_or(child));
         self.over = true;
     }

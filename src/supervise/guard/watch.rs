@@ -23,6 +23,8 @@ use crate::clock::{Alarm, Instant};
 
 /// The guard's name in process lists.
 const NAME: &std::ffi::CStr = c"lockguard";
+/// The guard's nice value once the command runs, where this user may set it.
+const PRIORITY: c_int = -15;
 /// How many signals are read before the guard looks at the time again.
 const SIGNALS_AT_ONCE: usize = 64;
 /// How long the guard waits between two passes of SIGKILL.
@@ -176,6 +178,10 @@ impl Watch {
                 tell(&self.socket, Notice::Spawned(pid));
                 // What the command holds itself, the guard must not keep locked.
                 let lock = lock.filter(|_| !spawn.inherit);
+                // On an overloaded machine the deadline must come before the load; where that is not allowed, the
+                // lease's margin has to do. The command has been forked and keeps its own priority.
+                // SAFETY: no memory effects.
+                unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, PRIORITY) };
                 self.close_all_but(lock.as_ref().map(AsRawFd::as_raw_fd));
                 self.child = Some(Child { pid, ended: false, stopped: false, spawn, lock });
             }

@@ -1,0 +1,86 @@
+/*!
+What a lock's keys are called: the lock's own, which other clients share, and those beside it, which no user can name.
+*/
+
+use super::super::Claim;
+
+/// The names of a lock's keys. All of one lock carry the same hash tag, so that a cluster keeps them together.
+pub(super) struct Keys {
+    /// The lock itself.
+    pub(super) lock: String,
+    side: String,
+}
+
+impl Keys {
+    /// The names for the lock that `claim` wants.
+    pub(super) fn of(claim: &Claim) -> Self {
+        let lock = claim.namespace.join(':', &claim.key);
+        let tagged = lock.split_once('{').is_some_and(|(_, rest)| rest.find('}').is_some_and(|end| end > 0));
+        // A control character: no user's key can be one of ours.
+        let side = if tagged { format!("{lock}\u{1}") } else { format!("{{{lock}}}\u{1}") };
+        Self { lock, side }
+    }
+
+    /// The waiters in their order.
+    pub(super) fn queue(&self) -> String {
+        format!("{}queue", self.side)
+    }
+
+    /// Until when each waiter counts as alive.
+    pub(super) fn alive(&self) -> String {
+        format!("{}alive", self.side)
+    }
+
+    /// The fencing counter.
+    pub(super) fn fence(&self) -> String {
+        format!("{}fence", self.side)
+    }
+
+    /// What the waiters' own wake lists begin with, before the waiter's id.
+    pub(super) fn wakes(&self) -> String {
+        format!("{}wake:", self.side)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::holder::{About, Owner};
+    use crate::key::{Key, Namespace};
+
+    fn keys(namespace: &str, key: &str) -> Keys {
+        Keys::of(&Claim {
+            key: Key::parse(OsStr::new(key)).expect("key"),
+            namespace: Namespace::parse(namespace).expect("namespace"),
+            owner: Owner::random().expect("random"),
+            ttl: Duration::from_secs(30),
+            about: About::default(),
+        })
+    }
+
+    /// What a cluster hashes of a key.
+    fn tag(key: &str) -> &str {
+        match key.split_once('{').and_then(|(_, rest)| rest.split_once('}')) {
+            Some((tag, _)) if !tag.is_empty() => tag,
+            _ => key,
+        }
+    }
+
+    #[test]
+    fn side_keys_share_the_locks_slot_and_cannot_be_named_by_a_user() {
+        for (namespace, key) in
+            [("dlock", "job"), ("", "job"), ("dlock", "{a}b"), ("dlock", "x{tag}y"), ("dlock", "a{b")]
+        {
+            let keys = keys(namespace, key);
+            for side in [keys.queue(), keys.alive(), keys.fence(), keys.wakes()] {
+                assert_eq!(tag(&side), tag(&keys.lock), "{side:?}");
+                assert!(side.chars().any(char::is_control));
+            }
+        }
+        assert_eq!(keys("dlock", "job").lock, "dlock:job");
+        assert_eq!(keys("", "job").lock, "job");
+    }
+}
