@@ -535,6 +535,28 @@ fn without_descriptors_nothing_runs_unlocked() {
     assert!(scratch.processes().is_empty());
 }
 
+/// Runs its arguments, and says whether that left it any child, as the first process of a container would be left one.
+const HEIR: &str = "\
+import ctypes, os, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+try:
+    print('inherited', os.waitpid(-1, 0))
+except ChildProcessError:
+    print('nothing', code)
+";
+
+#[test]
+fn whoever_inherits_orphans_inherits_no_guard() {
+    let scratch = Scratch::new();
+    let held = scratch.dlock().run("held").backend(scratch.file_url()).command(["cat"]).stdin(Stdio::piped()).spawn();
+    held.command_pid();
+    for (key, code) in [("free", 7), ("held", 75)] {
+        let dlock = scratch.dlock().run(key).backend(scratch.file_url()).args(["-n", "-q"]).shell("exit 7");
+        dlock.wrapped_by(["python3", "-c", HEIR]).output().success().stdout_is(&format!("nothing {code}\n"));
+    }
+}
+
 #[test]
 fn the_guard_is_not_called_dlock() {
     let scratch = Scratch::new();
@@ -543,4 +565,6 @@ fn the_guard_is_not_called_dlock() {
     assert_eq!(process::comm(dlock.pid()).as_deref(), Some("dlock"));
     let guard = process::comm(dlock.guard_pid()).unwrap();
     assert!(!guard.contains("dlock") && !guard.is_empty(), "{guard}");
+    let arguments = process::cmdline(dlock.guard_pid()).join(" ");
+    assert!(!arguments.contains("dlock") && arguments.starts_with(&guard), "{arguments}");
 }

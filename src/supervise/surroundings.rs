@@ -5,9 +5,10 @@ The runtime opens `/dev/null` on closed standard descriptors and ignores SIGPIPE
 `.init_array`, which runs first.
 */
 
+use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// The highest signal number on Linux.
 const MAX_SIGNAL: i32 = 64;
@@ -16,11 +17,19 @@ static BLOCKED: AtomicU64 = AtomicU64::new(0);
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
+/// Where the process's arguments lie in memory, and how many bytes they are.
+static ARGUMENTS: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+static ARGUMENTS_LENGTH: AtomicUsize = AtomicUsize::new(0);
+
 #[used]
 #[unsafe(link_section = ".init_array")]
-static RECORD: extern "C" fn() = record;
+static RECORD: extern "C" fn(c_int, *const *mut c_char) = record;
 
-extern "C" fn record() {
+extern "C" fn record(count: c_int, arguments: *const *mut c_char) {
+    // Only glibc hands the arguments to these functions.
+    if cfg!(target_env = "gnu") {
+        record_arguments(count, arguments);
+    }
     let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: a null new set only reads the mask into `mask`, which is large enough and zeroed.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, std::ptr::null(), mask.as_mut_ptr()) };
@@ -48,6 +57,40 @@ extern "C" fn record() {
         }
     }
     CLOSED.store(closed, Ordering::Relaxed);
+}
+
+fn record_arguments(count: c_int, arguments: *const *mut c_char) {
+    let mut end: *mut c_char = std::ptr::null_mut();
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the kernel laid out `count` pointers to texts that end in NUL.
+        unsafe {
+            let argument = *arguments.add(index);
+            if index == 0 {
+                ARGUMENTS.store(argument.cast(), Ordering::Relaxed);
+            } else if argument != end {
+                break;
+            }
+            end = argument.add(libc::strlen(argument) + 1);
+            let length = end.offset_from_unsigned(ARGUMENTS.load(Ordering::Relaxed).cast());
+            ARGUMENTS_LENGTH.store(length, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Gives this process another name in process lists, where it would otherwise pass for the one it was forked from.
+/// For the guard only: the arguments are gone afterwards. Allocates nothing.
+pub(crate) fn rename_process(name: &CStr) {
+    // SAFETY: the name is a C string of which the kernel takes the first 15 bytes.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    let (place, length) = (ARGUMENTS.load(Ordering::Relaxed), ARGUMENTS_LENGTH.load(Ordering::Relaxed));
+    let name = name.to_bytes();
+    if let Some(rest) = length.checked_sub(name.len()).filter(|&rest| rest > 0) {
+        // SAFETY: the arguments' own memory, which nothing in the guard reads any more, and exactly as much of it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(name.as_ptr(), place, name.len());
+            std::ptr::write_bytes(place.add(name.len()), 0, rest);
+        }
+    }
 }
 
 const fn bit(signal: i32) -> u64 {

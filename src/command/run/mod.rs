@@ -96,7 +96,13 @@ fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
         let signals = SignalStream::new(signals).map_err(|error| lacking("watch the signals", error))?;
         let guard = guard.connect().map_err(|error| lacking("watch the guard", error))?;
         let backend = settings.target.open();
-        Run { settings, report, claim, signals, guard, backend, spared }.story().await
+        let mut run = Run { settings, report, claim, signals, guard, backend, spared, left: false };
+        let outcome = run.story().await;
+        // What could not be stopped stays the guard's to watch.
+        if !run.left {
+            run.guard.end();
+        }
+        outcome
     });
     // A name server that does not answer must not keep us.
     runtime.shutdown_background();
@@ -112,6 +118,8 @@ struct Run<'a> {
     guard: Guard,
     backend: Box<dyn Backend>,
     spared: Vec<libc::pid_t>,
+    /// Something of the command is left that could not be stopped.
+    left: bool,
 }
 
 /// How the wait ended.
@@ -125,7 +133,7 @@ enum Waited {
 }
 
 impl Run<'_> {
-    async fn story(mut self) -> Result<Exit, Failure> {
+    async fn story(&mut self) -> Result<Exit, Failure> {
         match self.wait().await? {
             Waited::Granted(grant) => self.hold(grant).await,
             Waited::Covered(cover) => self.hold_under(cover).await,
@@ -153,7 +161,7 @@ impl Run<'_> {
     }
 
     /// Runs the command under the granted lock, and gives the lock back.
-    async fn hold(mut self, grant: Grant) -> Result<Exit, Failure> {
+    async fn hold(&mut self, grant: Grant) -> Result<Exit, Failure> {
         let settings = self.settings;
         let (key, target) = (self.claim.key.clone(), &settings.target);
         let (sent, ttl) = match grant.lease {
@@ -197,7 +205,7 @@ impl Run<'_> {
     }
 
     /// Runs the command under the lock that an outer `dlock run` holds.
-    async fn hold_under(mut self, cover: nested::Cover) -> Result<Exit, Failure> {
+    async fn hold_under(&mut self, cover: nested::Cover) -> Result<Exit, Failure> {
         let settings = self.settings;
         let kill_after = kill_after(settings.kill_after, None);
         let spawn = Spawn {
@@ -222,6 +230,7 @@ impl Run<'_> {
             Ok(()) => hold.until_over(watching, news).await,
             Err(_) => hold.without_guard(watching, news).await,
         };
+        self.left = outcome.left.is_some();
         // What stopped the command can be what ended the outer run: its guard sweeps this run too.
         if outcome.cause.is_none() && outcome.ran() && !outcome.told_of_loss && cover.has_ended() {
             let program = program(&settings.argv);
@@ -236,7 +245,8 @@ impl Run<'_> {
     }
 
     /// Gives the lock back and says how it all ended.
-    async fn finish(mut self, held: &Held, term: Option<Term>) -> Result<Exit, Failure> {
+    async fn finish(&mut self, held: &Held, term: Option<Term>) -> Result<Exit, Failure> {
+        self.left = held.left.is_some();
         if let Some(pid) = held.left {
             let runs_out = term.map_or("", |_| ", it runs out by itself");
             self.report.warning(&format!(

@@ -13,7 +13,7 @@ waits for anything that can hang.
 
 It is a subreaper, so all that the command starts is found below it, also what moved to its own session. It blocks
 every catchable signal: what is sent to the process group must not end it. Its name does not contain `dlock`, so that
-`pkill dlock` leaves it to do its work.
+`pkill dlock` leaves it to do its work; nor do its arguments, for `pkill -f`.
 */
 
 mod watch;
@@ -83,6 +83,17 @@ impl Guard {
     #[must_use]
     pub(crate) fn pid(&self) -> pid_t {
         self.pid
+    }
+
+    /// Ends the guard, which has nothing to watch any more, and collects it: whoever inherits it from us may not.
+    pub(crate) fn end(&self) {
+        // SAFETY: a child that is not collected keeps its process id, so the signal reaches nobody else.
+        unsafe {
+            if libc::waitpid(self.pid, std::ptr::null_mut(), libc::WNOHANG) == 0 {
+                libc::kill(self.pid, libc::SIGKILL);
+                libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+            }
+        }
     }
 
     /// Sends an order. A guard that is gone or does not read shows in other ways; an order that does not reach it

@@ -18,7 +18,7 @@ use super::super::protocol::{LENGTH, Notice, Order, Spawn, Unfit};
 use super::super::signals::{Meaning, Signals, meaning};
 use super::super::stop::{Forwards, Ladder, Sent, Step};
 use super::super::surroundings;
-use super::super::sweep::Sweep;
+use super::super::sweep::{Sweep, become_subreaper};
 use crate::clock::{Alarm, Instant};
 
 /// The guard's name in process lists.
@@ -63,12 +63,8 @@ pub(super) struct Watch {
 impl Watch {
     /// Becomes the guard; does not return.
     pub(super) fn begin(command: Command, socket: OwnedFd, mut sweep: Sweep, farewell: fn()) -> ! {
-        // SAFETY: plain system calls; the name is a C string.
-        let subreaper = unsafe {
-            libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
-            libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) == 0
-        };
-        let unfit = if !subreaper {
+        surroundings::rename_process(NAME);
+        let unfit = if become_subreaper().is_err() {
             Some(Unfit::Subreaper)
         } else if !sweep.works() {
             Some(Unfit::Proc)
