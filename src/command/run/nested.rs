@@ -81,6 +81,7 @@ pub(super) struct Cover {
     pub(super) token: u64,
     /// The outer run's lease.
     pub(super) ttl: Option<Duration>,
+    pid: i32,
     process: AsyncFd<OwnedFd>,
 }
 
@@ -90,9 +91,12 @@ impl Cover {
         let _ = self.process.readable().await;
     }
 
-    /// Whether the outer dlock has ended by now.
+    /// Whether the outer dlock has ended by now, or is about to: its guard sees its descriptors close, and sweeps, a
+    /// moment before the kernel announces the end.
     pub(super) fn has_ended(&self) -> bool {
-        matches!(poll(&mut [PollFd::new(self.process.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO), Ok(1))
+        let is_ending = stat_field(self.pid, FLAGS).is_none_or(|flags| flags & EXITING != 0);
+        is_ending
+            || matches!(poll(&mut [PollFd::new(self.process.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO), Ok(1))
     }
 }
 
@@ -116,6 +120,7 @@ pub(super) fn cover(outer: &[Outer], busy: &Busy, conflict: u8) -> Result<Option
         Ok(process) if start_of(holder.pid) == Some(holder.start) => Ok(Some(Cover {
             token: published.token.unwrap_or_default(),
             ttl: published.about.ttl.map(Duration::from_millis),
+            pid: holder.pid,
             process,
         })),
         Ok(_) | Err(Errno::ESRCH) => Ok(None),
@@ -137,11 +142,23 @@ fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// When a process was started, in clock ticks after boot: field 22 of its `stat`, counted from the parenthesis.
+/// Where a process's `stat` has the time of its start, counted from the parenthesis (field 22 of proc(5)).
+const START: usize = 19;
+/// Where it has the kernel's flags (field 9).
+const FLAGS: usize = 6;
+/// The flag of a process that is on its way out (`PF_EXITING`).
+const EXITING: u64 = 4;
+
+/// When a process was started, in clock ticks after boot.
 fn start_of(pid: i32) -> Option<u64> {
+    stat_field(pid, START)
+}
+
+/// A number from a process's `stat`; none when there is no such process.
+fn stat_field(pid: i32, index: usize) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(19)?.parse().ok()
+    fields.split_whitespace().nth(index)?.parse().ok()
 }
 
 /// The number of this process's PID namespace; 0 where it cannot be told.
