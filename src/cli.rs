@@ -17,7 +17,7 @@ use crate::exit::{Exit, Failure};
 const MAX_DURATION: Duration = Duration::from_secs(315_576_000);
 
 /// What `--backend` takes.
-const BACKEND_HELP: &str = "Where the lock is: file: (this host), file:///dir, or \
+const BACKEND_HELP: &str = "Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, or \
     redis://[user[:password]@]host[:port][/database]; default file:";
 
 /// What `dlock run` does, at length.

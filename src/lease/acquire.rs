@@ -122,7 +122,7 @@ async fn wait_for(
 
 /// Gives a lock back and leaves the queue, within a bounded time, as often as that takes.
 pub(crate) async fn give_back(backend: &mut dyn Backend, claim: &Claim, patience: Duration) -> Result<Released, Error> {
-    let mut result = Err(too_slow());
+    let mut result = Err(Error::unavailable("the backend does not answer"));
     let mut perhaps_done = false;
     for _ in 0..RELEASE_TRIES {
         let limit = Instant::now() + acquire_timeout(claim.ttl).min(patience);

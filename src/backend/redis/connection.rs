@@ -178,6 +178,8 @@ impl Connection {
             || text.contains("unauthenticated")
             // What a script says of a user who may not run its commands or use its keys.
             || text.contains("No permissions") || text.contains("user executing the script");
+        let text =
+            if denied && self.server.password.is_none() { format!("no password was given ({text})") } else { text };
         if denied {
             let hint = "check the user and password (redis://user:password@host, or --user and --password-file); \
                         inside another dlock run use --password-file, because DLOCK_PASSWORD is not passed on";
