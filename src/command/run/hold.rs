@@ -10,7 +10,7 @@ use std::time::Duration;
 use libc::pid_t;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{orphans_ladder, program};
+use super::program;
 use crate::cli::{Leftovers, OnLost};
 use crate::clock::{Instant, before, sleep_until};
 use crate::config::RunSettings;
@@ -76,6 +76,13 @@ pub(super) fn window(term: &Term, on_lost: OnLost) -> Option<Window> {
         OnLost::Kill => Some(Window { term_at: term.term_at(), kill_at: term.term_at() }),
         OnLost::Ignore => None,
     }
+}
+
+/// The ladder on which dlock itself stops what a killed guard left behind.
+fn orphans_ladder(term: Option<&Term>, on_lost: OnLost, kill_at: Instant) -> Ladder {
+    let mut ladder = Ladder::new(term.and_then(|term| window(term, on_lost)));
+    ladder.stop(kill_at);
+    ladder
 }
 
 /// How far the guard has come.

@@ -27,7 +27,6 @@ use crate::supervise::command::{Command, Ended};
 use crate::supervise::guard::{Forked, Guard, fork_guard};
 use crate::supervise::protocol::{Notice, Spawn, Unfit};
 use crate::supervise::signals::{SignalStream, Signals};
-use crate::supervise::stop::Ladder;
 use crate::supervise::surroundings;
 use crate::supervise::sweep::{become_subreaper, existing_children};
 
@@ -397,11 +396,4 @@ fn errno_text(errno: i32) -> String {
 fn program(argv: &[std::ffi::OsString]) -> String {
     let first = without_password(&argv.first().map_or(OsStr::new(""), |first| first.as_os_str()).to_string_lossy());
     Path::new(&first).file_name().map_or_else(|| first.clone(), |name| name.to_string_lossy().into_owned())
-}
-
-/// The ladder on which dlock itself stops what a killed guard left behind.
-fn orphans_ladder(term: Option<&Term>, on_lost: crate::cli::OnLost, kill_at: Instant) -> Ladder {
-    let mut ladder = Ladder::new(term.and_then(|term| hold::window(term, on_lost)));
-    ladder.stop(kill_at);
-    ladder
 }
