@@ -57,7 +57,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__run)
-            opts="-k -b -n -w -E -t -c -o -q -v -h --key --backend --namespace --nonblock --wait --conflict-exit-code --ttl --kill-after --on-lost --max-run --leftovers --command --close --reason --quiet --verbose --connect-timeout --user --password-file --help"
+            opts="-k -b -n -w -E -t -c -o -q -v -h --key --backend --namespace --nonblock --wait --conflict-exit-code --ttl --kill-after --on-lost --max-run --leftovers --command --close --reason --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -144,6 +144,26 @@ _dlock() {
                     return 0
                     ;;
                 --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-server-name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --replicas)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -176,6 +176,37 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", env = "DLOCK_PASSWORD_FILE", hide_env_values = true)]
     pub password_file: Option<PathBuf>,
 
+    /// TLS: trust these authorities (PEM) instead of the system's
+    #[arg(long, value_name = "FILE", env = "DLOCK_TLS_CA", hide_env_values = true)]
+    pub tls_ca: Option<PathBuf>,
+
+    /// TLS: our certificate (PEM), for a server that wants one
+    #[arg(long, value_name = "FILE", env = "DLOCK_TLS_CERT", hide_env_values = true)]
+    pub tls_cert: Option<PathBuf>,
+
+    /// TLS: the private key of our certificate (PEM)
+    #[arg(long, value_name = "FILE", env = "DLOCK_TLS_KEY", hide_env_values = true)]
+    pub tls_key: Option<PathBuf>,
+
+    /// TLS: the name that the server's certificate must be for, where it is not the host in the URL
+    #[arg(long, value_name = "NAME", env = "DLOCK_TLS_SERVER_NAME", hide_env_values = true)]
+    pub tls_server_name: Option<String>,
+
+    /// redis: count a grant or renewal only when this many replicas have confirmed it
+    #[arg(
+        long,
+        value_name = "N",
+        env = "DLOCK_REPLICAS",
+        hide_env_values = true,
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub replicas: u32,
+
+    /// redlock: refuse servers that could forget a fencing token (they need appendfsync always)
+    #[arg(long, env = "DLOCK_STRICT_FENCING", hide_env_values = true, value_parser = flag())]
+    pub strict_fencing: bool,
+
     /// The command to run, and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true, num_args = 0..)]
     pub argv: Vec<OsString>,

@@ -12,10 +12,13 @@ use std::time::Duration;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
+use crate::backend::Options;
 use crate::backend::url::Target;
+use crate::backend::wire::TlsFiles;
 use crate::cli::{Leftovers, OnLost, RunArgs};
 use crate::exit::{Exit, Failure};
 use crate::key::{Key, Namespace};
+use crate::lease::timing::Grace;
 use crate::report::Verbosity;
 
 /// The longest password that is read from a file, in bytes.
@@ -41,6 +44,8 @@ pub(crate) struct RunSettings {
     pub namespace: Namespace,
     /// Where the lock is.
     pub target: Target,
+    /// What else is said about the way to it.
+    pub options: Options,
     /// Whether somebody chose the backend.
     pub chosen: bool,
     /// How long to wait for the lock.
@@ -49,8 +54,8 @@ pub(crate) struct RunSettings {
     pub conflict: u8,
     /// The length of lease to ask for.
     pub ttl: Duration,
-    /// The time between SIGTERM and SIGKILL, if the user set it.
-    pub kill_after: Option<Duration>,
+    /// The time between SIGTERM and SIGKILL.
+    pub grace: Grace,
     /// What to do when the lock is lost.
     pub on_lost: OnLost,
     /// How long the command may run.
@@ -78,26 +83,21 @@ impl RunSettings {
     pub(crate) fn new(args: RunArgs, matches: &ArgMatches) -> Result<Self, Failure> {
         let key = Key::parse(&args.key).map_err(|error| usage(format!("--key: {error}")))?;
         let namespace = Namespace::parse(&args.namespace).map_err(usage)?;
-        if let Some(kill_after) = args.kill_after
-            && kill_after > args.ttl / 2
-        {
-            let (most, ttl) = (humantime::format_duration(args.ttl / 2), humantime::format_duration(args.ttl));
-            return Err(usage(format!(
-                "--kill-after may be at most half of --ttl ({most} of {ttl}): lower it, or raise --ttl"
-            )));
-        }
         let chosen = args.backend.is_some();
         let target = target(&args)?;
+        let grace = grace(&args, &target)?;
+        let options = options(&args, &target, matches)?;
         let command = command_line(args.shell, args.argv, matches)?;
         Ok(Self {
             key,
             namespace,
             target,
+            options,
             chosen,
             patience: patience(args.nonblock, args.wait, matches),
             conflict: args.conflict_exit_code,
             ttl: args.ttl,
-            kill_after: args.kill_after,
+            grace,
             on_lost: args.on_lost,
             max_run: args.max_run,
             leftovers: args.leftovers,
@@ -108,6 +108,48 @@ impl RunSettings {
             connect_timeout: args.connect_timeout,
         })
     }
+}
+
+/// `--kill-after` within what the backend's leases can afford.
+fn grace(args: &RunArgs, target: &Target) -> Result<Grace, Failure> {
+    let grace = Grace { asked: args.kill_after, share: target.kill_after_share() };
+    let most = args.ttl / grace.share;
+    if args.kill_after.is_some_and(|kill_after| kill_after > most) {
+        let part = if grace.share == 2 { "half" } else { "a quarter" };
+        let (most, ttl) = (humantime::format_duration(most), humantime::format_duration(args.ttl));
+        return Err(usage(format!(
+            "--kill-after may be at most {part} of --ttl ({most} of {ttl}): lower it, or raise --ttl"
+        )));
+    }
+    Ok(grace)
+}
+
+/// What concerns only some backends. A flag for another one is a mistake; a variable may stand for all of a user's
+/// backends, and is an error only where leaving it out would send something in plain text.
+fn options(args: &RunArgs, target: &Target, matches: &ArgMatches) -> Result<Options, Failure> {
+    let tls = TlsFiles {
+        ca: args.tls_ca.clone(),
+        cert: args.tls_cert.clone(),
+        key: args.tls_key.clone(),
+        server_name: args.tls_server_name.clone(),
+    };
+    let named = ["tls_ca", "tls_cert", "tls_key", "tls_server_name"].into_iter().any(|id| is_flag(matches, id));
+    if !tls.is_empty() && (target.is_tls() == Some(false) || named && target.is_tls().is_none()) {
+        let remedy =
+            if target.is_tls().is_none() { "leave it out" } else { "use the scheme for TLS, with an s at its end" };
+        return Err(usage(format!("--tls-… is given, but {target} does not use TLS: {remedy}")));
+    }
+    let misplaced = |id: &str, option: &str, place: &str| {
+        let message = format!("{option} is only for {place}, not for {target}: leave it out");
+        if is_flag(matches, id) { Err(usage(message)) } else { Ok(()) }
+    };
+    if !target.has_replicas() {
+        misplaced("replicas", "--replicas", "a redis server with replicas")?;
+    }
+    if !target.is_redlock() {
+        misplaced("strict_fencing", "--strict-fencing", "redlock://")?;
+    }
+    Ok(Options { tls, replicas: args.replicas, strict_fencing: args.strict_fencing })
 }
 
 fn is_flag(matches: &ArgMatches, id: &str) -> bool {

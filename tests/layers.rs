@@ -24,7 +24,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("cli.rs", &["backend::url", "exit"]),
-    ("config.rs", &["backend::url", "cli", "exit", "key", "report"]),
+    ("config.rs", &["backend", "cli", "exit", "key", "lease", "report"]),
     ("report.rs", &["holder"]),
     ("exit.rs", &[]),
     ("holder.rs", &[]),

@@ -3,9 +3,15 @@ The lock services. Each is one file behind the trait [`Backend`], whose comments
 [`url`]; what they share knows nothing of leases being kept or of processes.
 */
 
+mod etcd;
 pub(crate) mod file;
+mod location;
+mod queue;
 pub(crate) mod redis;
+mod redlock;
 pub(crate) mod url;
+pub(crate) mod wire;
+mod zookeeper;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -14,6 +20,17 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::holder::{About, Holder, Owner};
 use crate::key::{Key, Namespace};
+
+/// What the user says about the way to the servers, beside the URL.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Certificates and keys.
+    pub tls: wire::TlsFiles,
+    /// How many replicas must confirm every grant and renewal; 0 for none.
+    pub replicas: u32,
+    /// Whether servers that could forget a fencing counter are refused.
+    pub strict_fencing: bool,
+}
 
 /// One wish for one lock. Its owner id is what makes every request repeatable.
 #[derive(Clone, Debug)]
@@ -48,12 +65,22 @@ pub(crate) enum Lease {
         sent: Instant,
         /// What the server granted.
         ttl: Duration,
+        /// How long after one renewal was sent the next one is due.
+        renew_every: Duration,
     },
     /// It lasts as long as the process. Look at this interval whether the lock is still what it was.
     Unlimited {
         /// Between two looks.
         check: Duration,
     },
+}
+
+impl Lease {
+    /// A lease of `ttl` from the request that was sent at `sent`, to be renewed every third of it.
+    #[must_use]
+    pub(crate) fn until(sent: Instant, ttl: Duration) -> Self {
+        Self::Until { sent, ttl, renew_every: ttl / 3 }
+    }
 }
 
 /// What came of an attempt.
@@ -172,6 +199,12 @@ pub(crate) trait Backend {
     /// Gives the lock back and leaves the queue. Legal at any moment and any number of times, also after an attempt
     /// whose answer was lost. Never touches what is somebody else's.
     async fn release(&mut self, claim: &Claim) -> Result<Released, Error>;
+
+    /// What could make the locks of this service unsafe, as far as it has been noticed since the last call: for one
+    /// warning each.
+    fn concerns(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// The descriptor through which the kernel keeps the lock, where there is one.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

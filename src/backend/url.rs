@@ -9,9 +9,14 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
-use super::Backend;
+use super::etcd::{self, EtcdBackend};
 use super::file::FileBackend;
-use super::redis::{DEFAULT_PORT, RedisBackend, Server};
+use super::location::Location;
+use super::redis::{self, RedisBackend, Server};
+use super::redlock::RedlockBackend;
+use super::wire::{Address, Tls};
+use super::zookeeper::{self, ZookeeperBackend};
+use super::{Backend, Options};
 
 /// Where the locks are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +29,48 @@ pub(crate) enum Target {
         remote: bool,
     },
     /// One redis server.
-    Redis(Server),
+    Redis {
+        /// The server.
+        location: Location,
+        /// The number of the database.
+        database: u32,
+    },
+    /// A majority of independent redis servers.
+    Redlock {
+        /// The servers.
+        location: Location,
+        /// The number of the database on each.
+        database: u32,
+    },
+    /// An etcd cluster.
+    Etcd(Location),
+    /// A ZooKeeper ensemble; the path is the chroot.
+    Zookeeper(Location),
+}
+
+/// The schemes of URLs, and what each means: whether it is TLS, and the port that its servers listen on by default.
+const SCHEMES: &[(&str, Kind, bool, u16)] = &[
+    ("redis", Kind::Redis, false, redis::DEFAULT_PORT),
+    ("rediss", Kind::Redis, true, redis::DEFAULT_PORT),
+    ("valkey", Kind::Redis, false, redis::DEFAULT_PORT),
+    ("valkeys", Kind::Redis, true, redis::DEFAULT_PORT),
+    ("redis+unix", Kind::RedisSocket, false, 0),
+    ("redlock", Kind::Redlock, false, redis::DEFAULT_PORT),
+    ("redlocks", Kind::Redlock, true, redis::DEFAULT_PORT),
+    ("etcd", Kind::Etcd, false, etcd::DEFAULT_PORT),
+    ("etcds", Kind::Etcd, true, etcd::DEFAULT_PORT),
+    ("zk", Kind::Zookeeper, false, zookeeper::DEFAULT_PORT),
+    ("zks", Kind::Zookeeper, true, zookeeper::DEFAULT_TLS_PORT),
+];
+
+/// What a scheme names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Redis,
+    RedisSocket,
+    Redlock,
+    Etcd,
+    Zookeeper,
 }
 
 impl Target {
@@ -34,23 +80,60 @@ impl Target {
             Some((scheme, rest)) => (scheme, Some(rest)),
             None => (text, None),
         };
-        match (scheme, rest) {
-            ("file", rest) => parse_file(rest.unwrap_or_default()),
-            ("redis", None) => Ok(Self::Redis(Server {
-                host: "localhost".to_owned(),
-                port: DEFAULT_PORT,
-                database: 0,
-                user: None,
-                password: None,
-            })),
-            ("redis", Some(_)) => parse_redis(text).map(Self::Redis),
+        if scheme == "file" {
+            return parse_file(rest.unwrap_or_default());
+        }
+        let known = SCHEMES.iter().find(|(name, ..)| *name == scheme);
+        match (known, rest) {
+            (Some(&(scheme, kind @ (Kind::Redis | Kind::Etcd | Kind::Zookeeper), _, port)), None) => {
+                Self::of(kind, Location::local(scheme, port), "")
+            }
+            (Some(&(scheme, kind, _, port)), Some(rest)) if rest.starts_with("//") => {
+                parse_servers(scheme, kind, port, &rest[2..])
+            }
+            (Some((scheme, ..)), _) => Err(format!("could not read the backend URL: use {scheme}://…")),
             // Only what is certainly a scheme may be repeated: anything else could be a password.
-            (scheme, Some(rest))
+            (None, Some(rest))
                 if rest.starts_with("//") && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) =>
             {
-                Err(format!("unknown backend {scheme}://: use file: or redis://host"))
+                Err(format!("unknown backend {scheme}://: use file: or {}", names()))
             }
             _ => Err("a backend is a URL such as file:, file:///dir or redis://host: add the scheme".to_owned()),
+        }
+    }
+
+    /// The target of a kind, where `query` follows the path of a socket.
+    fn of(kind: Kind, location: Location, query: &str) -> Result<Self, String> {
+        match kind {
+            Kind::Redis => {
+                let database = database(&location.path)?;
+                Ok(Self::Redis { location: Location { path: String::new(), ..location }, database })
+            }
+            Kind::RedisSocket => {
+                let number = match query {
+                    "" => "",
+                    _ => query.strip_prefix("db=").ok_or_else(|| format!("only ?db=N may follow; {}", hint(kind)))?,
+                };
+                Ok(Self::Redis { location, database: database(number)? })
+            }
+            Kind::Redlock => {
+                let database = database(&location.path)?;
+                if let Some(twice) = redundant(&location.addresses) {
+                    return Err(format!("{twice} is named twice: each server has one vote, so name each once"));
+                }
+                Ok(Self::Redlock { location: Location { path: String::new(), ..location }, database })
+            }
+            Kind::Etcd if location.path.is_empty() => Ok(Self::Etcd(location)),
+            Kind::Etcd => Err(format!("etcd has no path: use --namespace; {}", hint(kind))),
+            Kind::Zookeeper => {
+                let bad =
+                    |part: &str| part.is_empty() || part == "." || part == ".." || part.contains(char::is_control);
+                if !location.path.is_empty() && location.path.trim_end_matches('/').split('/').any(bad) {
+                    return Err(format!("the chroot is no path that ZooKeeper allows; {}", hint(kind)));
+                }
+                let path = location.path.trim_end_matches('/').to_owned();
+                Ok(Self::Zookeeper(Location { path, ..location }))
+            }
         }
     }
 
@@ -59,7 +142,10 @@ impl Target {
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::File { .. } => "file",
-            Self::Redis(_) => "redis",
+            Self::Redis { .. } => "redis",
+            Self::Redlock { .. } => "redlock",
+            Self::Etcd(_) => "etcd",
+            Self::Zookeeper(_) => "zookeeper",
         }
     }
 
@@ -69,24 +155,73 @@ impl Target {
         !matches!(self, Self::File { .. })
     }
 
+    /// Which part of a lease may at most be between SIGTERM and SIGKILL: one of so many.
+    #[must_use]
+    pub(crate) fn kill_after_share(&self) -> u32 {
+        // A ZooKeeper session may be older at the leader than the last answer to us.
+        if matches!(self, Self::Zookeeper(_)) { 4 } else { 2 }
+    }
+
     /// Uses these credentials where the URL gives none.
     pub(crate) fn add_credentials(&mut self, user: Option<String>, password: Option<String>) {
         match self {
             Self::File { .. } => {}
-            Self::Redis(server) => {
-                server.user = server.user.take().or(user);
-                server.password = server.password.take().or(password);
-            }
+            Self::Redis { location, .. }
+            | Self::Redlock { location, .. }
+            | Self::Etcd(location)
+            | Self::Zookeeper(location) => location.add_credentials(user, password),
         }
     }
 
-    /// Opens the backend; nothing is sent yet.
+    /// Whether what travels to the servers is encrypted; none where nothing leaves this host.
     #[must_use]
-    pub(crate) fn open(&self) -> Box<dyn Backend> {
+    pub(crate) fn is_tls(&self) -> Option<bool> {
+        let scheme = self.location()?.scheme;
+        SCHEMES.iter().find(|(name, kind, ..)| *name == scheme && *kind != Kind::RedisSocket).map(|&(_, _, tls, _)| tls)
+    }
+
+    /// Whether `--replicas` means anything there.
+    #[must_use]
+    pub(crate) fn has_replicas(&self) -> bool {
+        matches!(self, Self::Redis { .. })
+    }
+
+    /// Whether a majority of independent servers keeps the locks.
+    #[must_use]
+    pub(crate) fn is_redlock(&self) -> bool {
+        matches!(self, Self::Redlock { .. })
+    }
+
+    fn location(&self) -> Option<&Location> {
         match self {
-            Self::File { directory, remote } => Box::new(FileBackend::new(directory.clone(), *remote)),
-            Self::Redis(server) => Box::new(RedisBackend::new(server.clone())),
+            Self::File { .. } => None,
+            Self::Redis { location, .. }
+            | Self::Redlock { location, .. }
+            | Self::Etcd(location)
+            | Self::Zookeeper(location) => Some(location),
         }
+    }
+
+    /// Opens the backend; nothing is sent yet. The error names the option to mend.
+    pub(crate) fn open(&self, options: &Options) -> Result<Box<dyn Backend>, String> {
+        let tls = match self.is_tls() {
+            Some(true) => Some(Tls::load(&options.tls)?),
+            _ => None,
+        };
+        Ok(match self {
+            Self::File { directory, remote } => Box::new(FileBackend::new(directory.clone(), *remote)),
+            Self::Redis { location, database } => {
+                let server = Server::new(location.scheme, &location.addresses[0], &location.login, *database, tls);
+                Box::new(RedisBackend::new(server))
+            }
+            Self::Redlock { location, database } => {
+                let server = |address| Server::new(location.scheme, address, &location.login, *database, tls.clone());
+                let servers = location.addresses.iter().map(server).collect();
+                Box::new(RedlockBackend::new(servers, options.strict_fencing))
+            }
+            Self::Etcd(location) => Box::new(EtcdBackend::new(location.clone(), tls)),
+            Self::Zookeeper(location) => Box::new(ZookeeperBackend::new(location.clone(), tls)),
+        })
     }
 }
 
@@ -96,8 +231,57 @@ impl fmt::Display for Target {
         match self {
             Self::File { directory: None, .. } => f.write_str("file:"),
             Self::File { directory: Some(directory), .. } => write!(f, "file://{}", directory.display()),
-            Self::Redis(server) => server.fmt(f),
+            Self::Redis { location, database: 0 }
+            | Self::Redlock { location, database: 0 }
+            | Self::Etcd(location)
+            | Self::Zookeeper(location) => location.fmt(f),
+            Self::Redis { location, database } | Self::Redlock { location, database } => {
+                write!(f, "{location}/{database}")
+            }
         }
+    }
+}
+
+/// The schemes that a user may choose from.
+fn names() -> String {
+    let names: Vec<String> = SCHEMES.iter().map(|(name, ..)| format!("{name}://")).collect();
+    names.join(" ")
+}
+
+/// How a URL of this kind is written.
+fn hint(kind: Kind) -> String {
+    let form = match kind {
+        Kind::Redis => "redis://[user[:password]@]host[:port][/database]",
+        Kind::RedisSocket => "redis+unix:///path[?db=N]",
+        Kind::Redlock => "redlock://[user[:password]@]host[:port],host[:port],host[:port][/database]",
+        Kind::Etcd => "etcd://[user:password@]host[:port],host[:port],…",
+        Kind::Zookeeper => "zk://[user:password@]host[:port],host[:port],…[/chroot]",
+    };
+    format!("use {form}, with @ : / % in a password as %40 %3A %2F %25")
+}
+
+fn parse_servers(scheme: &'static str, kind: Kind, port: u16, rest: &str) -> Result<Target, String> {
+    let hint = hint(kind);
+    if kind == Kind::RedisSocket {
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        return Target::of(kind, Location::parse_socket(scheme, rest, &hint)?, query);
+    }
+    let location = Location::parse(scheme, rest, port, &hint)?;
+    if kind == Kind::Redis && location.addresses.len() > 1 {
+        return Err(format!("{scheme}:// is one server; for several independent ones use redlock://; {hint}"));
+    }
+    Target::of(kind, location, "").map_err(|error| format!("{error}; {hint}"))
+}
+
+/// The first address that occurs a second time.
+fn redundant(addresses: &[Address]) -> Option<&Address> {
+    addresses.iter().enumerate().find(|(index, address)| addresses[..*index].contains(address)).map(|(_, twice)| twice)
+}
+
+fn database(number: &str) -> Result<u32, String> {
+    match number {
+        "" => Ok(0),
+        number => number.parse().map_err(|_| "the database must be a number".to_owned()),
     }
 }
 
@@ -144,47 +328,16 @@ fn parse_file(rest: &str) -> Result<Target, String> {
     Ok(Target::File { directory: Some(PathBuf::from(OsString::from_vec(bytes))), remote })
 }
 
-fn parse_redis(text: &str) -> Result<Server, String> {
-    let hint = "use redis://[user[:password]@]host[:port][/database], with @ : / % in a password as %40 %3A %2F %25";
-    let url = url::Url::parse(text).map_err(|error| format!("could not read the backend URL: {error}; {hint}"))?;
-    let host = match url.host() {
-        Some(url::Host::Ipv6(address)) => address.to_string(),
-        Some(host) if !host.to_string().is_empty() => {
-            percent_decode_str(&host.to_string()).decode_utf8_lossy().into_owned()
-        }
-        _ => return Err(format!("the backend URL names no host; {hint}")),
-    };
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(format!("redis:// takes no ? and no #; {hint}"));
-    }
-    let port = url.port().unwrap_or(DEFAULT_PORT);
-    if port == 0 {
-        return Err(format!("port 0 is no port; {hint}"));
-    }
-    let database = match url.path().trim_start_matches('/') {
-        "" => 0,
-        number => number.parse().map_err(|_| format!("the database must be a number; {hint}"))?,
-    };
-    let decode = |text: &str, what: &str| match percent_decode_str(text).decode_utf8() {
-        Ok(text) => Ok((!text.is_empty()).then(|| text.into_owned())),
-        Err(_) => Err(format!("the {what} in the backend URL is not UTF-8; {hint}")),
-    };
-    Ok(Server {
-        host,
-        port,
-        database,
-        user: decode(url.username(), "user")?,
-        password: decode(url.password().unwrap_or_default(), "password")?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn redis(text: &str) -> Server {
+    /// Host, port and database of a redis URL, and its credentials.
+    fn redis(text: &str) -> (String, u32, Option<String>, Option<String>) {
         match Target::parse(text) {
-            Ok(Target::Redis(server)) => server,
+            Ok(Target::Redis { location, database }) => {
+                (location.addresses[0].to_string(), database, location.login.user, location.login.password)
+            }
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -212,14 +365,14 @@ mod tests {
 
     #[test]
     fn redis_servers() {
-        let plain = redis("redis://locks/");
-        assert_eq!((plain.host.as_str(), plain.port, plain.database), ("locks", 6379, 0));
-        assert_eq!(redis("redis").host, "localhost");
-        let full = redis("redis://me:p%40%3A%25%2F@[::1]:7000/3");
-        assert_eq!((full.host.as_str(), full.port, full.database), ("::1", 7000, 3));
-        assert_eq!((full.user.as_deref(), full.password.as_deref()), (Some("me"), Some("p@:%/")));
-        assert_eq!(full.to_string(), "redis://me@[::1]:7000/3");
-        assert_eq!(redis("redis://:secret@h").user, None);
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(redis("redis://locks/"), ("locks:6379".to_owned(), 0, None, None));
+        assert_eq!(redis("redis"), ("localhost:6379".to_owned(), 0, None, None));
+        let full = "redis://me:p%40%3A%25%2F@[::1]:7000/3";
+        assert_eq!(redis(full), ("[::1]:7000".to_owned(), 3, text("me"), text("p@:%/")));
+        assert_eq!(Target::parse(full).expect("valid").to_string(), "redis://me@[::1]:7000/3");
+        assert_eq!(redis("rediss://:secret@h"), ("h:6379".to_owned(), 0, None, text("secret")));
+        assert_eq!(redis("redis+unix:///run/r%20s?db=2"), ("/run/r s".to_owned(), 2, None, None));
     }
 
     #[test]

@@ -4,7 +4,7 @@ The wait for a lock: attempt, wait for a change, attempt again, until it is held
 
 use std::time::Duration;
 
-use super::timing::{Term, acquire_timeout, kill_after};
+use super::timing::{Grace, Term, acquire_timeout};
 use crate::backend::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released};
 use crate::clock::{Instant, before, sleep_until};
 
@@ -35,8 +35,8 @@ pub(crate) enum Wait {
 pub(crate) struct Limits {
     /// How long connecting may take.
     pub connect: Duration,
-    /// The time between SIGTERM and SIGKILL that was asked for: it decides how much of a lease is of use.
-    pub kill_after: Option<Duration>,
+    /// The time between SIGTERM and SIGKILL: it decides how much of a lease is of use.
+    pub grace: Grace,
 }
 
 /// Why there is no lock.
@@ -173,8 +173,8 @@ fn too_slow() -> Error {
 fn is_of_use(grant: &Grant, limits: Limits) -> bool {
     match grant.lease {
         Lease::Unlimited { .. } => true,
-        Lease::Until { sent, ttl } => {
-            let kill_after = kill_after(limits.kill_after, Some(ttl));
+        Lease::Until { sent, ttl, .. } => {
+            let kill_after = limits.grace.within(Some(ttl));
             !Term { sent, ttl, kill_after }.too_little_left(Instant::now())
         }
     }

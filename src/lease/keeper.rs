@@ -39,11 +39,11 @@ pub(crate) async fn keep(
     mut news: impl FnMut(News),
 ) {
     match lease {
-        Lease::Until { sent, ttl } => {
+        Lease::Until { sent, ttl, mut renew_every } => {
             let mut term = Term { sent, ttl, kill_after };
             let mut error = NOT_TRIED.to_owned();
             let mut failures = 0;
-            let mut due = term.renew_at();
+            let mut due = sent + renew_every;
             loop {
                 sleep_until(due.min(term.term_at())).await;
                 let now = Instant::now();
@@ -52,11 +52,14 @@ pub(crate) async fn keep(
                 }
                 match renew(backend, claim, now + term.request_timeout(now)).await {
                     // An answer that comes after SIGTERM rescues nothing.
-                    Ok(Renewal::Extended(Lease::Until { sent, ttl })) if Instant::now() < term.term_at() => {
+                    Ok(Renewal::Extended(Lease::Until { sent, ttl, renew_every: every }))
+                        if Instant::now() < term.term_at() =>
+                    {
+                        renew_every = every;
                         term = Term { sent, ttl, kill_after };
                         failures = 0;
                         NOT_TRIED.clone_into(&mut error);
-                        due = term.renew_at();
+                        due = now + renew_every;
                         news(News::Extended(term));
                     }
                     Ok(Renewal::Extended(_)) => due = term.term_at(),

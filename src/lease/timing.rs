@@ -19,15 +19,26 @@ const MAX_REQUEST: Duration = Duration::from_secs(2);
 /// The longest default time between SIGTERM and SIGKILL.
 const MAX_DEFAULT_KILL_AFTER: Duration = Duration::from_secs(5);
 
-/// The time between SIGTERM and SIGKILL that a lease of `ttl` can afford: what was asked for, at most half of it, or
-/// by default the smaller of 5 s and a quarter of it.
-#[must_use]
-pub(crate) fn kill_after(asked: Option<Duration>, ttl: Option<Duration>) -> Duration {
-    match (asked, ttl) {
-        (Some(asked), Some(ttl)) => asked.min(ttl / 2),
-        (Some(asked), None) => asked,
-        (None, Some(ttl)) => MAX_DEFAULT_KILL_AFTER.min(ttl / 4),
-        (None, None) => MAX_DEFAULT_KILL_AFTER,
+/// How much time the command has between SIGTERM and SIGKILL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grace {
+    /// What the user asked for.
+    pub asked: Option<Duration>,
+    /// Which part of a lease it may take at most: one of so many.
+    pub share: u32,
+}
+
+impl Grace {
+    /// What a lease of `ttl` can afford: what was asked for, at most its share, or by default the smaller of 5 s and a
+    /// quarter of it.
+    #[must_use]
+    pub(crate) fn within(&self, ttl: Option<Duration>) -> Duration {
+        match (self.asked, ttl) {
+            (Some(asked), Some(ttl)) => asked.min(ttl / self.share),
+            (Some(asked), None) => asked,
+            (None, Some(ttl)) => MAX_DEFAULT_KILL_AFTER.min(ttl / 4),
+            (None, None) => MAX_DEFAULT_KILL_AFTER,
+        }
     }
 }
 
@@ -61,12 +72,6 @@ impl Term {
         self.expiry() - self.kill_after
     }
 
-    /// When the next renewal is due.
-    #[must_use]
-    pub(crate) fn renew_at(&self) -> Instant {
-        self.sent + self.ttl / 3
-    }
-
     /// How long to wait between retries of a failed renewal.
     #[must_use]
     pub(crate) fn retry_every(&self) -> Duration {
@@ -79,12 +84,12 @@ impl Term {
         (self.term_at().since(now) / 3).min(MAX_REQUEST)
     }
 
-    /// Whether so much has gone by that a lock granted only `now` should be given back: less than half of the time
-    /// until SIGTERM is left.
+    /// Whether so much has gone by that a lock granted only `now` should be given back: less than a third of
+    /// the time until SIGTERM is left.
     #[must_use]
     pub(crate) fn too_little_left(&self, now: Instant) -> bool {
         let whole = self.term_at().since(self.sent);
-        self.term_at().since(now) < whole / 2
+        self.term_at().since(now) < whole / 3
     }
 }
 
@@ -97,7 +102,7 @@ mod tests {
 
     fn term(ttl: Duration, asked: Option<Duration>) -> Term {
         let sent = Instant::from_nanos(0) + 100 * S;
-        Term { sent, ttl, kill_after: kill_after(asked, Some(ttl)) }
+        Term { sent, ttl, kill_after: Grace { asked, share: 2 }.within(Some(ttl)) }
     }
 
     fn after(term: &Term, at: Instant) -> Duration {
@@ -109,7 +114,6 @@ mod tests {
         let term = term(30 * S, None);
         assert_eq!(after(&term, term.expiry()), 29_350 * MS);
         assert_eq!(after(&term, term.term_at()), 24_350 * MS);
-        assert_eq!(after(&term, term.renew_at()), 10 * S);
         assert_eq!(term.retry_every(), 1_500 * MS);
     }
 
@@ -118,7 +122,7 @@ mod tests {
         let term = term(S, None);
         assert_eq!(after(&term, term.expiry()), 930 * MS);
         assert_eq!(after(&term, term.term_at()), 680 * MS);
-        assert!(term.renew_at() < term.term_at());
+        assert!(term.ttl / 3 < after(&term, term.term_at()));
     }
 
     #[test]
@@ -132,7 +136,7 @@ mod tests {
             (Some(S), Some(10 * S), S),
             (Some(Duration::ZERO), Some(10 * S), Duration::ZERO),
         ] {
-            assert_eq!(kill_after(asked, ttl), expected);
+            assert_eq!(Grace { asked, share: 2 }.within(ttl), expected);
         }
     }
 
@@ -148,8 +152,8 @@ mod tests {
     fn a_late_grant_is_not_worth_keeping() {
         let term = term(10 * S, None);
         assert!(!term.too_little_left(term.sent));
-        assert!(!term.too_little_left(term.sent + 3 * S));
-        assert!(term.too_little_left(term.sent + 4 * S));
+        assert!(!term.too_little_left(term.sent + 4 * S));
+        assert!(term.too_little_left(term.sent + 5 * S));
         assert!(term.too_little_left(term.sent + 20 * S));
     }
 }

@@ -3,13 +3,14 @@ The connection to one server: made anew where it broke or an answer is overdue, 
 */
 
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use super::super::location::Login;
+use super::super::wire::{Address, Refusal, Tls, Wire, forget, refused};
 use super::super::{Error, Kind};
 use super::stream::Bounded;
 
@@ -17,39 +18,29 @@ use super::stream::Bounded;
 pub(crate) const DEFAULT_PORT: u16 = 6379;
 
 /// One server, and who we are there.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Server {
-    /// Its name or address.
-    pub host: String,
-    /// Its TCP port.
-    pub port: u16,
-    /// The number of the database.
-    pub database: u32,
-    /// The user, for a server with an access control list.
-    pub user: Option<String>,
-    /// The password.
-    pub password: Option<String>,
+    address: Address,
+    login: Login,
+    database: u32,
+    tls: Option<Tls>,
+    /// How it is called in messages.
+    name: String,
+}
+
+impl Server {
+    /// The server at `address`; `scheme` is only for messages.
+    pub(crate) fn new(scheme: &str, address: &Address, login: &Login, database: u32, tls: Option<Tls>) -> Self {
+        let user = login.user.as_ref().map_or_else(String::new, |user| format!("{user}@"));
+        let database_part = if database == 0 { String::new() } else { format!("/{database}") };
+        let name = format!("{scheme}://{user}{address}{database_part}");
+        Self { address: address.clone(), login: login.clone(), database, tls, name }
+    }
 }
 
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("redis://")?;
-        if let Some(user) = &self.user {
-            write!(f, "{user}@")?;
-        }
-        if self.host.contains(':') { write!(f, "[{}]", self.host) } else { f.write_str(&self.host) }?;
-        write!(f, ":{}", self.port)?;
-        if self.database != 0 {
-            write!(f, "/{}", self.database)?;
-        }
-        Ok(())
-    }
-}
-
-/// Without the password, which must not reach a log by way of a debug print either.
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Server({self})")
+        f.write_str(&self.name)
     }
 }
 
@@ -64,8 +55,9 @@ pub(super) struct Connection {
 struct Link {
     connection: MultiplexedConnection,
     driver: JoinHandle<()>,
-    /// The same socket again, for [`Link::forget`].
+    /// The same socket again, for [`forget`].
     socket: OwnedFd,
+    refusal: Refusal,
     outstanding: Outstanding,
 }
 
@@ -77,15 +69,6 @@ pub(super) enum Outstanding {
     Request,
     /// A blocking wait or a release: what is sent after it may wait for long.
     Blocker,
-}
-
-impl Link {
-    /// Lets go of a connection whose last request is to be repeated on another: what the network has not delivered yet
-    /// must not arrive later, when the lock has been given back and nobody is left to keep it.
-    fn forget(self) {
-        let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
-        let _ = nix::sys::socket::setsockopt(&self.socket, nix::sys::socket::sockopt::Linger, &at_once);
-    }
 }
 
 impl Drop for Link {
@@ -104,7 +87,7 @@ impl Connection {
     pub(super) async fn connect(&mut self) -> Result<(), Error> {
         if self.link.as_ref().is_none_or(|link| link.outstanding != Outstanding::Nothing) {
             if let Some(link) = self.link.take() {
-                link.forget();
+                forget(&link.socket);
             }
             self.link = Some(self.open().await?);
         }
@@ -123,26 +106,22 @@ impl Connection {
 
     async fn open(&self) -> Result<Link, Error> {
         let server = &self.server;
-        let failed = |error: &dyn std::fmt::Display| {
-            Error::new(Kind::Unreachable, format!("could not reach {server}: {error}; is it running there?"))
-        };
-        let address = (server.host.as_str(), server.port);
-        let stream = TcpStream::connect(address).await.map_err(|error| failed(&error))?;
-        // Requests are small and wait for their answers: Nagle's algorithm only delays them.
-        stream.set_nodelay(true).map_err(|error| failed(&error))?;
+        let wire = Wire::dial(&server.address, server.tls.as_ref()).await?;
         let mut info = RedisConnectionInfo::default().set_skip_set_lib_name().set_db(i64::from(server.database));
-        if let Some(user) = &server.user {
+        if let Some(user) = &server.login.user {
             info = info.set_username(user);
         }
-        if let Some(password) = &server.password {
+        if let Some(password) = &server.login.password {
             info = info.set_password(password);
         }
-        let socket = stream.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
+        let socket =
+            wire.socket().map_err(|error| Error::unavailable(format!("could not connect to {server}: {error}")))?;
+        let refusal = wire.refusal();
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-        let (connection, driver) = MultiplexedConnection::new_with_config(&info, Bounded::new(stream), config)
+        let (connection, driver) = MultiplexedConnection::new_with_config(&info, Bounded::new(wire), config)
             .await
-            .map_err(|error| self.explain(&error))?;
-        Ok(Link { connection, driver: tokio::spawn(driver), socket, outstanding: Outstanding::Nothing })
+            .map_err(|error| self.explain(&error, &refusal))?;
+        Ok(Link { connection, driver: tokio::spawn(driver), socket, refusal, outstanding: Outstanding::Nothing })
     }
 
     /// Sends one request and waits for its answer. When this future is dropped, what it sent stays noted.
@@ -159,18 +138,22 @@ impl Connection {
             }
             Err(error) => {
                 // A server's own "no" leaves the connection in order; anything else does not.
+                let refusal = link.refusal.clone();
                 if error.code().is_some() {
                     link.outstanding = Outstanding::Nothing;
                 } else {
                     self.link = None;
                 }
-                Err(self.explain(&error))
+                Err(self.explain(&error, &refusal))
             }
         }
     }
 
-    fn explain(&self, error: &RedisError) -> Error {
+    fn explain(&self, error: &RedisError, refusal: &Refusal) -> Error {
         let server = &self.server;
+        if let Some(said) = refusal.said() {
+            return refused(server, &said);
+        }
         let text = crate::holder::shown(error.to_string().as_bytes()).to_string();
         let denied = matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm))
                 || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
@@ -178,8 +161,11 @@ impl Connection {
             || text.contains("unauthenticated")
             // What a script says of a user who may not run its commands or use its keys.
             || text.contains("No permissions") || text.contains("user executing the script");
-        let text =
-            if denied && self.server.password.is_none() { format!("no password was given ({text})") } else { text };
+        let text = if denied && self.server.login.password.is_none() {
+            format!("no password was given ({text})")
+        } else {
+            text
+        };
         if denied {
             let hint = "check the user and password (redis://user:password@host, or --user and --password-file); \
                         inside another dlock run use --password-file, because DLOCK_PASSWORD is not passed on";

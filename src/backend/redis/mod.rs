@@ -132,7 +132,7 @@ impl Backend for RedisBackend {
         match answer.as_slice() {
             [Value::Int(1), granted] => {
                 let token = token(granted).ok_or_else(|| self.connection.nonsense())?;
-                Ok(Attempt::Held(Grant { token, lease: Lease::Until { sent, ttl: claim.ttl } }))
+                Ok(Attempt::Held(Grant { token, lease: Lease::until(sent, claim.ttl) }))
             }
             [Value::Int(0), ..] => {
                 self.read_busy(claim, &answer).map(Attempt::Busy).ok_or_else(|| self.connection.nonsense())
@@ -162,7 +162,7 @@ impl Backend for RedisBackend {
         let answer = self.connection.ask(&command, Outstanding::Request).await?;
         let Value::Array(answer) = answer else { return Err(self.connection.nonsense()) };
         match answer.as_slice() {
-            [Value::Int(1)] => Ok(Renewal::Extended(Lease::Until { sent, ttl: claim.ttl })),
+            [Value::Int(1)] => Ok(Renewal::Extended(Lease::until(sent, claim.ttl))),
             [Value::Int(0), kind, value] => {
                 let why = match (bytes(kind), bytes(value)) {
                     (Some(b"none"), _) => "its key is gone from the server".to_owned(),

@@ -21,7 +21,7 @@ use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
 use crate::lease::acquire::{self, Limits, Refused, TAKE_BACK, Wait, give_back};
 use crate::lease::keeper::{self, News};
-use crate::lease::timing::{Term, kill_after};
+use crate::lease::timing::Term;
 use crate::report::{Report, Verbosity, say_plainly};
 use crate::supervise::command::{Command, Ended};
 use crate::supervise::guard::{Forked, Guard, fork_guard};
@@ -94,7 +94,7 @@ fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
     let outcome = runtime.block_on(async {
         let signals = SignalStream::new(signals).map_err(|error| lacking("watch the signals", error))?;
         let guard = guard.connect().map_err(|error| lacking("watch the guard", error))?;
-        let backend = settings.target.open();
+        let backend = settings.target.open(&settings.options).map_err(|error| Failure::told(Exit::Usage, error))?;
         let mut run = Run { settings, report, claim, signals, guard, backend, spared, left: false };
         let outcome = run.story().await;
         // What could not be stopped stays the guard's to watch.
@@ -164,15 +164,18 @@ impl Run<'_> {
         let settings = self.settings;
         let (key, target) = (self.claim.key.clone(), &settings.target);
         let (sent, ttl) = match grant.lease {
-            Lease::Until { sent, ttl } => (Some(sent), Some(ttl)),
+            Lease::Until { sent, ttl, .. } => (Some(sent), Some(ttl)),
             Lease::Unlimited { .. } => (None, None),
         };
-        let kill_after = kill_after(settings.kill_after, ttl);
+        let kill_after = settings.grace.within(ttl);
         let term = sent.zip(ttl).map(|(sent, ttl)| Term { sent, ttl, kill_after });
         // The guard looks again, but with --on-lost ignore it knows no deadline.
         if term.is_some_and(|term| Instant::now() >= term.term_at()) {
             let held = Held { cause: Some(Cause::TooLate), ..Held::default() };
             return self.finish(&held, term).await;
+        }
+        for concern in self.backend.concerns() {
+            self.report.warning(&format!("{key} at {target}: {concern}"));
         }
         self.report.detail(&format!("acquired {key} at {target}, token {}", grant.token));
         let window = term.and_then(|term| hold::window(&term, settings.on_lost));
@@ -206,7 +209,7 @@ impl Run<'_> {
     /// Runs the command under the lock that an outer `dlock run` holds.
     async fn hold_under(&mut self, cover: nested::Cover) -> Result<Exit, Failure> {
         let settings = self.settings;
-        let kill_after = kill_after(settings.kill_after, None);
+        let kill_after = settings.grace.within(None);
         let spawn = Spawn {
             token: cover.token,
             ttl: cover.ttl,
@@ -325,7 +328,7 @@ async fn acquire(
     backend: &mut dyn Backend,
     claim: &Claim,
 ) -> Result<Waited, Failure> {
-    let limits = Limits { connect: settings.connect_timeout, kill_after: settings.kill_after };
+    let limits = Limits { connect: settings.connect_timeout, grace: settings.grace };
     let wait = match settings.patience {
         Patience::None => Wait::No,
         Patience::For(patience) => Wait::Until(Instant::now() + patience),

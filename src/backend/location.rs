@@ -1,0 +1,148 @@
+/*!
+Where servers are and who we are there, as a URL says it: `scheme://[user[:password]@]host[:port],…[/path]`.
+
+Never shown with its password, and no error repeats a part that could be one.
+*/
+
+use std::fmt;
+
+use percent_encoding::percent_decode_str;
+
+use super::wire::Address;
+
+/// Who we are at a server.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Login {
+    /// The user, where the server knows several.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+}
+
+/// Without the password, which must not reach a log by way of a debug print either.
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Login({:?})", self.user)
+    }
+}
+
+/// The servers of one backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Location {
+    /// What the URL begins with, without the colon.
+    pub scheme: &'static str,
+    /// Who we are there.
+    pub login: Login,
+    /// The servers, at least one, in the user's order.
+    pub addresses: Vec<Address>,
+    /// What follows the servers, without its slash; decoded.
+    pub path: String,
+}
+
+impl Location {
+    /// The server of `scheme` on this host, at its usual port.
+    pub(crate) fn local(scheme: &'static str, port: u16) -> Self {
+        Self {
+            scheme,
+            login: Login::default(),
+            addresses: vec![Address::Tcp("localhost".to_owned(), port)],
+            path: String::new(),
+        }
+    }
+
+    /// Reads what follows `scheme://`. The error ends in `hint`.
+    pub(crate) fn parse(scheme: &'static str, rest: &str, port: u16, hint: &str) -> Result<Self, String> {
+        if rest.contains(['?', '#']) {
+            return Err(format!("{scheme}:// takes no ? and no #; {hint}"));
+        }
+        let (login, authority, path) = split(rest, hint)?;
+        let addresses: Vec<Address> =
+            authority.split(',').map(|place| address(place, port, hint)).collect::<Result<_, _>>()?;
+        let path = decoded(path, "path", hint)?;
+        Ok(Self { scheme, login, addresses, path })
+    }
+
+    /// Reads what follows `scheme://` where a socket on this host is meant: the path is the socket's.
+    pub(crate) fn parse_socket(scheme: &'static str, rest: &str, hint: &str) -> Result<Self, String> {
+        let (login, authority, path) = split(rest, hint)?;
+        if !authority.is_empty() || path.is_empty() {
+            return Err(format!("{scheme}:// needs the path of a socket; {hint}"));
+        }
+        let path = decoded(path, "path", hint)?;
+        if path.contains('\0') {
+            return Err(format!("the path in the backend URL contains a NUL byte; {hint}"));
+        }
+        Ok(Self { scheme, login, addresses: vec![Address::Unix(format!("/{path}").into())], path: String::new() })
+    }
+
+    /// Uses these credentials where the URL gives none.
+    pub(crate) fn add_credentials(&mut self, user: Option<String>, password: Option<String>) {
+        self.login.user = self.login.user.take().or(user);
+        self.login.password = self.login.password.take().or(password);
+    }
+}
+
+/// Credentials, servers and path, none of them checked but the credentials.
+fn split<'a>(rest: &'a str, hint: &str) -> Result<(Login, &'a str, &'a str), String> {
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, servers) = match authority.rsplit_once('@') {
+        None => (Login::default(), authority),
+        Some((credentials, servers)) => {
+            let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
+            let present = |text: String| (!text.is_empty()).then_some(text);
+            let login = Login {
+                user: present(decoded(user, "user", hint)?),
+                password: present(decoded(password, "password", hint)?),
+            };
+            (login, servers)
+        }
+    };
+    Ok((login, servers, path))
+}
+
+fn decoded(text: &str, what: &str, hint: &str) -> Result<String, String> {
+    match percent_decode_str(text).decode_utf8() {
+        Ok(text) => Ok(text.into_owned()),
+        Err(_) => Err(format!("the {what} in the backend URL is not UTF-8; {hint}")),
+    }
+}
+
+fn address(place: &str, default_port: u16, hint: &str) -> Result<Address, String> {
+    let (host, port) = match place.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (place, None),
+    };
+    if host.is_empty() {
+        return Err(format!("the backend URL names no host; {hint}"));
+    }
+    let host = match url::Host::parse(host) {
+        Ok(url::Host::Ipv6(address)) => address.to_string(),
+        Ok(host) => host.to_string(),
+        Err(error) => return Err(format!("could not read a host in the backend URL: {error}; {hint}")),
+    };
+    let port = match port {
+        None => default_port,
+        Some(port) => match port.parse() {
+            Ok(0) => return Err(format!("port 0 is no port; {hint}")),
+            Ok(port) => port,
+            Err(_) => return Err(format!("a port in the backend URL is no number below 65536; {hint}")),
+        },
+    };
+    Ok(Address::Tcp(host, port))
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://", self.scheme)?;
+        if let Some(user) = &self.login.user {
+            write!(f, "{user}@")?;
+        }
+        for (index, address) in self.addresses.iter().enumerate() {
+            write!(f, "{}{address}", if index > 0 { "," } else { "" })?;
+        }
+        if !self.path.is_empty() {
+            write!(f, "/{}", self.path)?;
+        }
+        Ok(())
+    }
+}
