@@ -17,7 +17,7 @@ pub(super) const LEASE_TTL: &str = "DLOCK_LEASE_TTL";
 /// The lock's name.
 const KEY: &str = "DLOCK_KEY";
 /// The owner's id.
-const OWNER: &str = "DLOCK_OWNER";
+pub(super) const OWNER: &str = "DLOCK_OWNER";
 /// The kind of backend.
 const BACKEND_KIND: &str = "DLOCK_BACKEND_KIND";
 /// A secret, never passed on.

@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
+use super::environment::{OWNER, TOKEN};
 use crate::backend::Busy;
 use crate::exit::{Exit, Failure};
 use crate::holder::{Holder, Owner};
@@ -36,6 +37,9 @@ pub(super) struct Outer {
     start: u64,
     /// The PID namespace in which `pid` means anything.
     namespace: u64,
+    /// Its fencing token, as far as the runs further in were told: not every service can be asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<u64>,
 }
 
 impl Outer {
@@ -44,6 +48,11 @@ impl Outer {
         let text = std::env::var(HELD).unwrap_or_default();
         let mut outer: Vec<Self> = serde_json::from_str(&text).unwrap_or_default();
         outer.truncate(MAX_DEPTH);
+        // The run right around this one could not put its own token into the list: it was made before the grant.
+        let [owner, token] = [OWNER, TOKEN].map(|name| std::env::var(name).unwrap_or_default());
+        for run in outer.iter_mut().filter(|run| run.id == owner) {
+            run.token = token.parse().ok();
+        }
         outer
     }
 
@@ -56,6 +65,7 @@ impl Outer {
             pid,
             start: start_of(pid).unwrap_or_default(),
             namespace: pid_namespace(),
+            token: None,
         });
         // Numbers and texts always serialize.
         serde_json::to_string(&held).unwrap_or_default()
@@ -118,7 +128,7 @@ pub(super) fn cover(outer: &[Outer], busy: &Busy, conflict: u8) -> Result<Option
     match process {
         // It may have ended, and its number may be another's by now, before the descriptor was opened.
         Ok(process) if start_of(holder.pid) == Some(holder.start) => Ok(Some(Cover {
-            token: published.token.unwrap_or_default(),
+            token: holder.token.or(published.token).unwrap_or_default(),
             ttl: published.about.ttl.map(Duration::from_millis),
             pid: holder.pid,
             process,
@@ -172,7 +182,13 @@ mod tests {
     use super::*;
 
     fn outer(pid: i32) -> Outer {
-        Outer { id: "x".to_owned(), pid, start: start_of(pid).unwrap_or_default(), namespace: pid_namespace() }
+        Outer {
+            id: "x".to_owned(),
+            pid,
+            start: start_of(pid).unwrap_or_default(),
+            namespace: pid_namespace(),
+            token: None,
+        }
     }
 
     #[test]

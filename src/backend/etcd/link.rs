@@ -1,0 +1,210 @@
+/*!
+The connection to one member of the cluster, and the choice of that member.
+
+The client library would spread requests over all endpoints, dead ones too. Here one member serves until it fails or
+an answer is overdue; then all are asked at once, and the first that knows a leader is the next one.
+*/
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use etcd_client::{Channel, Client, ConnectOptions};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use hyper_util::rt::TokioIo;
+use tonic::Code;
+use tonic::transport::Endpoint;
+
+use super::super::location::Location;
+use super::super::wire::{Address, Refusal, Tls, Wire, refused};
+use super::super::{Error, Kind};
+use crate::clock::{Instant, sleep_until};
+
+/// How long one member is asked alone before the next one is asked as well.
+const STAGGER: Duration = Duration::from_millis(100);
+
+/// A connection to one member.
+pub(super) struct Link {
+    client: Client,
+    /// Which of the location's addresses it is.
+    member: usize,
+    refusal: Refusal,
+}
+
+/// The way to the cluster: the connection there is, or the lack of one.
+pub(super) struct Cluster {
+    location: Location,
+    tls: Option<Tls>,
+    link: Option<Link>,
+    /// A request was sent and its answer has not come: the member may be frozen or cut off.
+    unanswered: bool,
+    /// The member to ask first.
+    first: usize,
+}
+
+impl Cluster {
+    pub(super) fn new(location: Location, tls: Option<Tls>) -> Self {
+        // Everybody begins with another member, so that no member carries all who wait.
+        let mut random = [0; 2];
+        let _ = getrandom::fill(&mut random);
+        let first = usize::from(u16::from_ne_bytes(random)) % location.addresses.len();
+        Self { location, tls: tls.map(|tls| tls.offering(b"h2")), link: None, unanswered: false, first }
+    }
+
+    /// Makes sure that there is a connection to a member that answers.
+    pub(super) async fn connect(&mut self) -> Result<(), Error> {
+        if self.unanswered {
+            self.drop_link();
+        }
+        if self.link.is_none() {
+            let link = self.race().await?;
+            self.first = link.member;
+            self.link = Some(link);
+        }
+        Ok(())
+    }
+
+    /// Lets go of the member, and asks it last next time.
+    pub(super) fn drop_link(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.first = (link.member + 1) % self.location.addresses.len();
+        }
+        self.unanswered = false;
+    }
+
+    /// Sends what `request` makes of the client, and notes whether an answer came: also when this future is dropped.
+    pub(super) async fn ask<T, F: Future<Output = Result<T, etcd_client::Error>>>(
+        &mut self,
+        request: impl FnOnce(Client) -> F,
+    ) -> Result<T, Error> {
+        let Some(link) = &self.link else {
+            return Err(Error::unavailable(format!("there is no connection to {}", self.location)));
+        };
+        let client = link.client.clone();
+        self.unanswered = true;
+        let answer = request(client).await;
+        self.unanswered = false;
+        answer.map_err(|error| {
+            let refusal = self.link.as_ref().map(|link| link.refusal.clone()).unwrap_or_default();
+            let explained = self.explain(&error, &refusal);
+            // Another member may do better, unless the answer is about us.
+            if explained.may_pass() {
+                self.drop_link();
+            }
+            explained
+        })
+    }
+
+    /// The client to send something with whose answer nobody waits for.
+    pub(super) fn client(&self) -> Option<Client> {
+        self.link.as_ref().map(|link| link.client.clone())
+    }
+
+    /// An answer that no etcd gives.
+    pub(super) fn nonsense(&self) -> Error {
+        Error::unavailable(format!("{} gave an answer that makes no sense; is it etcd?", self.location))
+    }
+
+    /// The first member that answers and knows a leader.
+    async fn race(&mut self) -> Result<Link, Error> {
+        let members = self.location.addresses.len();
+        let begun = Instant::now();
+        let first = self.first;
+        let order = (0..members).map(|place| (first + place) % members);
+        // Whatever stops this attempt, the next one begins elsewhere.
+        self.first = (first + 1) % members;
+        let this = &*self;
+        let mut running: FuturesUnordered<_> = order
+            .zip(0u32..)
+            .map(|(member, place)| async move {
+                sleep_until(begun + STAGGER * place).await;
+                this.open(member).await
+            })
+            .collect();
+        let mut errors: Vec<Error> = Vec::new();
+        while let Some(opened) = running.next().await {
+            match opened {
+                Ok(link) => return Ok(link),
+                // Every member says the same of our credentials.
+                Err(error) if error.kind == Kind::Denied => return Err(error),
+                Err(error) => errors.push(error),
+            }
+        }
+        let unreachable = errors.iter().all(|error| error.kind == Kind::Unreachable);
+        let kind = if unreachable { Kind::Unreachable } else { Kind::Unavailable };
+        let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Err(Error::new(kind, reasons.join("; ")))
+    }
+
+    async fn open(&self, member: usize) -> Result<Link, Error> {
+        let address = &self.location.addresses[member];
+        let wire = Wire::dial(address, self.tls.as_ref()).await?;
+        let refusal = wire.refusal();
+        let unusable = |error: &dyn std::fmt::Display| Error::unavailable(format!("could not use {address}: {error}"));
+        let channel = channel(address, wire).await.map_err(|error| unusable(&error))?;
+        let mut options = ConnectOptions::new().with_require_leader(true).with_auto_token_refresh(true);
+        if let (Some(user), Some(password)) = (&self.location.login.user, &self.location.login.password) {
+            options = options.with_user(user, password);
+        }
+        let client = Client::from_channel(Channel::Tonic(channel), Some(options)).await;
+        let mut client = client.map_err(|error| self.explain(&error, &refusal))?;
+        // Where there is a choice, it must not fall on a member that is frozen or cut off from the others.
+        if self.location.addresses.len() > 1 {
+            let status = client.status().await.map_err(|error| self.explain(&error, &refusal))?;
+            if status.leader() == 0 {
+                return Err(Error::unavailable(format!("{address} knows no leader: is a majority of etcd running?")));
+            }
+        }
+        Ok(Link { client, member, refusal })
+    }
+
+    fn explain(&self, error: &etcd_client::Error, refusal: &Refusal) -> Error {
+        let place = &self.location;
+        if let Some(said) = refusal.said() {
+            return refused(place, &said);
+        }
+        let etcd_client::Error::GRpcStatus(status) = error else {
+            let text = crate::holder::shown(error.to_string().as_bytes()).to_string();
+            return Error::unavailable(format!("{place} did not do as asked: {text}; is etcd running there?"));
+        };
+        let text = crate::holder::shown(status.message().as_bytes()).to_string();
+        let says = |words: &str| status.message().contains(words);
+        let denied = matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated)
+            || says("authentication")
+            || says("user name is empty")
+            || says("user name not found")
+            || says("password");
+        if denied {
+            let hint = "give the user and password (etcd://user:password@host, or --user and --password-file), and let \
+                        the user's role read and write the keys of the namespace; inside another dlock run use \
+                        --password-file, because DLOCK_PASSWORD is not passed on";
+            let text = if says("authentication is not enabled") {
+                format!("{text}; leave out the user and password")
+            } else if self.location.login.password.is_none() {
+                format!("no password was given ({text}); {hint}")
+            } else {
+                format!("{text}; {hint}")
+            };
+            return Error::new(Kind::Denied, format!("{place} refused the credentials: {text}"));
+        }
+        let hint = match status.code() {
+            _ if says("space exceeded") => "its database is full: compact and defragment it, then disarm the alarm",
+            _ if says("no leader") => "is a majority of etcd running?",
+            Code::ResourceExhausted => "it is overloaded, or somebody's value is too large",
+            Code::Unimplemented => "is it an etcd with API version 3?",
+            _ => "is etcd running there?",
+        };
+        Error::unavailable(format!("{place} did not do as asked: {text}; {hint}"))
+    }
+}
+
+/// A channel over this one connection; when that breaks, so does the channel.
+async fn channel(address: &Address, wire: Wire) -> Result<tonic::transport::Channel, tonic::transport::Error> {
+    // The connection is encrypted already where it is to be; to the library it is always plain.
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+    let once = Arc::new(Mutex::new(Some(wire)));
+    let connector = tower::service_fn(move |_| {
+        let wire = once.lock().ok().and_then(|mut wire| wire.take());
+        std::future::ready(wire.map(TokioIo::new).ok_or(std::io::ErrorKind::NotConnected).map_err(std::io::Error::from))
+    });
+    endpoint.connect_with_connector(connector).await
+}
