@@ -47,9 +47,15 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l reason -d 'Shown to 
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l user -d 'User at the backend, where the URL names none' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-cert -d 'TLS: our certificate (PEM), for a server that wants one' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-key -d 'TLS: the private key of our certificate (PEM)' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-server-name -d 'TLS: the name that the server\'s certificate must be for, where it is not the host in the URL' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s n -l nonblock -d 'Do not wait: exit with 75 when somebody else holds the lock'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s o -l close -d 'file: do not let the command inherit the locked descriptor'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s q -l quiet -d 'Errors only'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s v -l verbose -d 'Say when the lock is acquired and released'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (they need appendfsync always)'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'

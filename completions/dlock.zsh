@@ -55,6 +55,11 @@ kill\:"Stop it, then release the lock"))' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User at the backend, where the URL names none]:NAME:_default' \
 '--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
+'--tls-cert=[TLS\: our certificate (PEM), for a server that wants one]:FILE:_files' \
+'--tls-key=[TLS\: the private key of our certificate (PEM)]:FILE:_files' \
+'--tls-server-name=[TLS\: the name that the server'\''s certificate must be for, where it is not the host in the URL]:NAME:_default' \
+'--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
 '-n[Do not wait\: exit with 75 when somebody else holds the lock]' \
 '--nonblock[Do not wait\: exit with 75 when somebody else holds the lock]' \
 '-o[file\: do not let the command inherit the locked descriptor]' \
@@ -63,6 +68,7 @@ kill\:"Stop it, then release the lock"))' \
 '--quiet[Errors only]' \
 '-v[Say when the lock is acquired and released]' \
 '--verbose[Say when the lock is acquired and released]' \
+'--strict-fencing[redlock\: refuse servers that could forget a fencing token (they need appendfsync always)]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
 '*::argv -- The command to run, and its arguments:_default' \

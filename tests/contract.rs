@@ -450,7 +450,10 @@ fn odd_keys_exclude_themselves_and_nobody_else<S: Service>(service: &S) {
         &b,
         &emoji,
     ];
-    let run = |key: &str| service.scratch().dlock().arg("run").arg(format!("--key={key}")).backend(service.url());
+    let run = |key: &str| {
+        let dlock = service.scratch().dlock().arg("run").arg(format!("--key={key}"));
+        dlock.backend(service.url()).args(service.options())
+    };
     let holders: Vec<_> = keys.iter().map(|key| Gated::spawn(service.scratch(), run(key))).collect();
     for holder in &holders {
         holder.wait_held();

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, clippy::print_stdout)]
 #![allow(clippy::must_use_candidate, clippy::return_self_not_must_use, clippy::needless_pass_by_value)]
 #![allow(missing_docs, unreachable_pub)]
+// ZooKeeper is a name and not code.
+#![allow(clippy::doc_markdown)]
 // A time that is earlier than it must be is a failure, and a panic says so.
 #![allow(clippy::unchecked_time_subtraction)]
 
@@ -15,6 +17,12 @@ mod support_selftest;
 
 // The same for the tools that break things: proxy, terminal, witness, network namespaces.
 mod support_faults_selftest;
+
+// The same for etcd, ZooKeeper and certificates.
+mod servers_selftest;
+
+// The same for sets of redis servers, and for how the contract suite looks at them.
+mod redis_sets_selftest;
 
 // Man pages and completions: current, clean, complete.
 mod generated;

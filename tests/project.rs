@@ -63,7 +63,9 @@ fn packages() -> (Value, Vec<Value>) {
 }
 
 fn version(text: &str) -> Vec<u32> {
-    text.split('.').map(|number| number.parse().unwrap()).collect()
+    // 1.89 is 1.89.0.
+    let numbers = text.split('.').map(|number| number.parse().unwrap());
+    numbers.chain(std::iter::repeat(0)).take(3).collect()
 }
 
 #[test]

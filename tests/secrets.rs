@@ -181,7 +181,7 @@ fn what_cannot_be_read_is_not_repeated() {
         format!("redis://u:{secret}@ho st"),
         format!("redis:/u:{secret}@host:port"),
         format!("redis:{secret}@host:port"),
-        format!("rediss://u:{secret}@host"),
+        format!("redisss://u:{secret}@host"),
         format!("http://u:{secret}@host"),
         format!("//u:{secret}@host"),
         format!("u:{secret}@host"),

@@ -35,6 +35,15 @@ pub(crate) enum Target {
         /// The number of the database.
         database: u32,
     },
+    /// The redis server that sentinels name.
+    Sentinel {
+        /// The sentinels.
+        location: Location,
+        /// What the master is called there.
+        name: String,
+        /// The number of the database.
+        database: u32,
+    },
     /// A majority of independent redis servers.
     Redlock {
         /// The servers.
@@ -55,6 +64,9 @@ const SCHEMES: &[(&str, Kind, bool, u16)] = &[
     ("valkey", Kind::Redis, false, redis::DEFAULT_PORT),
     ("valkeys", Kind::Redis, true, redis::DEFAULT_PORT),
     ("redis+unix", Kind::RedisSocket, false, 0),
+    ("redis+sentinel", Kind::Sentinel, false, redis::SENTINEL_PORT),
+    ("redis-sentinel", Kind::Sentinel, false, redis::SENTINEL_PORT),
+    ("rediss+sentinel", Kind::Sentinel, true, redis::SENTINEL_PORT),
     ("redlock", Kind::Redlock, false, redis::DEFAULT_PORT),
     ("redlocks", Kind::Redlock, true, redis::DEFAULT_PORT),
     ("etcd", Kind::Etcd, false, etcd::DEFAULT_PORT),
@@ -68,6 +80,7 @@ const SCHEMES: &[(&str, Kind, bool, u16)] = &[
 enum Kind {
     Redis,
     RedisSocket,
+    Sentinel,
     Redlock,
     Etcd,
     Zookeeper,
@@ -116,6 +129,14 @@ impl Target {
                 };
                 Ok(Self::Redis { location, database: database(number)? })
             }
+            Kind::Sentinel => {
+                let (name, number) = location.path.split_once('/').unwrap_or((&location.path, ""));
+                if name.is_empty() {
+                    return Err("the name of the master must follow the sentinels".to_owned());
+                }
+                let (name, database) = (name.to_owned(), database(number)?);
+                Ok(Self::Sentinel { location: Location { path: String::new(), ..location }, name, database })
+            }
             Kind::Redlock => {
                 let database = database(&location.path)?;
                 if let Some(twice) = redundant(&location.addresses) {
@@ -142,7 +163,7 @@ impl Target {
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::File { .. } => "file",
-            Self::Redis { .. } => "redis",
+            Self::Redis { .. } | Self::Sentinel { .. } => "redis",
             Self::Redlock { .. } => "redlock",
             Self::Etcd(_) => "etcd",
             Self::Zookeeper(_) => "zookeeper",
@@ -167,6 +188,7 @@ impl Target {
         match self {
             Self::File { .. } => {}
             Self::Redis { location, .. }
+            | Self::Sentinel { location, .. }
             | Self::Redlock { location, .. }
             | Self::Etcd(location)
             | Self::Zookeeper(location) => location.add_credentials(user, password),
@@ -183,7 +205,7 @@ impl Target {
     /// Whether `--replicas` means anything there.
     #[must_use]
     pub(crate) fn has_replicas(&self) -> bool {
-        matches!(self, Self::Redis { .. })
+        matches!(self, Self::Redis { .. } | Self::Sentinel { .. })
     }
 
     /// Whether a majority of independent servers keeps the locks.
@@ -196,6 +218,7 @@ impl Target {
         match self {
             Self::File { .. } => None,
             Self::Redis { location, .. }
+            | Self::Sentinel { location, .. }
             | Self::Redlock { location, .. }
             | Self::Etcd(location)
             | Self::Zookeeper(location) => Some(location),
@@ -212,7 +235,10 @@ impl Target {
             Self::File { directory, remote } => Box::new(FileBackend::new(directory.clone(), *remote)),
             Self::Redis { location, database } => {
                 let server = Server::new(location.scheme, &location.addresses[0], &location.login, *database, tls);
-                Box::new(RedisBackend::new(server))
+                Box::new(RedisBackend::new(server, options.replicas))
+            }
+            Self::Sentinel { location, name, database } => {
+                Box::new(RedisBackend::with_sentinels(location.clone(), name.clone(), *database, tls, options.replicas))
             }
             Self::Redlock { location, database } => {
                 let server = |address| Server::new(location.scheme, address, &location.login, *database, tls.clone());
@@ -235,6 +261,8 @@ impl fmt::Display for Target {
             | Self::Redlock { location, database: 0 }
             | Self::Etcd(location)
             | Self::Zookeeper(location) => location.fmt(f),
+            Self::Sentinel { location, name, database: 0 } => write!(f, "{location}/{name}"),
+            Self::Sentinel { location, name, database } => write!(f, "{location}/{name}/{database}"),
             Self::Redis { location, database } | Self::Redlock { location, database } => {
                 write!(f, "{location}/{database}")
             }
@@ -253,6 +281,7 @@ fn hint(kind: Kind) -> String {
     let form = match kind {
         Kind::Redis => "redis://[user[:password]@]host[:port][/database]",
         Kind::RedisSocket => "redis+unix:///path[?db=N]",
+        Kind::Sentinel => "redis+sentinel://[user[:password]@]host[:port],host[:port],…/NAME[/database]",
         Kind::Redlock => "redlock://[user[:password]@]host[:port],host[:port],host[:port][/database]",
         Kind::Etcd => "etcd://[user:password@]host[:port],host[:port],…",
         Kind::Zookeeper => "zk://[user:password@]host[:port],host[:port],…[/chroot]",

@@ -181,9 +181,11 @@ impl fmt::Debug for Wire {
 
 impl Wire {
     /// Connects to `address`, with TLS where `tls` is given. Takes as long as it takes.
-    pub(crate) async fn dial(address: &Address, tls: Option<&Tls>) -> Result<Self, Error> {
+    ///
+    /// Errors call the server `name`.
+    pub(crate) async fn dial(name: &dyn fmt::Display, address: &Address, tls: Option<&Tls>) -> Result<Self, Error> {
         let unreachable = |error: &dyn fmt::Display| {
-            Error::new(Kind::Unreachable, format!("could not reach {address}: {error}; is it running there?"))
+            Error::new(Kind::Unreachable, format!("could not reach {name}: {error}; is it running there?"))
         };
         let (host, port) = match address {
             Address::Unix(path) => {
@@ -201,13 +203,13 @@ impl Wire {
         let stream: Box<dyn Stream> = match tls {
             None => Box::new(stream),
             Some(tls) => {
-                let name = match &tls.server_name {
-                    Some(name) => name.clone(),
+                let expected = match &tls.server_name {
+                    Some(expected) => expected.clone(),
                     None => ServerName::try_from(host.to_owned()).map_err(|error| unreachable(&error))?,
                 };
-                let expected = name.to_str().into_owned();
-                let connected = tls.connector.connect(name, stream).await;
-                Box::new(connected.map_err(|error| explain(&error, address, &expected, tls.certified))?)
+                let host = expected.to_str().into_owned();
+                let connected = tls.connector.connect(expected, stream).await;
+                Box::new(connected.map_err(|error| explain(&error, name, &host, tls.certified))?)
             }
         };
         Ok(Self { stream, socket, refusal })
@@ -286,15 +288,15 @@ fn alert(error: &io::Error) -> Option<String> {
 }
 
 /// A server's refusal of our certificate as an error.
-pub(crate) fn refused(address: &dyn fmt::Display, said: &str) -> Error {
+pub(crate) fn refused(name: &dyn fmt::Display, said: &str) -> Error {
     let hint = "give it with --tls-cert and --tls-key";
-    Error::new(Kind::Denied, format!("{address} refused the TLS connection: {said}; {hint}"))
+    Error::new(Kind::Denied, format!("{name} refused the TLS connection: {said}; {hint}"))
 }
 
 /// A handshake that failed, in words.
-fn explain(error: &io::Error, address: &Address, expected: &str, certified: bool) -> Error {
+fn explain(error: &io::Error, name: &dyn fmt::Display, expected: &str, certified: bool) -> Error {
     if let Some(said) = alert(error) {
-        return refused(address, &said);
+        return refused(name, &said);
     }
     let reason = match tls_error(error) {
         Some(rustls::Error::InvalidCertificate(reason)) => match reason {
@@ -315,11 +317,11 @@ fn explain(error: &io::Error, address: &Address, expected: &str, certified: bool
         },
         // Older servers hang up or send a general alert.
         Some(rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)) if !certified => {
-            return refused(address, "the handshake failed, perhaps because it wants a certificate of ours");
+            return refused(name, "the handshake failed, perhaps because it wants a certificate of ours");
         }
         Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS on this port".to_owned(),
         Some(other) => other.to_string(),
         None => format!("{error}; does it speak TLS on this port?"),
     };
-    Error::new(Kind::Unreachable, format!("could not reach {address} by TLS: {reason}"))
+    Error::new(Kind::Unreachable, format!("could not reach {name} by TLS: {reason}"))
 }

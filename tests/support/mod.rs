@@ -3,12 +3,17 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 
+pub mod certificates;
+pub mod daemon;
 pub mod dlock;
+pub mod etcd;
 pub mod netns;
 pub mod process;
 pub mod proxy;
 pub mod pty;
 pub mod recorder;
+pub mod redis_services;
+pub mod redis_sets;
 pub mod rendezvous;
 pub mod scene;
 pub mod scratch;
@@ -16,3 +21,4 @@ pub mod servers;
 pub mod service;
 pub mod tree;
 pub mod witness;
+pub mod zookeeper;

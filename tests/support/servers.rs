@@ -1,93 +1,29 @@
-//! Real servers, a fresh one for every test that asks.
+//! Real redis servers, a fresh one for every test that asks.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
-use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::chown;
-use std::os::unix::process::{CommandExt, parent_id};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::sys::signal::Signal;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt::ReuseAddr};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tempfile::TempDir;
 
-use super::process::{self, NOBODY};
+use super::daemon::Daemon;
+// What all servers need, and what tests of redis always found here.
+pub use super::daemon::{Port, need, need_python};
 use super::rendezvous::{CAP, boottime, eventually};
-use super::scratch;
 
 /// How long a server may take to answer one request of the test itself.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Where `program` is. Fails the test when it is not installed, and says by which Debian package it would be.
-#[track_caller]
-pub fn need(program: &str, package: &str) -> PathBuf {
-    process::which(program).unwrap_or_else(|| panic!("missing {program}: apt-get install {package} (or run tests/run)"))
-}
-
-/// A Python 3 that has `module`: the first on the `PATH`, or the distribution's own, which is where its packages are.
-#[track_caller]
-pub fn need_python(module: &str, package: &str) -> PathBuf {
-    let candidates = process::which("python3").into_iter().chain([PathBuf::from("/usr/bin/python3")]);
-    let has_module = |python: &PathBuf| {
-        let mut command = Command::new(python);
-        command.args(["-c", &format!("import {module}")]).stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
-    };
-    let found = candidates.into_iter().find(has_module);
-    found.unwrap_or_else(|| panic!("missing {module} for python3: apt-get install {package} (or run tests/run)"))
-}
-
-/// A TCP port of the loopback address that nobody else is given while this exists.
-///
-/// Nothing listens there, so connecting is refused, until a server that was told the number does; when that server is
-/// gone, the number still is ours, and another can be started on it.
-pub struct Port {
-    number: u16,
-    _reserved: OwnedFd,
-}
-
-impl Port {
-    pub fn reserve() -> Self {
-        // A bound socket that does not listen keeps the kernel from choosing the port for others, and with
-        // SO_REUSEADDR on both sides does not hinder those who ask for it by number.
-        let reserved = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
-        setsockopt(&reserved, ReuseAddr, &true).unwrap();
-        let number = bind_loopback(&reserved).unwrap();
-        Self { number, _reserved: reserved }
-    }
-
-    pub fn number(&self) -> u16 {
-        self.number
-    }
-}
-
-/// Binds `socket` to a loopback port of the kernel's choice.
-fn bind_loopback(socket: &OwnedFd) -> io::Result<u16> {
-    let mut address = libc::sockaddr_in {
-        sin_family: libc::AF_INET.try_into().unwrap(),
-        sin_port: 0,
-        sin_addr: libc::in_addr { s_addr: u32::from(Ipv4Addr::LOCALHOST).to_be() },
-        sin_zero: [0; 8],
-    };
-    let mut length = size_of_val(&address).try_into().unwrap();
-    let generic = (&raw mut address).cast::<libc::sockaddr>();
-    // SAFETY: `generic` points to an address of `length` bytes that lives until the end of this function.
-    let failed = unsafe {
-        libc::bind(socket.as_raw_fd(), generic, length) < 0
-            || libc::getsockname(socket.as_raw_fd(), generic, &raw mut length) < 0
-    };
-    if failed { Err(io::Error::last_os_error()) } else { Ok(u16::from_be(address.sin_port)) }
-}
+/// The name of a server's configuration file, if it has one.
+const CONFIGURATION: &str = "redis.conf";
 
 /// A redis-server of our own on loopback: without persistence unless asked for, as an unprivileged user, gone at the end
 /// of the test.
@@ -95,10 +31,11 @@ fn bind_loopback(socket: &OwnedFd) -> io::Result<u16> {
 /// All methods take `&self`, so that another thread may break the server while the test goes on.
 pub struct Redis {
     port: Port,
-    directory: TempDir,
+    /// Where it speaks TLS, and nothing else, if it does.
+    tls_port: Option<Port>,
+    daemon: Daemon,
     args: Vec<OsString>,
     password: Option<String>,
-    child: Mutex<Option<Child>>,
     client: Mutex<Option<Client>>,
     /// The addresses of our own connections, by which they are told from those of the program under test.
     own: Arc<Mutex<HashSet<String>>>,
@@ -115,39 +52,86 @@ impl Redis {
     /// connections use that password.
     #[track_caller]
     pub fn with<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
-        let directory = scratch::directory("dlock-redis-");
-        if process::is_root() {
-            chown(directory.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-        }
+        let redis = Self::prepare(args);
+        redis.launch();
+        redis
+    }
+
+    /// A server that speaks TLS at [`Self::tls_port`], with a certificate, its key, and the authority that it asks of
+    /// clients (all in PEM, readable for everybody); `clients` is `yes` where they must show a certificate, `optional` or
+    /// `no`. The test itself reaches it in plain text at [`Self::port`].
+    #[track_caller]
+    pub fn with_tls<A: AsRef<OsStr>>(tls: RedisTls<'_>, args: impl IntoIterator<Item = A>) -> Self {
+        let port = Port::reserve();
+        let files = [("--tls-cert-file", tls.cert), ("--tls-key-file", tls.key), ("--tls-ca-cert-file", tls.ca)];
+        let mut words: Vec<OsString> = ["--tls-port", &port.number().to_string()].map(Into::into).into();
+        words.extend(files.into_iter().flat_map(|(option, file)| [option.into(), file.as_os_str().to_owned()]));
+        words.extend(["--tls-auth-clients", tls.clients].map(Into::into));
+        words.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        let mut redis = Self::prepare(words);
+        redis.tls_port = Some(port);
+        redis.launch();
+        redis
+    }
+
+    /// A server that was not started yet: [`Self::launch`] does that. Its ports and its directory are there.
+    pub fn prepare<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         let args: Vec<OsString> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
         let password = args.iter().skip_while(|arg| *arg != "--requirepass").nth(1);
         let password = password.map(|word| word.to_string_lossy().into_owned());
-        let redis = Self {
+        Self {
             port: Port::reserve(),
-            directory,
+            tls_port: None,
+            daemon: Daemon::new("redis-server"),
             args,
             password,
-            child: Mutex::default(),
             client: Mutex::default(),
             own: Arc::default(),
-        };
-        redis.launch();
-        redis
+        }
+    }
+
+    /// Makes `text` the server's configuration file, which the server itself may change. Arguments win over it.
+    pub fn configure(&self, text: &str) {
+        self.daemon.write(CONFIGURATION, text);
     }
 
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
+    /// The port at which it speaks TLS. Fails the test when it does not.
+    #[track_caller]
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port.as_ref().expect("this redis does not speak TLS").number()
+    }
+
+    /// The unix socket at which it listens too; everybody may connect there.
+    pub fn socket(&self) -> PathBuf {
+        self.daemon.directory().join("socket")
+    }
+
+    /// Whether it was started, and neither killed nor frozen since.
+    pub fn is_running(&self) -> bool {
+        self.daemon.is_at_work()
+    }
+
     /// The server's process. Fails the test when it is not running.
     #[track_caller]
     pub fn pid(&self) -> i32 {
-        self.child.lock().unwrap().as_ref().expect("redis is not running").id().cast_signed()
+        self.daemon.pid()
     }
 
-    /// `redis://127.0.0.1:PORT`.
+    /// `redis://127.0.0.1:PORT`, or `rediss://` and the other port where it speaks TLS.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port())
+        match &self.tls_port {
+            None => format!("redis://127.0.0.1:{}", self.port()),
+            Some(port) => format!("rediss://127.0.0.1:{}", port.number()),
+        }
+    }
+
+    /// `redis+unix://` and its socket.
+    pub fn socket_url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
     }
 
     /// A URL with a user (may be empty), a password (may be empty) and a database.
@@ -164,7 +148,7 @@ impl Redis {
 
     /// What the server has logged.
     pub fn log(&self) -> String {
-        fs::read(self.log_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        self.daemon.log()
     }
 
     /// Sends one request over our own connection and waits for the reply. The connection is kept for the next one.
@@ -181,7 +165,15 @@ impl Redis {
         reply
     }
 
-    /// The same in words; the reply as text, an array as lines. An error reply fails the test.
+    /// Sends one request to a server that may be gone, or close its connections, without being asked to: nothing when it does.
+    pub fn ask(&self, request: &[&str]) -> Option<Reply> {
+        let mut client = self.connect().ok()?;
+        self.log_in(&mut client).ok()?;
+        let words: Vec<&[u8]> = request.iter().map(|word| word.as_bytes()).collect();
+        client.call(&words).ok()
+    }
+
+    /// Like [`Self::call`], in words; the reply as text, an array as lines. An error reply fails the test.
     #[track_caller]
     pub fn cli<A: AsRef<str>>(&self, request: &[A]) -> String {
         let words: Vec<&[u8]> = request.iter().map(|word| word.as_ref().as_bytes()).collect();
@@ -253,25 +245,18 @@ impl Redis {
     /// still.
     #[track_caller]
     pub fn stop(&self) {
-        let pid = self.pid();
-        process::signal(pid, Signal::SIGSTOP);
-        process::wait_stopped(pid);
+        self.daemon.stop();
     }
 
     /// Lets a frozen server go on.
     #[track_caller]
     pub fn cont(&self) {
-        process::signal(self.pid(), Signal::SIGCONT);
+        self.daemon.cont();
     }
 
     /// Kills the server, frozen or not. Returns when it is gone; connecting is refused from then on.
     pub fn kill(&self) {
-        let child = self.child.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(mut child) = child {
-            process::signal(child.id().cast_signed(), Signal::SIGCONT);
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.daemon.kill();
     }
 
     /// Kills the server if it runs, and starts it on the same port with the same arguments and directory: empty, unless it
@@ -291,10 +276,6 @@ impl Redis {
         Monitor::watch(self, client)
     }
 
-    fn log_path(&self) -> PathBuf {
-        self.directory.path().join("log")
-    }
-
     fn connect(&self) -> io::Result<Client> {
         let client = Client::connect(self.port())?;
         self.own.lock().unwrap().insert(client.address.clone());
@@ -309,30 +290,36 @@ impl Redis {
         }
     }
 
+    /// Starts a server that does not run. Returns when it answers.
     #[track_caller]
-    fn launch(&self) {
-        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
+    pub fn launch(&self) {
         let mut command = Command::new(need("redis-server", "redis-server"));
+        let directory = self.daemon.directory();
+        let configuration = directory.join(CONFIGURATION);
+        if configuration.exists() {
+            command.arg(configuration);
+        }
+        command.arg("--unixsocket").arg(self.socket()).args(["--unixsocketperm", "777"]);
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-        command.arg("--port").arg(self.port().to_string()).arg("--dir").arg(self.directory.path());
-        command.args(&self.args).current_dir(self.directory.path()).stdin(Stdio::null());
-        command.stdout(log.try_clone().unwrap()).stderr(log);
-        process::unprivileged(&mut command);
-        // Ours from here on, so that it goes when this test fails in the next line.
-        *self.child.lock().unwrap() = Some(spawn_mortal(command).expect("cannot start redis-server"));
-        let answer = eventually("redis to answer", || {
-            if let Some(status) = self.child.lock().unwrap().as_mut()?.try_wait().unwrap() {
-                return Some(Err(status));
-            }
+        command.arg("--port").arg(self.port().to_string()).arg("--dir").arg(directory).args(&self.args);
+        self.daemon.launch(command);
+        let mut client = self.daemon.wait_ready(|| {
             let mut client = self.connect().ok()?;
             let pong = client.call(&[b"PING"]).ok()?;
-            is_ready(&pong).then_some(Ok(client))
+            is_ready(&pong).then_some(client)
         });
-        let mut client =
-            answer.unwrap_or_else(|status| panic!("redis-server ended at once, {status}:\n{}", self.log()));
         self.log_in(&mut client).unwrap();
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
     }
+}
+
+/// What a [`Redis`] that speaks TLS needs for it.
+#[derive(Clone, Copy)]
+pub struct RedisTls<'a> {
+    pub ca: &'a Path,
+    pub cert: &'a Path,
+    pub key: &'a Path,
+    pub clients: &'a str,
 }
 
 /// A server that wants a password first is ready; one that still loads its data is not.
@@ -341,44 +328,6 @@ fn is_ready(pong: &Reply) -> bool {
         Reply::Error(error) => error.starts_with("NOAUTH"),
         other => other.text() == "PONG",
     }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// Starts `command` so that it is killed when this test process ends, in whatever way.
-pub fn spawn_mortal(mut command: Command) -> io::Result<Child> {
-    type Job = (Command, mpsc::Sender<io::Result<Child>>);
-    static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
-
-    let parent = std::process::id();
-    let die_with_parent = move || {
-        // SAFETY: a system call with integers.
-        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // The parent may have died before we asked.
-        if parent_id() == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
-    };
-    // SAFETY: the closure makes two system calls and does not allocate. It runs after the user has been changed, which
-    // would clear the setting.
-    unsafe { command.pre_exec(die_with_parent) };
-    // The kernel means the parent's *thread*, and threads of tests come and go: one thread that stays starts them all.
-    let spawner = SPAWNER.get_or_init(|| {
-        let (sender, jobs) = mpsc::channel::<Job>();
-        thread::spawn(move || {
-            for (mut command, answer) in jobs {
-                let _ = answer.send(command.spawn());
-            }
-        });
-        sender
-    });
-    let (sender, answer) = mpsc::channel();
-    spawner.send((command, sender)).unwrap();
-    answer.recv().unwrap()
 }
 
 /// What Redis answers.

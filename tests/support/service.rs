@@ -6,14 +6,19 @@ A new backend implements [`Service`]; what `tests/contract.rs` says then holds f
 */
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::certificates::Tls;
 use super::dlock::{Dlock, Outcome, Running};
+use super::etcd::{Etcd, EtcdOptions};
 use super::rendezvous::{Gate, eventually};
 use super::scratch::Scratch;
 use super::servers::{Redis, Reply};
+use super::zookeeper::{ZooKeeper, ZooKeeperOptions};
 
 /// A lock service that nobody else uses. Keys in [`Self::queued`] and [`Self::litter`] must be plain words, which every
 /// backend spells as they are.
@@ -32,6 +37,11 @@ pub trait Service {
     /// What to give to `--backend`.
     fn url(&self) -> String;
 
+    /// What a dlock needs besides the URL to use it.
+    fn options(&self) -> Vec<OsString> {
+        Vec::new()
+    }
+
     /// How many wait for `key`, by the service's own account.
     fn queued(&self, key: &str) -> usize;
 
@@ -39,9 +49,9 @@ pub trait Service {
     /// of `keys`.
     fn litter(&self, keys: &[&str]) -> Vec<String>;
 
-    /// `dlock run --key KEY --backend URL`.
+    /// `dlock run --key KEY --backend URL`, and what else it needs.
     fn run(&self, key: &str) -> Dlock {
-        self.scratch().dlock().run(key).backend(self.url())
+        self.scratch().dlock().run(key).backend(self.url()).args(self.options())
     }
 
     /// Waits until exactly so many wait for `key`.
@@ -221,18 +231,11 @@ impl Service for RedisService {
     }
 
     fn queued(&self, key: &str) -> usize {
-        match self.redis.call(&[b"ZCARD", side(key, "queue").as_bytes()]) {
-            Reply::Int(count) => usize::try_from(count).unwrap(),
-            other => panic!("ZCARD answered {other:?}"),
-        }
+        queued_in(&self.redis, key)
     }
 
     fn litter(&self, keys: &[&str]) -> Vec<String> {
-        let counters: Vec<String> = keys.iter().map(|key| side(key, "fence")).collect();
-        let mut litter = self.redis.keys();
-        litter.retain(|key| !counters.contains(key) || self.redis.pttl(key) <= 0);
-        litter.extend(self.redis.clients());
-        litter
+        litter_in(&self.redis, keys)
     }
 }
 
@@ -259,7 +262,197 @@ impl RedisService {
     }
 }
 
+/// How many wait for `key` in the queue that this server keeps.
+#[track_caller]
+pub fn queued_in(redis: &Redis, key: &str) -> usize {
+    match redis.call(&[b"ZCARD", side(key, "queue").as_bytes()]) {
+        Reply::Int(count) => usize::try_from(count).unwrap(),
+        other => panic!("ZCARD answered {other:?}"),
+    }
+}
+
+/// All keys on this server but the tokens' counters of `keys` that will expire, and all connections of others.
+#[track_caller]
+pub fn litter_in(redis: &Redis, keys: &[&str]) -> Vec<String> {
+    let counters: Vec<String> = keys.iter().map(|key| side(key, "fence")).collect();
+    let mut litter = redis.keys();
+    litter.retain(|key| !counters.contains(key) || redis.pttl(key) <= 0);
+    litter.extend(redis.clients());
+    litter
+}
+
 /// The redis key that stands beside the lock `key`.
 fn side(key: &str, name: &str) -> String {
     format!("{{dlock:{key}}}\u{1}{name}")
+}
+
+/// An etcd of our own.
+pub struct EtcdService {
+    // Before the servers go those who use them.
+    scratch: Scratch,
+    pub etcd: Etcd,
+}
+
+impl Service for EtcdService {
+    const KIND: &'static str = "etcd";
+    const LEASE_OF_30S: &'static str = "30";
+
+    fn fresh() -> Self {
+        Self::on(Etcd::start())
+    }
+
+    fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    fn url(&self) -> String {
+        self.etcd.url()
+    }
+
+    fn options(&self) -> Vec<OsString> {
+        if self.etcd.is_tls() { trusting(self.etcd.certificates().ca()) } else { Vec::new() }
+    }
+
+    fn queued(&self, key: &str) -> usize {
+        // The first of them holds it.
+        self.etcd.keys(&Self::contenders(key)).len().saturating_sub(1)
+    }
+
+    fn litter(&self, _keys: &[&str]) -> Vec<String> {
+        let keys = self.etcd.keys("").into_iter().map(|entry| format!("{entry:?}"));
+        keys.chain(self.etcd.leases().into_iter().map(|lease| format!("{lease:?}"))).collect()
+    }
+}
+
+impl EtcdService {
+    /// The same on servers with options of their own.
+    pub fn on(etcd: Etcd) -> Self {
+        Self { scratch: Scratch::new(), etcd }
+    }
+
+    /// With what the keys of all who hold `key` or wait for it begin.
+    pub fn contenders(key: &str) -> String {
+        format!("dlock/{key}/")
+    }
+}
+
+/// A ZooKeeper of our own.
+pub struct ZooKeeperService {
+    // Before the servers go those who use them.
+    scratch: Scratch,
+    pub zookeeper: ZooKeeper,
+}
+
+impl Service for ZooKeeperService {
+    const KIND: &'static str = "zookeeper";
+    const LEASE_OF_30S: &'static str = "30";
+
+    fn fresh() -> Self {
+        Self::on(ZooKeeper::start())
+    }
+
+    fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    fn url(&self) -> String {
+        self.zookeeper.url()
+    }
+
+    fn options(&self) -> Vec<OsString> {
+        if self.zookeeper.is_tls() { trusting(self.zookeeper.certificates().ca()) } else { Vec::new() }
+    }
+
+    fn queued(&self, key: &str) -> usize {
+        // A contender has two nodes, and one session. One of them holds it.
+        let below = format!("{}/", Self::lock(key));
+        let ephemerals = self.zookeeper.ephemerals();
+        let contends = |nodes: &&BTreeSet<String>| nodes.iter().any(|node| node.starts_with(&below));
+        ephemerals.values().filter(contends).count().saturating_sub(1)
+    }
+
+    fn litter(&self, _keys: &[&str]) -> Vec<String> {
+        let sessions = self.zookeeper.sessions().into_iter().map(|session| format!("session {session:#x}"));
+        self.zookeeper.tree().into_iter().chain(sessions).collect()
+    }
+}
+
+impl ZooKeeperService {
+    /// The same on servers with options of their own.
+    pub fn on(zookeeper: ZooKeeper) -> Self {
+        Self { scratch: Scratch::new(), zookeeper }
+    }
+
+    /// The node under which those who hold `key` or wait for it have theirs.
+    pub fn lock(key: &str) -> String {
+        format!("/dlock/{key}")
+    }
+}
+
+/// What a dlock needs to trust a server whose certificate is of this authority.
+fn trusting(ca: PathBuf) -> Vec<OsString> {
+    vec!["--tls-ca".into(), ca.into()]
+}
+
+/// Makes another service of one that is there: the same on other servers.
+macro_rules! on_other_servers {
+    ($(#[$what:meta])* $name:ident: $inner:ident::on($servers:expr)) => {
+        $(#[$what])*
+        pub struct $name($inner);
+
+        impl Service for $name {
+            const KIND: &'static str = $inner::KIND;
+            const LEASE_OF_30S: &'static str = $inner::LEASE_OF_30S;
+
+            fn fresh() -> Self {
+                Self($inner::on($servers))
+            }
+
+            fn scratch(&self) -> &Scratch {
+                self.0.scratch()
+            }
+
+            fn url(&self) -> String {
+                self.0.url()
+            }
+
+            fn options(&self) -> Vec<OsString> {
+                self.0.options()
+            }
+
+            fn queued(&self, key: &str) -> usize {
+                self.0.queued(key)
+            }
+
+            fn litter(&self, keys: &[&str]) -> Vec<String> {
+                self.0.litter(keys)
+            }
+        }
+
+        impl std::ops::Deref for $name {
+            type Target = $inner;
+
+            fn deref(&self) -> &$inner {
+                &self.0
+            }
+        }
+    };
+}
+
+on_other_servers! {
+    /// Three servers of etcd.
+    EtcdClusterService: EtcdService::on(Etcd::cluster())
+}
+on_other_servers! {
+    /// An etcd that is reached through TLS.
+    EtcdTlsService: EtcdService::on(Etcd::with(EtcdOptions { tls: Some(Tls::default()), ..EtcdOptions::single() }))
+}
+on_other_servers! {
+    /// Three servers of ZooKeeper.
+    ZooKeeperEnsembleService: ZooKeeperService::on(ZooKeeper::ensemble())
+}
+on_other_servers! {
+    /// A ZooKeeper that is reached through TLS.
+    ZooKeeperTlsService:
+        ZooKeeperService::on(ZooKeeper::with(ZooKeeperOptions { tls: Some(Tls::default()), ..ZooKeeperOptions::single() }))
 }

@@ -137,7 +137,8 @@ impl Cluster {
 
     async fn open(&self, member: usize) -> Result<Link, Error> {
         let address = &self.location.addresses[member];
-        let wire = Wire::dial(address, self.tls.as_ref()).await?;
+        let name = format!("{}://{address}", self.location.scheme);
+        let wire = Wire::dial(&name, address, self.tls.as_ref()).await?;
         let refusal = wire.refusal();
         let unusable = |error: &dyn std::fmt::Display| Error::unavailable(format!("could not use {address}: {error}"));
         let channel = channel(address, wire).await.map_err(|error| unusable(&error))?;

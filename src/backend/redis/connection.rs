@@ -46,7 +46,7 @@ impl fmt::Display for Server {
 
 /// A connection to `server`, or the lack of one.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(in super::super) struct Connection {
     server: Server,
     link: Option<Link>,
 }
@@ -63,7 +63,7 @@ struct Link {
 
 /// What may still be unanswered on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outstanding {
+pub(in super::super) enum Outstanding {
     Nothing,
     /// A request: what is sent after it is executed after it.
     Request,
@@ -79,13 +79,23 @@ impl Drop for Link {
 
 impl Connection {
     /// Not connected yet.
-    pub(super) fn new(server: Server) -> Self {
+    pub(in super::super) fn new(server: Server) -> Self {
         Self { server, link: None }
     }
 
+    /// Whether there is a connection on which nothing is unanswered.
+    pub(in super::super) fn is_ready(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.outstanding == Outstanding::Nothing)
+    }
+
+    /// Whether there is a connection on which what is sent next will be executed.
+    pub(in super::super) fn is_there(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.outstanding != Outstanding::Blocker)
+    }
+
     /// Makes sure that there is a connection on which nothing is unanswered.
-    pub(super) async fn connect(&mut self) -> Result<(), Error> {
-        if self.link.as_ref().is_none_or(|link| link.outstanding != Outstanding::Nothing) {
+    pub(in super::super) async fn connect(&mut self) -> Result<(), Error> {
+        if !self.is_ready() {
             if let Some(link) = self.link.take() {
                 forget(&link.socket);
             }
@@ -96,8 +106,8 @@ impl Connection {
 
     /// Makes sure that there is a connection for what must be executed last. After an unanswered request the same one
     /// keeps the order, whenever the server gets to it; only behind a blocking wait there is no getting through.
-    pub(super) async fn connect_in_order(&mut self) -> Result<(), Error> {
-        if self.link.as_ref().is_none_or(|link| link.outstanding == Outstanding::Blocker) {
+    pub(in super::super) async fn connect_in_order(&mut self) -> Result<(), Error> {
+        if !self.is_there() {
             self.link = None;
             self.link = Some(self.open().await?);
         }
@@ -106,7 +116,7 @@ impl Connection {
 
     async fn open(&self) -> Result<Link, Error> {
         let server = &self.server;
-        let wire = Wire::dial(&server.address, server.tls.as_ref()).await?;
+        let wire = Wire::dial(server, &server.address, server.tls.as_ref()).await?;
         let mut info = RedisConnectionInfo::default().set_skip_set_lib_name().set_db(i64::from(server.database));
         if let Some(user) = &server.login.user {
             info = info.set_username(user);
@@ -125,16 +135,36 @@ impl Connection {
     }
 
     /// Sends one request and waits for its answer. When this future is dropped, what it sent stays noted.
-    pub(super) async fn ask(&mut self, command: &Cmd, outstanding: Outstanding) -> Result<Value, Error> {
+    pub(in super::super) async fn ask(&mut self, command: &Cmd, outstanding: Outstanding) -> Result<Value, Error> {
+        self.ask_beside(command, &[], outstanding).await.map(|(answer, _)| answer)
+    }
+
+    /// The same with further requests in the same round trip; what the server has against those is among their answers.
+    pub(in super::super) async fn ask_beside(
+        &mut self,
+        command: &Cmd,
+        beside: &[Cmd],
+        outstanding: Outstanding,
+    ) -> Result<(Value, Vec<Value>), Error> {
         let Some(link) = &mut self.link else {
             return Err(Error::unavailable(format!("there is no connection to {}", self.server)));
         };
         link.outstanding = outstanding;
-        let answer = link.connection.send_packed_command(command).await.and_then(Value::extract_error);
+        let further: Vec<_> = beside
+            .iter()
+            .map(|command| {
+                let mut connection = link.connection.clone();
+                async move { connection.send_packed_command(command).await.unwrap_or(Value::Nil) }
+            })
+            .collect();
+        // Each has an answer of its own: what becomes of the others says nothing of the first.
+        let (answer, further) =
+            tokio::join!(link.connection.send_packed_command(command), futures_util::future::join_all(further));
+        let answer = answer.and_then(Value::extract_error).map(|answer| (answer, further));
         match answer {
-            Ok(value) => {
+            Ok(answers) => {
                 link.outstanding = Outstanding::Nothing;
-                Ok(value)
+                Ok(answers)
             }
             Err(error) => {
                 // A server's own "no" leaves the connection in order; anything else does not.
@@ -176,6 +206,8 @@ impl Connection {
             Some("READONLY") => "it is a replica: name the master",
             Some("MISCONF") => "it cannot save its data: see its log",
             Some("OOM") => "it is out of memory: see its maxmemory",
+            Some("MOVED" | "ASK" | "CROSSSLOT") => "it is one of a cluster's servers: name one that stands alone",
+            Some("ERR") if text.contains("No such master") => "is the name after the sentinels' hosts right?",
             Some("CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN") => "its cluster is not complete",
             Some(_) => "see the server's documentation",
             None if matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType) => {
@@ -187,13 +219,13 @@ impl Connection {
     }
 
     /// An answer that no lock server gives.
-    pub(super) fn nonsense(&self) -> Error {
+    pub(in super::super) fn nonsense(&self) -> Error {
         let server = &self.server;
         Error::unavailable(format!("{server} gave an answer that makes no sense; is it a redis server?"))
     }
 
     /// No answer at all.
-    pub(super) fn silence(&self) -> Error {
+    pub(in super::super) fn silence(&self) -> Error {
         Error::unavailable(format!("{} does not answer", self.server))
     }
 }

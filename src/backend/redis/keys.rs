@@ -5,15 +5,15 @@ What a lock's keys are called: the lock's own, which other clients share, and th
 use super::super::Claim;
 
 /// The names of a lock's keys. All of one lock carry the same hash tag, so that a cluster keeps them together.
-pub(super) struct Keys {
+pub(in super::super) struct Keys {
     /// The lock itself.
-    pub(super) lock: String,
+    pub(in super::super) lock: String,
     side: String,
 }
 
 impl Keys {
     /// The names for the lock that `claim` wants.
-    pub(super) fn of(claim: &Claim) -> Self {
+    pub(in super::super) fn of(claim: &Claim) -> Self {
         let lock = claim.namespace.join(':', &claim.key);
         let tagged = lock.split_once('{').is_some_and(|(_, rest)| rest.find('}').is_some_and(|end| end > 0));
         // A control character: no user's key can be one of ours.
@@ -22,22 +22,22 @@ impl Keys {
     }
 
     /// The waiters in their order.
-    pub(super) fn queue(&self) -> String {
+    pub(in super::super) fn queue(&self) -> String {
         format!("{}queue", self.side)
     }
 
     /// Until when each waiter counts as alive.
-    pub(super) fn alive(&self) -> String {
+    pub(in super::super) fn alive(&self) -> String {
         format!("{}alive", self.side)
     }
 
     /// The fencing counter.
-    pub(super) fn fence(&self) -> String {
+    pub(in super::super) fn fence(&self) -> String {
         format!("{}fence", self.side)
     }
 
     /// What the waiters' own wake lists begin with, before the waiter's id.
-    pub(super) fn wakes(&self) -> String {
+    pub(in super::super) fn wakes(&self) -> String {
         format!("{}wake:", self.side)
     }
 }

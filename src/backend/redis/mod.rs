@@ -9,17 +9,21 @@ nothing, and after expiry. The scripts are in the `.lua` files; each can be repe
 ACL: a user needs the commands of the scripts, EVAL and BLPOP on the key patterns `NS:*` and `{NS:*`.
 */
 
-mod connection;
-mod keys;
+pub(super) mod connection;
+pub(super) mod keys;
+mod sentinel;
 mod stream;
 
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
-use self::connection::{Connection, Outstanding};
-pub(crate) use self::connection::{DEFAULT_PORT, Server};
+use self::connection::Outstanding;
+pub(super) use self::connection::{DEFAULT_PORT, Server};
 use self::keys::Keys;
+use self::sentinel::{Master, Sentinels};
+use super::location::Location;
+use super::wire::Tls;
 use super::{Attempt, Backend, Busy, Claim, Error, Grant, Lease, Queue, Released, Renewal};
 use crate::clock::{Instant, before};
 use crate::holder::Holder;
@@ -37,6 +41,12 @@ const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 /// How much longer than asked a blocking wait may stay unanswered before the connection counts as dead.
 const WAKE_SLACK: Duration = Duration::from_secs(2);
 
+/// How long replicas have to confirm a write, however long the leases are.
+const MAX_REPLICATION: Duration = Duration::from_secs(1);
+
+/// The port that sentinels listen on by default.
+pub(super) const SENTINEL_PORT: u16 = 26379;
+
 /// How long a waiter counts as alive after its last sign of life: with a sign every third of it, a waiter that died
 /// delays the others by at most two thirds of a ttl.
 fn patience(ttl: Duration) -> Duration {
@@ -46,7 +56,12 @@ fn patience(ttl: Duration) -> Duration {
 /// The locks of one redis server.
 #[derive(Debug)]
 pub(crate) struct RedisBackend {
-    connection: Connection,
+    connection: Master,
+    /// How many replicas must confirm every grant and renewal.
+    replicas: u32,
+    /// Whether the server has been asked for what makes locks unsafe.
+    inspected: bool,
+    concerns: Vec<String>,
     /// How long the next [`Backend::changed`] waits at most.
     look_again: Duration,
 }
@@ -62,10 +77,45 @@ fn millis(duration: Duration) -> String {
 }
 
 impl RedisBackend {
-    /// A backend that has not connected yet.
+    /// The locks of this server; not connected yet. `replicas` must confirm what is granted there.
     #[must_use]
-    pub(crate) fn new(server: Server) -> Self {
-        Self { connection: Connection::new(server), look_again: FOREIGN_POLL }
+    pub(super) fn new(server: Server, replicas: u32) -> Self {
+        Self::on(Master::named(server), replicas)
+    }
+
+    /// The locks of the master that the sentinels at `location` call `name`.
+    #[must_use]
+    pub(super) fn with_sentinels(
+        location: Location,
+        name: String,
+        database: u32,
+        tls: Option<Tls>,
+        replicas: u32,
+    ) -> Self {
+        Self::on(Master::of(Sentinels::new(location, name, database, tls)), replicas)
+    }
+
+    fn on(connection: Master, replicas: u32) -> Self {
+        Self { connection, replicas, inspected: false, concerns: Vec::new(), look_again: FOREIGN_POLL }
+    }
+
+    /// Waits until enough replicas have what this connection wrote last.
+    async fn replicate(&mut self, ttl: Duration) -> Result<(), Error> {
+        if self.replicas == 0 {
+            return Ok(());
+        }
+        let patience = MAX_REPLICATION.min(ttl / 10);
+        let mut command = ::redis::cmd("WAIT");
+        command.arg(self.replicas).arg(millis(patience));
+        match self.connection.ask(&command, Outstanding::Blocker).await? {
+            Value::Int(confirmed) if confirmed >= i64::from(self.replicas) => Ok(()),
+            Value::Int(confirmed) => Err(Error::unavailable(format!(
+                "{confirmed} of the {} replicas that --replicas wants confirmed within {}; are they connected?",
+                self.replicas,
+                humantime::format_duration(patience)
+            ))),
+            _ => Err(self.connection.nonsense()),
+        }
     }
 
     /// Reads the answer of `attempt.lua` that says "busy", and decides when to look again.
@@ -92,12 +142,48 @@ impl RedisBackend {
     }
 }
 
+/// What is asked once, in the round trip of the first attempt, to find what makes locks unsafe at a server.
+fn inspection() -> Vec<Cmd> {
+    let mut limits = ::redis::cmd("CONFIG");
+    limits.arg("GET").arg("maxmemory*");
+    vec![limits, ::redis::cmd("ROLE")]
+}
+
+/// What the answers to [`inspection`] say against the server. One that may not be asked is taken as it is.
+fn concerns(answers: &[Value]) -> Vec<String> {
+    let mut concerns = Vec::new();
+    if let Some(Value::Array(fields)) = answers.first() {
+        let field = |name: &str| {
+            fields.chunks_exact(2).find_map(|pair| (text_of(&pair[0])? == name).then(|| text_of(&pair[1])).flatten())
+        };
+        if let (Some(policy), Some(limit)) = (field("maxmemory-policy"), field("maxmemory"))
+            && policy != "noeviction"
+            && limit != "0"
+        {
+            let policy = crate::holder::shown(policy.as_bytes()).to_string();
+            concerns.push(format!(
+                "the server's maxmemory-policy is {policy}: it may evict locks when memory runs short; use noeviction"
+            ));
+        }
+    }
+    if let Some(Value::Array(role)) = answers.get(1)
+        && role.first().and_then(text_of) == Some("slave")
+    {
+        concerns.push("the server is a replica, whose master knows nothing of its locks: name the master".to_owned());
+    }
+    concerns
+}
+
 fn bytes(value: &Value) -> Option<&[u8]> {
     match value {
         Value::BulkString(bytes) => Some(bytes),
         Value::SimpleString(text) => Some(text.as_bytes()),
         _ => None,
     }
+}
+
+fn text_of(value: &Value) -> Option<&str> {
+    std::str::from_utf8(bytes(value)?).ok()
 }
 
 fn number(value: &Value) -> Option<i64> {
@@ -108,7 +194,7 @@ fn number(value: &Value) -> Option<i64> {
 }
 
 fn token(value: &Value) -> Option<u64> {
-    std::str::from_utf8(bytes(value)?).ok()?.parse().ok()
+    text_of(value)?.parse().ok()
 }
 
 #[async_trait::async_trait(?Send)]
@@ -127,11 +213,17 @@ impl Backend for RedisBackend {
             &[claim.owner.as_str(), &claim.owner.prefix(), &claim.about.rest(), &ttl, &patience, join, &keys.wakes()],
         );
         let sent = Instant::now();
-        let answer = self.connection.ask(&command, Outstanding::Request).await?;
+        let beside = if self.inspected { Vec::new() } else { inspection() };
+        let (answer, about_server) = self.connection.ask_master(&command, &beside).await?;
+        if !beside.is_empty() {
+            self.inspected = true;
+            self.concerns = concerns(&about_server);
+        }
         let Value::Array(answer) = answer else { return Err(self.connection.nonsense()) };
         match answer.as_slice() {
             [Value::Int(1), granted] => {
                 let token = token(granted).ok_or_else(|| self.connection.nonsense())?;
+                self.replicate(claim.ttl).await?;
                 Ok(Attempt::Held(Grant { token, lease: Lease::until(sent, claim.ttl) }))
             }
             [Value::Int(0), ..] => {
@@ -159,10 +251,13 @@ impl Backend for RedisBackend {
         let keys = Keys::of(claim);
         let command = script(RENEW, &[keys.lock], &[&claim.owner.prefix(), &millis(claim.ttl)]);
         let sent = Instant::now();
-        let answer = self.connection.ask(&command, Outstanding::Request).await?;
+        let (answer, _) = self.connection.ask_master(&command, &[]).await?;
         let Value::Array(answer) = answer else { return Err(self.connection.nonsense()) };
         match answer.as_slice() {
-            [Value::Int(1)] => Ok(Renewal::Extended(Lease::until(sent, claim.ttl))),
+            [Value::Int(1)] => {
+                self.replicate(claim.ttl).await?;
+                Ok(Renewal::Extended(Lease::until(sent, claim.ttl)))
+            }
             [Value::Int(0), kind, value] => {
                 let why = match (bytes(kind), bytes(value)) {
                     (Some(b"none"), _) => "its key is gone from the server".to_owned(),
@@ -191,5 +286,9 @@ impl Backend for RedisBackend {
             Value::Int(0) => Ok(Released::NotMine),
             _ => Err(self.connection.nonsense()),
         }
+    }
+
+    fn concerns(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.concerns)
     }
 }

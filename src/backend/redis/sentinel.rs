@@ -1,0 +1,218 @@
+/*!
+Which of several servers is the master, as redis' sentinels see it, and a connection to that one.
+
+A grant or a renewal counts only when the sentinels, asked at the same time, still name the server that gave it: a
+master that was cut off goes on answering until it finds out.
+*/
+
+use ::redis::{Cmd, Value};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::super::location::{Location, Login};
+use super::super::wire::{Address, Tls};
+use super::super::{Error, Kind};
+use super::connection::{Connection, Outstanding, Server};
+use super::text_of;
+
+/// The sentinels of one master.
+#[derive(Debug)]
+pub(super) struct Sentinels {
+    /// What the master is called there.
+    name: String,
+    /// Where the URL says that they are.
+    location: Location,
+    database: u32,
+    tls: Option<Tls>,
+    connections: Vec<Connection>,
+}
+
+/// What one sentinel says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Statement {
+    master: Address,
+    /// Of two statements the one with the larger number is the newer one.
+    epoch: u64,
+}
+
+impl Sentinels {
+    /// The sentinels at `location`, which watch a master called `name`.
+    pub(super) fn new(location: Location, name: String, database: u32, tls: Option<Tls>) -> Self {
+        // Most sentinels want no password where the servers want one.
+        let connections = location
+            .addresses
+            .iter()
+            .map(|address| Connection::new(Server::new("sentinel", address, &Login::default(), 0, tls.clone())))
+            .collect();
+        Self { name, location, database, tls, connections }
+    }
+
+    /// The server at `address`.
+    fn server(&self, address: &Address) -> Server {
+        Server::new(self.location.scheme, address, &self.location.login, self.database, self.tls.clone())
+    }
+
+    /// Who is master: the newest of the first statements from half of the sentinels.
+    async fn master(&mut self) -> Result<Address, Error> {
+        let needed = self.connections.len().div_ceil(2);
+        let (name, location, tls) = (&self.name, &self.location, &self.tls);
+        let mut asking: FuturesUnordered<_> = self
+            .connections
+            .iter_mut()
+            .zip(&location.addresses)
+            .map(|(connection, address)| async move {
+                let said = ask(connection, name).await;
+                match said {
+                    Err(error) if error.kind == Kind::Denied && location.login.password.is_some() => {
+                        let server = Server::new("sentinel", address, &location.login, 0, tls.clone());
+                        *connection = Connection::new(server);
+                        ask(connection, name).await
+                    }
+                    other => other,
+                }
+            })
+            .collect();
+        let (mut statements, mut errors) = (Vec::new(), Vec::new());
+        while let Some(said) = asking.next().await {
+            match said {
+                Ok(statement) => statements.push(statement),
+                Err(error) => errors.push(error),
+            }
+            if statements.len() == needed {
+                break;
+            }
+        }
+        drop(asking);
+        match statements.into_iter().max_by_key(|statement| statement.epoch) {
+            Some(statement) if errors.len() <= self.connections.len() - needed => Ok(statement.master),
+            _ => {
+                let unreachable = errors.iter().all(|error| error.kind == Kind::Unreachable);
+                let kind = match errors.iter().find(|error| error.kind == Kind::Denied) {
+                    Some(_) => Kind::Denied,
+                    None if unreachable => Kind::Unreachable,
+                    None => Kind::Unavailable,
+                };
+                let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                Err(Error::new(kind, format!("too few sentinels of {name} can be asked: {}", reasons.join("; "))))
+            }
+        }
+    }
+}
+
+async fn ask(connection: &mut Connection, name: &str) -> Result<Statement, Error> {
+    connection.connect().await?;
+    let mut command = ::redis::cmd("SENTINEL");
+    command.arg("MASTER").arg(name);
+    let answer = connection.ask(&command, Outstanding::Request).await?;
+    let Value::Array(fields) = &answer else { return Err(connection.nonsense()) };
+    read(fields).ok_or_else(|| connection.nonsense())
+}
+
+/// Reads names and values in turn.
+fn read(fields: &[Value]) -> Option<Statement> {
+    let field = |name: &str| {
+        fields.chunks_exact(2).find_map(|pair| (text_of(&pair[0])? == name).then(|| text_of(&pair[1])).flatten())
+    };
+    let master = Address::Tcp(field("ip")?.to_owned(), field("port")?.parse().ok()?);
+    Some(Statement { master, epoch: field("config-epoch")?.parse().ok()? })
+}
+
+/// The connection to the server that keeps the locks: the one that was named, or the sentinels' master.
+#[derive(Debug)]
+pub(super) struct Master {
+    connection: Connection,
+    address: Option<Address>,
+    sentinels: Option<Sentinels>,
+}
+
+impl Master {
+    /// The one server there is.
+    pub(super) fn named(server: Server) -> Self {
+        Self { connection: Connection::new(server), address: None, sentinels: None }
+    }
+
+    /// Whichever the sentinels name.
+    pub(super) fn of(sentinels: Sentinels) -> Self {
+        // Nobody connects there before the sentinels have been asked.
+        let connection = Connection::new(sentinels.server(&sentinels.location.addresses[0]));
+        Self { connection, address: None, sentinels: Some(sentinels) }
+    }
+
+    /// Makes sure that there is a connection to the master on which nothing is unanswered.
+    pub(super) async fn connect(&mut self) -> Result<(), Error> {
+        if !self.connection.is_ready() {
+            self.find().await?;
+        }
+        self.connection.connect().await
+    }
+
+    /// The same for what must be executed last, see [`Connection::connect_in_order`].
+    pub(super) async fn connect_in_order(&mut self) -> Result<(), Error> {
+        if !self.connection.is_there() {
+            self.find().await?;
+        }
+        self.connection.connect_in_order().await
+    }
+
+    async fn find(&mut self) -> Result<(), Error> {
+        if let Some(sentinels) = &mut self.sentinels {
+            let master = sentinels.master().await?;
+            if self.address.as_ref() != Some(&master) {
+                self.connection = Connection::new(sentinels.server(&master));
+                self.address = Some(master);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a request that does not depend on who is master, such as a wait or a release.
+    pub(super) async fn ask(&mut self, command: &Cmd, outstanding: Outstanding) -> Result<Value, Error> {
+        self.connection.ask(command, outstanding).await
+    }
+
+    /// Sends a request whose answer counts only if the server is still the master, and others with it, see
+    /// [`Connection::ask_beside`].
+    pub(super) async fn ask_master(&mut self, command: &Cmd, beside: &[Cmd]) -> Result<(Value, Vec<Value>), Error> {
+        let asked = self.connection.ask_beside(command, beside, Outstanding::Request);
+        let Some(sentinels) = &mut self.sentinels else { return asked.await };
+        let (master, answer) = tokio::join!(sentinels.master(), asked);
+        let (master, answer) = (master?, answer?);
+        if self.address.as_ref() == Some(&master) {
+            return Ok(answer);
+        }
+        let message = format!("the sentinels have made {master} the master of {}", sentinels.name);
+        self.connection = Connection::new(sentinels.server(&master));
+        self.address = Some(master);
+        Err(Error::unavailable(message))
+    }
+
+    /// See [`Connection::nonsense`].
+    pub(super) fn nonsense(&self) -> Error {
+        self.connection.nonsense()
+    }
+
+    /// See [`Connection::silence`].
+    pub(super) fn silence(&self) -> Error {
+        self.connection.silence()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(pairs: &[(&str, &str)]) -> Vec<Value> {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        pairs.iter().flat_map(|(name, value)| [text(name), text(value)]).collect()
+    }
+
+    #[test]
+    fn a_statement_is_read_by_the_names_of_its_fields() {
+        let good = fields(&[("name", "ip"), ("ip", "10.0.0.1"), ("port", "6379"), ("config-epoch", "7")]);
+        let master = Address::Tcp("10.0.0.1".to_owned(), 6379);
+        assert_eq!(read(&good), Some(Statement { master, epoch: 7 }));
+        for bad in [&[][..], &[("ip", "10.0.0.1")], &[("ip", "h"), ("port", "x"), ("config-epoch", "1")]] {
+            assert_eq!(read(&fields(bad)), None);
+        }
+        assert_eq!(read(&good[..3]), None);
+    }
+}

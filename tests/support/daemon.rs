@@ -1,0 +1,247 @@
+/*!
+A server process of a test's own, whatever it serves: started as an unprivileged user in a directory of its own, frozen,
+killed and started again at will, and gone at the end of the test.
+
+Here is also what every server needs: where its program is, and a port that nobody else gets.
+*/
+
+use std::fs::{self, File};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::chown;
+use std::os::unix::process::{CommandExt, parent_id};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::thread;
+
+use nix::sys::signal::Signal;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt::ReuseAddr};
+use tempfile::TempDir;
+
+use super::process::{self, NOBODY, State};
+use super::rendezvous::eventually;
+use super::scratch;
+
+/// Where `program` is. Fails the test when it is not installed, and says by which Debian package it would be.
+#[track_caller]
+pub fn need(program: &str, package: &str) -> PathBuf {
+    process::which(program).unwrap_or_else(|| panic!("missing {program}: apt-get install {package} (or run tests/run)"))
+}
+
+/// A Python 3 that has `module`: the first on the `PATH`, or the distribution's own, which is where its packages are.
+#[track_caller]
+pub fn need_python(module: &str, package: &str) -> PathBuf {
+    let candidates = process::which("python3").into_iter().chain([PathBuf::from("/usr/bin/python3")]);
+    let has_module = |python: &PathBuf| {
+        let mut command = Command::new(python);
+        command.args(["-c", &format!("import {module}")]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    };
+    let found = candidates.into_iter().find(has_module);
+    found.unwrap_or_else(|| panic!("missing {module} for python3: apt-get install {package} (or run tests/run)"))
+}
+
+/// A TCP port of the loopback address that nobody else is given while this exists.
+///
+/// Nothing listens there, so connecting is refused, until a server that was told the number does; when that server is
+/// gone, the number still is ours, and another can be started on it.
+pub struct Port {
+    number: u16,
+    _reserved: OwnedFd,
+}
+
+impl Port {
+    pub fn reserve() -> Self {
+        // A bound socket that does not listen keeps the kernel from choosing the port for others, and with
+        // SO_REUSEADDR on both sides does not hinder those who ask for it by number.
+        let reserved = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        setsockopt(&reserved, ReuseAddr, &true).unwrap();
+        let number = bind_loopback(&reserved).unwrap();
+        Self { number, _reserved: reserved }
+    }
+
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+/// Binds `socket` to a loopback port of the kernel's choice.
+fn bind_loopback(socket: &OwnedFd) -> io::Result<u16> {
+    let mut address = libc::sockaddr_in {
+        sin_family: libc::AF_INET.try_into().unwrap(),
+        sin_port: 0,
+        sin_addr: libc::in_addr { s_addr: u32::from(Ipv4Addr::LOCALHOST).to_be() },
+        sin_zero: [0; 8],
+    };
+    let mut length = size_of_val(&address).try_into().unwrap();
+    let generic = (&raw mut address).cast::<libc::sockaddr>();
+    // SAFETY: `generic` points to an address of `length` bytes that lives until the end of this function.
+    let failed = unsafe {
+        libc::bind(socket.as_raw_fd(), generic, length) < 0
+            || libc::getsockname(socket.as_raw_fd(), generic, &raw mut length) < 0
+    };
+    if failed { Err(io::Error::last_os_error()) } else { Ok(u16::from_be(address.sin_port)) }
+}
+
+/// A server process and its directory, which outlives the process.
+///
+/// All methods take `&self`, so that another thread may break the server while the test goes on.
+pub struct Daemon {
+    /// What the failures of tests call it.
+    name: String,
+    directory: TempDir,
+    child: Mutex<Option<Child>>,
+}
+
+impl Daemon {
+    /// One that does not run yet. Its directory belongs to the user it will run as.
+    pub fn new(name: &str) -> Self {
+        let directory = scratch::directory(&format!("dlock-{name}-"));
+        give_to_nobody(directory.path());
+        Self { name: name.to_owned(), directory, child: Mutex::default() }
+    }
+
+    /// Its working directory.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Writes a file into it that the server may change.
+    pub fn write(&self, name: &str, text: &str) {
+        let path = self.directory().join(name);
+        fs::write(&path, text).unwrap();
+        give_to_nobody(&path);
+    }
+
+    /// A directory in it of the server's own; made when first asked for.
+    pub fn subdirectory(&self, name: &str) -> PathBuf {
+        let path = self.directory().join(name);
+        if !path.exists() {
+            fs::create_dir(&path).unwrap();
+            give_to_nobody(&path);
+        }
+        path
+    }
+
+    /// Its process. Fails the test when it is not running.
+    #[track_caller]
+    pub fn pid(&self) -> i32 {
+        self.running_pid().unwrap_or_else(|| panic!("{} is not running", self.name))
+    }
+
+    /// Whether it has been started and neither killed nor frozen since.
+    pub fn is_at_work(&self) -> bool {
+        self.running_pid().is_some_and(|pid| process::is_alive(pid) && process::state(pid) != State::Stopped)
+    }
+
+    /// All that it has printed since it was first started.
+    pub fn log(&self) -> String {
+        fs::read(self.log_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// Starts `command` as this server.
+    #[track_caller]
+    pub fn launch(&self, mut command: Command) {
+        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
+        command.current_dir(self.directory()).stdin(Stdio::null());
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        process::unprivileged(&mut command);
+        let child = spawn_mortal(command).unwrap_or_else(|error| panic!("cannot start {}: {error}", self.name));
+        *self.lock() = Some(child);
+    }
+
+    /// Asks `look` until it has an answer, and fails the test with the server's last words when it ends before.
+    #[track_caller]
+    pub fn wait_ready<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
+        let answer = eventually(&format!("{} to answer", self.name), || {
+            if let Some(status) = self.lock().as_mut()?.try_wait().unwrap() {
+                return Some(Err(status));
+            }
+            look().map(Ok)
+        });
+        answer.unwrap_or_else(|status| panic!("{} ended at once, {status}:\n{}", self.name, self.log()))
+    }
+
+    /// Freezes it: connections are still accepted by the kernel, and nothing is answered. Returns when it stands still.
+    #[track_caller]
+    pub fn stop(&self) {
+        let pid = self.pid();
+        process::signal(pid, Signal::SIGSTOP);
+        process::wait_stopped(pid);
+    }
+
+    /// Lets it go on when it is frozen.
+    #[track_caller]
+    pub fn cont(&self) {
+        process::signal(self.pid(), Signal::SIGCONT);
+    }
+
+    /// Kills it, frozen or not. Returns when it is gone; connecting is refused from then on.
+    pub fn kill(&self) {
+        let child = self.lock().take();
+        if let Some(mut child) = child {
+            process::signal(child.id().cast_signed(), Signal::SIGCONT);
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn running_pid(&self) -> Option<i32> {
+        self.lock().as_ref().map(|child| child.id().cast_signed())
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory().join("log")
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes `path` belong to the user that servers run as.
+fn give_to_nobody(path: &Path) {
+    if process::is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Starts `command` so that it is killed when this test process ends, in whatever way.
+pub fn spawn_mortal(mut command: Command) -> io::Result<Child> {
+    type Job = (Command, mpsc::Sender<io::Result<Child>>);
+    static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
+
+    let parent = std::process::id();
+    let die_with_parent = move || {
+        // SAFETY: a system call with integers.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // The parent may have died before we asked.
+        if parent_id() == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    };
+    // SAFETY: the closure makes two system calls and does not allocate. It runs after the user has been changed, which
+    // would clear the setting.
+    unsafe { command.pre_exec(die_with_parent) };
+    // The kernel means the parent's *thread*, and threads of tests come and go: one thread that stays starts them all.
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, jobs) = mpsc::channel::<Job>();
+        thread::spawn(move || {
+            for (mut command, answer) in jobs {
+                let _ = answer.send(command.spawn());
+            }
+        });
+        sender
+    });
+    let (sender, answer) = mpsc::channel();
+    spawner.send((command, sender)).unwrap();
+    answer.recv().unwrap()
+}

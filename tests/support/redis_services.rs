@@ -1,0 +1,206 @@
+//! The services that stand on redis servers, other than a single one in plain text.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use super::dlock::Dlock;
+use super::process;
+use super::redis_sets::{RedisGroup, RedisReplicas, RedisSentinels};
+use super::scratch::Scratch;
+use super::servers::Redis;
+use super::service::{Service, litter_in, queued_in};
+
+/// `N` independent servers.
+pub struct RedlockService<const N: usize> {
+    // Before the servers go those who use them.
+    scratch: Scratch,
+    pub servers: RedisGroup,
+}
+
+impl<const N: usize> Service for RedlockService<N> {
+    const KIND: &'static str = "redlock";
+    const LEASE_OF_30S: &'static str = "30";
+
+    fn fresh() -> Self {
+        Self::on(RedisGroup::start(N))
+    }
+
+    fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    fn url(&self) -> String {
+        self.servers.url()
+    }
+
+    /// The servers keep no queue, so this counts those who would be in it: see [`Self::waiting`].
+    fn queued(&self, key: &str) -> usize {
+        self.waiting(key).len()
+    }
+
+    fn litter(&self, keys: &[&str]) -> Vec<String> {
+        self.servers.running().flat_map(|redis| litter_in(redis, keys)).collect()
+    }
+}
+
+impl<const N: usize> RedlockService<N> {
+    /// The same on servers with options of their own.
+    pub fn on(servers: RedisGroup) -> Self {
+        Self { scratch: Scratch::new(), servers }
+    }
+
+    /// The dlocks in the scratch directory that wait for `key`: they have nothing to run yet, and have asked a majority of
+    /// the servers for something over a connection that they still have.
+    ///
+    /// By their processes and connections, because nothing at the servers tells two that wait from one that asks twice, and
+    /// nothing on stderr tells when one has left. One that holds the lock but has not started its command yet, or has not
+    /// released it after the end of its command, counts too, for as long as that takes.
+    pub fn waiting(&self, key: &str) -> BTreeSet<i32> {
+        let asked: Vec<BTreeSet<u16>> = self.servers.running().map(ports_that_asked).collect();
+        let ports = local_ports();
+        let has_asked = |pid: i32| {
+            let sockets = process::fds(pid).into_values();
+            let own: Vec<u16> = sockets.filter_map(|target| ports.get(&target).copied()).collect();
+            let servers = asked.iter().filter(|asked| own.iter().any(|port| asked.contains(port)));
+            servers.count() >= self.servers.majority()
+        };
+        // The guard has another name, and is the parent of what is run.
+        let is_idle = |pid: i32| process::children(pid).into_iter().all(|guard| process::children(guard).is_empty());
+        let wants = |pid: i32| process::cmdline(pid).windows(2).any(|words| words == ["--key", key]);
+        let dlocks = self.scratch.processes().into_iter().filter(|&pid| process::comm(pid).as_deref() == Some("dlock"));
+        dlocks.filter(|&pid| wants(pid) && is_idle(pid) && has_asked(pid)).collect()
+    }
+}
+
+/// The clients' ports of the connections to `redis` over which more was sent than what a connection begins with.
+fn ports_that_asked(redis: &Redis) -> BTreeSet<u16> {
+    const GREETINGS: [&str; 9] = ["NULL", "auth", "client", "hello", "ping", "select", "info", "config", "role"];
+    let parse = |line: String| {
+        let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        let command = field("cmd")?.split('|').next()?;
+        let port = field("addr")?.rsplit_once(':')?.1.parse().ok()?;
+        (!GREETINGS.contains(&command)).then_some(port)
+    };
+    redis.clients().into_iter().filter_map(parse).collect()
+}
+
+/// The local port of every IPv4 connection on this machine, by what `/proc/PID/fd` leads to.
+fn local_ports() -> BTreeMap<String, u16> {
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let parse = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let port = u16::from_str_radix(fields.get(1)?.rsplit_once(':')?.1, 16).ok()?;
+        Some((format!("socket:[{}]", fields.get(9)?), port))
+    };
+    table.lines().skip(1).filter_map(parse).collect()
+}
+
+/// A master and two replicas, of which one must have every lock.
+pub struct ReplicasService {
+    scratch: Scratch,
+    pub servers: RedisReplicas,
+}
+
+impl Service for ReplicasService {
+    const KIND: &'static str = "redis";
+    const LEASE_OF_30S: &'static str = "30";
+
+    fn fresh() -> Self {
+        Self { scratch: Scratch::new(), servers: RedisReplicas::start(2) }
+    }
+
+    fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    fn url(&self) -> String {
+        self.servers.url()
+    }
+
+    fn run(&self, key: &str) -> Dlock {
+        self.scratch.dlock().run(key).backend(self.url()).args(["--replicas", "1"])
+    }
+
+    fn queued(&self, key: &str) -> usize {
+        queued_in(&self.servers[0], key)
+    }
+
+    fn litter(&self, keys: &[&str]) -> Vec<String> {
+        litter_of_replicas(&self.servers, keys)
+    }
+}
+
+/// A master and two replicas under three sentinels.
+pub struct SentinelService {
+    scratch: Scratch,
+    pub set: RedisSentinels,
+}
+
+impl Service for SentinelService {
+    const KIND: &'static str = "redis";
+    const LEASE_OF_30S: &'static str = "30";
+
+    fn fresh() -> Self {
+        Self { scratch: Scratch::new(), set: RedisSentinels::start() }
+    }
+
+    fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    fn url(&self) -> String {
+        self.set.url()
+    }
+
+    fn queued(&self, key: &str) -> usize {
+        queued_in(self.set.master(), key)
+    }
+
+    fn litter(&self, keys: &[&str]) -> Vec<String> {
+        let sentinels = self.set.sentinels().iter().filter(|sentinel| sentinel.is_running());
+        let connections = sentinels.flat_map(Redis::clients).filter(|line| !is_among_servers(line));
+        litter_of_replicas(&self.set.servers, keys).into_iter().chain(connections).collect()
+    }
+}
+
+/// What is left on a master and its replicas, but for what they and their sentinels need.
+fn litter_of_replicas(servers: &RedisReplicas, keys: &[&str]) -> Vec<String> {
+    let litter = servers.running().flat_map(|redis| litter_in(redis, keys));
+    litter.filter(|line| !is_among_servers(line)).collect()
+}
+
+/// Whether this line of `CLIENT LIST` is of a connection between a master, its replicas and their sentinels.
+fn is_among_servers(line: &str) -> bool {
+    [" flags=M", " flags=S", " name=sentinel-"].iter().any(|mark| line.contains(mark))
+}
+
+/// A redis reached by its unix socket.
+pub struct UnixService {
+    scratch: Scratch,
+    pub redis: Redis,
+}
+
+impl Service for UnixService {
+    const KIND: &'static str = "redis";
+    const LEASE_OF_30S: &'static str = "30";
+
+    fn fresh() -> Self {
+        Self { scratch: Scratch::new(), redis: Redis::start() }
+    }
+
+    fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    fn url(&self) -> String {
+        self.redis.socket_url()
+    }
+
+    fn queued(&self, key: &str) -> usize {
+        queued_in(&self.redis, key)
+    }
+
+    fn litter(&self, keys: &[&str]) -> Vec<String> {
+        litter_in(&self.redis, keys)
+    }
+}

@@ -1,0 +1,346 @@
+//! Several redis servers that belong together: independent ones for Redlock, a master with replicas, and the same under
+//! sentinels. Each of them is a [`Redis`], which can be frozen, killed and restarted.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::ops::Deref;
+
+use super::rendezvous::eventually;
+use super::servers::{Redis, RedisTls, Reply};
+
+/// Servers that know nothing of each other, as Redlock wants them.
+pub struct RedisGroup {
+    servers: Vec<Redis>,
+    scheme: &'static str,
+}
+
+impl RedisGroup {
+    /// So many servers that answer.
+    #[track_caller]
+    pub fn start(count: usize) -> Self {
+        Self::with(count, [""; 0])
+    }
+
+    /// The same, each with these arguments of [`Redis::with`].
+    #[track_caller]
+    pub fn with<A: AsRef<OsStr>>(count: usize, args: impl IntoIterator<Item = A>) -> Self {
+        let args: Vec<A> = args.into_iter().collect();
+        Self { servers: (0..count).map(|_| Redis::with(&args)).collect(), scheme: "redlock" }
+    }
+
+    /// The same with TLS, all with the same certificate.
+    #[track_caller]
+    pub fn with_tls(count: usize, tls: RedisTls<'_>) -> Self {
+        Self { servers: (0..count).map(|_| Redis::with_tls(tls, [""; 0])).collect(), scheme: "redlocks" }
+    }
+
+    /// `redlock://127.0.0.1:P1,127.0.0.1:P2,…`, or `redlocks://` where they speak TLS.
+    pub fn url(&self) -> String {
+        let places: Vec<String> = self.servers.iter().map(|redis| place(&redis.url()).to_owned()).collect();
+        format!("{}://{}", self.scheme, places.join(","))
+    }
+
+    /// How many servers are more than half of them.
+    pub fn majority(&self) -> usize {
+        self.servers.len() / 2 + 1
+    }
+
+    /// Those that run: neither killed nor frozen.
+    pub fn running(&self) -> impl Iterator<Item = &Redis> {
+        self.servers.iter().filter(|redis| redis.is_running())
+    }
+}
+
+/// `group[0]` is a server.
+impl Deref for RedisGroup {
+    type Target = [Redis];
+
+    fn deref(&self) -> &[Redis] {
+        &self.servers
+    }
+}
+
+/// A server and its replicas: `replicas[0]` is the master at first, and the only one unless sentinels change it.
+pub struct RedisReplicas {
+    servers: Vec<Redis>,
+}
+
+impl RedisReplicas {
+    /// A master with so many replicas, which are up to date.
+    #[track_caller]
+    pub fn start(replicas: usize) -> Self {
+        let this = Self::launch(replicas);
+        wait_replicated(&this[0], replicas);
+        this
+    }
+
+    /// The same without waiting for the replicas to be up to date.
+    #[track_caller]
+    fn launch(replicas: usize) -> Self {
+        // Every server replicates as a user of its own, and knows the others': so each can be shut out alone, while
+        // everybody else, sentinels too, still reaches it.
+        let args = |number: usize, master: Option<u16>| {
+            let mut args = vec!["--repl-diskless-sync-delay".into(), "0".into()];
+            for user in (0..=replicas).map(user) {
+                args.extend(["--user", &user, "on", ">secret", "+psync", "+replconf", "+ping"].map(String::from));
+            }
+            args.extend(["--masteruser", &user(number), "--masterauth", "secret"].map(String::from));
+            args.extend(master.into_iter().flat_map(|port| ["--replicaof".into(), format!("127.0.0.1 {port}")]));
+            args
+        };
+        let master = Redis::with(args(0, None));
+        let port = master.port();
+        let replicas = (1..=replicas).map(|number| Redis::with(args(number, Some(port))));
+        Self { servers: std::iter::once(master).chain(replicas).collect() }
+    }
+
+    /// The URL of the first server.
+    pub fn url(&self) -> String {
+        self.servers[0].url()
+    }
+
+    /// The server at this port.
+    #[track_caller]
+    pub fn at(&self, port: u16) -> &Redis {
+        self.servers.iter().find(|redis| redis.port() == port).expect("no redis of ours has this port")
+    }
+
+    /// Those that run: neither killed nor frozen.
+    pub fn running(&self) -> impl Iterator<Item = &Redis> {
+        self.servers.iter().filter(|redis| redis.is_running())
+    }
+
+    /// Stops replication to `replica` (one of these), whoever is the master: what is written from now on does not reach it. It
+    /// goes on to serve everybody else. Returns when it knows.
+    #[track_caller]
+    pub fn cut_replication(&self, replica: &Redis) {
+        let user = self.user_of(replica);
+        for redis in self.running() {
+            redis.cli(&["ACL", "SETUSER", &user, "off"]);
+            redis.cli(&["CLIENT", "KILL", "USER", &user]);
+        }
+        eventually("the replica to lose its master", || {
+            replica.cli(&["INFO", "replication"]).contains("master_link_status:down").then_some(())
+        });
+    }
+
+    /// Lets `replica` replicate again. Returns at once; see [`wait_replicated`].
+    #[track_caller]
+    pub fn restore_replication(&self, replica: &Redis) {
+        let user = self.user_of(replica);
+        for redis in self.running() {
+            redis.cli(&["ACL", "SETUSER", &user, "on"]);
+        }
+    }
+
+    fn user_of(&self, replica: &Redis) -> String {
+        user(self.servers.iter().position(|redis| redis.port() == replica.port()).expect("not one of these"))
+    }
+}
+
+/// The user as which the server of this number replicates.
+fn user(number: usize) -> String {
+    format!("replica-{number}")
+}
+
+impl Deref for RedisReplicas {
+    type Target = [Redis];
+
+    fn deref(&self) -> &[Redis] {
+        &self.servers
+    }
+}
+
+/// The name under which the sentinels know their master.
+pub const MASTER_NAME: &str = "mymaster";
+
+/// How many sentinels there are.
+const SENTINELS: usize = 3;
+
+/// A master with two replicas under three sentinels, of which two must agree.
+///
+/// They take a server for dead after a second of silence, and another master is there within about three. A sentinel that
+/// was frozen for more than two seconds acts on nothing for thirty more (its `TILT` mode): kill it rather.
+pub struct RedisSentinels {
+    // Before the servers go those who would notice.
+    sentinels: Vec<Redis>,
+    pub servers: RedisReplicas,
+}
+
+impl RedisSentinels {
+    /// Returns when all of them know each other, and the replicas are up to date: a failover would work.
+    #[track_caller]
+    pub fn start() -> Self {
+        let servers = RedisReplicas::launch(2);
+        let sentinels: Vec<Redis> = (0..SENTINELS).map(|_| Redis::prepare(["--sentinel"])).collect();
+        for (number, sentinel) in sentinels.iter().enumerate() {
+            sentinel.configure(&configuration(number, &servers, &sentinels));
+            sentinel.launch();
+            // They look and talk more often than every second and more, so that tests need not wait for that, and two of
+            // them do not begin a failover each.
+            let often = ["PING-PERIOD", "INFO-PERIOD", "PUBLISH-PERIOD", "ASK-PERIOD"].map(|period| [period, "200"]);
+            sentinel.cli(&[&["SENTINEL", "DEBUG"], &often.concat()[..]].concat());
+        }
+        let this = Self { sentinels, servers };
+        wait_replicated(&this.servers[0], 2);
+        this.wait_settled();
+        this
+    }
+
+    /// `redis+sentinel://127.0.0.1:S1,127.0.0.1:S2,127.0.0.1:S3/mymaster`.
+    pub fn url(&self) -> String {
+        let places: Vec<_> = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port())).collect();
+        format!("redis+sentinel://{}/{MASTER_NAME}", places.join(","))
+    }
+
+    /// The sentinels themselves, to be asked, frozen or killed.
+    pub fn sentinels(&self) -> &[Redis] {
+        &self.sentinels
+    }
+
+    /// The sentinels that run: neither killed nor frozen.
+    pub fn running(&self) -> impl Iterator<Item = &Redis> {
+        self.sentinels.iter().filter(|sentinel| sentinel.is_running())
+    }
+
+    /// The server that a majority of all sentinels calls the master now; waits until there is one.
+    #[track_caller]
+    pub fn master(&self) -> &Redis {
+        let port = eventually("a majority of the sentinels to agree", || {
+            let told = self.told();
+            let agreed = |port: &&u16| told.iter().filter(|other| other == port).count() > SENTINELS / 2;
+            told.iter().find(agreed).copied()
+        });
+        self.servers.at(port)
+    }
+
+    /// The servers that are not [`Self::master`].
+    #[track_caller]
+    pub fn replicas(&self) -> Vec<&Redis> {
+        let master = self.master().port();
+        self.servers.iter().filter(|redis| redis.port() != master).collect()
+    }
+
+    /// Makes a replica the master although the master is well, without asking whether the replica has all of its data.
+    /// Returns the new one when all sentinels that run agree and it takes writes.
+    #[track_caller]
+    pub fn fail_over(&self) -> &Redis {
+        let old = self.master();
+        let sentinel = self.running().next().expect("no sentinel is running");
+        eventually("a sentinel to begin a failover", || {
+            match sentinel.call(&[b"SENTINEL", b"FAILOVER", MASTER_NAME.as_bytes()]) {
+                // No good replica yet, or one is in progress.
+                Reply::Error(_) => None,
+                _ => Some(()),
+            }
+        });
+        self.wait_failover(old)
+    }
+
+    /// Waits until all sentinels that run are done with making a server other than `old` the master, and agree on it;
+    /// returns it. That is what happens some time after `old` was killed or frozen.
+    #[track_caller]
+    pub fn wait_failover(&self, old: &Redis) -> &Redis {
+        eventually("another master", || {
+            let views: Vec<_> = self.running().map(View::of).collect();
+            let first = views.first()?;
+            let is_done = first.port != old.port() && first.flags == "master" && views.iter().all(|view| view == first);
+            let new = self.servers.iter().find(|redis| redis.port() == first.port)?;
+            (is_done && new.is_running() && is_master(new)).then_some(new)
+        })
+    }
+
+    /// Waits until every sentinel that runs would do a failover: it knows enough of the others, and two replicas that are
+    /// in step with the master.
+    #[track_caller]
+    pub fn wait_settled(&self) {
+        for sentinel in self.running() {
+            eventually("a sentinel to be content", || {
+                let quorum = sentinel.call(&[b"SENTINEL", b"CKQUORUM", MASTER_NAME.as_bytes()]);
+                let replicas = sentinel.call(&[b"SENTINEL", b"REPLICAS", MASTER_NAME.as_bytes()]).array();
+                let is_well = |replica: &&Reply| {
+                    let text = replica.text();
+                    text.contains("\nflags\nslave\n") && text.contains("\nmaster-link-status\nok\n")
+                };
+                let well = replicas.iter().filter(is_well).count();
+                (matches!(quorum, Reply::Status(_)) && well == 2).then_some(())
+            });
+        }
+    }
+
+    /// The port of the master by the account of each sentinel that runs.
+    #[track_caller]
+    fn told(&self) -> Vec<u16> {
+        let ask = |sentinel: &Redis| {
+            let answer = sentinel.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME]);
+            answer.lines().nth(1).and_then(|port| port.parse().ok()).expect("a sentinel knows no master")
+        };
+        self.running().map(ask).collect()
+    }
+}
+
+/// What a sentinel thinks of the master.
+#[derive(PartialEq, Eq)]
+struct View {
+    port: u16,
+    /// `master`, and what is wrong with it or going on.
+    flags: String,
+    /// Of which failover this is the result.
+    epoch: String,
+}
+
+impl View {
+    #[track_caller]
+    fn of(sentinel: &Redis) -> Self {
+        let answer = sentinel.call(&[b"SENTINEL", b"MASTER", MASTER_NAME.as_bytes()]).array();
+        let field = |name: &str| {
+            let pair = answer.chunks_exact(2).find(|pair| pair[0].text() == name);
+            pair.map(|pair| pair[1].text()).unwrap_or_default()
+        };
+        Self { port: field("port").parse().unwrap(), flags: field("flags"), epoch: field("config-epoch") }
+    }
+}
+
+/// What sentinel `number` knows from the start. It would find out all of it by itself, in seconds.
+fn configuration(number: usize, servers: &[Redis], sentinels: &[Redis]) -> String {
+    let id = |number: usize| format!("{:040x}", number + 1);
+    let master = servers[0].port();
+    let mut text = format!(
+        "sentinel myid {}\n\
+         sentinel monitor {MASTER_NAME} 127.0.0.1 {master} 2\n\
+         sentinel down-after-milliseconds {MASTER_NAME} 1000\n\
+         sentinel failover-timeout {MASTER_NAME} 3000\n",
+        id(number)
+    );
+    for replica in &servers[1..] {
+        let _ = writeln!(text, "sentinel known-replica {MASTER_NAME} 127.0.0.1 {}", replica.port());
+    }
+    for (other, sentinel) in sentinels.iter().enumerate().filter(|&(other, _)| other != number) {
+        let _ = writeln!(text, "sentinel known-sentinel {MASTER_NAME} 127.0.0.1 {} {}", sentinel.port(), id(other));
+    }
+    text
+}
+
+/// Waits until so many replicas have all that `master` was told up to now.
+#[track_caller]
+pub fn wait_replicated(master: &Redis, count: usize) {
+    eventually(&format!("{count} replicas to be up to date"), || {
+        let online = master.cli(&["INFO", "replication"]).matches(",state=online,").count();
+        if online != count {
+            return None;
+        }
+        // WAIT asks about what its own connection has written, and this comes after all that was written before.
+        master.cli(&["PUBLISH", "nobody", "hears"]);
+        (master.cli(&["WAIT", &count.to_string(), "1000"]) == count.to_string()).then_some(())
+    });
+}
+
+/// Whether this server calls itself a master. One that is told to be something else closes all connections.
+pub fn is_master(redis: &Redis) -> bool {
+    redis.ask(&["ROLE"]).is_some_and(|role| role.array().first().is_some_and(|role| role.text() == "master"))
+}
+
+/// The part of a URL after the scheme.
+fn place(url: &str) -> &str {
+    url.split_once("://").map_or(url, |(_, place)| place)
+}
