@@ -11,6 +11,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::certificates::Tls;
 use super::dlock::{Dlock, Outcome, Running};
@@ -27,6 +28,9 @@ pub trait Service {
     const KIND: &'static str;
     /// What `DLOCK_LEASE_TTL` says under a `--ttl` of 30 seconds.
     const LEASE_OF_30S: &'static str;
+
+    /// How much later than it ends the service takes away a lease.
+    const EXPIRY_GRANULARITY: Duration = Duration::ZERO;
 
     /// A service that is ready, and on which nothing was ever locked.
     fn fresh() -> Self;
@@ -295,6 +299,7 @@ pub struct EtcdService {
 
 impl Service for EtcdService {
     const KIND: &'static str = "etcd";
+    const EXPIRY_GRANULARITY: Duration = Duration::from_secs(1);
     const LEASE_OF_30S: &'static str = "30";
 
     fn fresh() -> Self {
@@ -345,6 +350,7 @@ pub struct ZooKeeperService {
 
 impl Service for ZooKeeperService {
     const KIND: &'static str = "zookeeper";
+    const EXPIRY_GRANULARITY: Duration = Duration::from_secs(1);
     const LEASE_OF_30S: &'static str = "30";
 
     fn fresh() -> Self {
@@ -403,6 +409,7 @@ macro_rules! on_other_servers {
         impl Service for $name {
             const KIND: &'static str = $inner::KIND;
             const LEASE_OF_30S: &'static str = $inner::LEASE_OF_30S;
+            const EXPIRY_GRANULARITY: Duration = $inner::EXPIRY_GRANULARITY;
 
             fn fresh() -> Self {
                 Self($inner::on($servers))
