@@ -32,8 +32,8 @@ _dlock() {
 _arguments "${_arguments_options[@]}" : \
 '-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
-'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, or redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\]; default file\:]:URL:_default' \
-'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, or redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\]; default file\:]:URL:_default' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:_default' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:_default' \
 '--namespace=[What stands before every key on a server; empty for none; file\: ignores it]:NS:_default' \
 '-w+[Wait no longer than this for the lock; 0 is --nonblock; default\: for ever]:DURATION:_default' \
 '--wait=[Wait no longer than this for the lock; 0 is --nonblock; default\: for ever]:DURATION:_default' \

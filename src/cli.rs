@@ -17,8 +17,10 @@ use crate::exit::{Exit, Failure};
 const MAX_DURATION: Duration = Duration::from_secs(315_576_000);
 
 /// What `--backend` takes.
-const BACKEND_HELP: &str = "Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, or \
-    redis://[user[:password]@]host[:port][/database]; default file:";
+const BACKEND_HELP: &str = "Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, \
+    redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, \
+    redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, \
+    rediss+sentinel, redlocks, etcds or zks; default file:";
 
 /// What `dlock run` does, at length.
 const RUN_ABOUT: &str = "\

@@ -5,7 +5,6 @@
 #![allow(clippy::must_use_candidate, clippy::return_self_not_must_use, clippy::needless_pass_by_value)]
 #![allow(missing_docs, unreachable_pub)]
 // ZooKeeper is a name and not code.
-#![allow(clippy::doc_markdown)]
 // A time that is earlier than it must be is a failure, and a panic says so.
 #![allow(clippy::unchecked_time_subtraction)]
 

@@ -391,7 +391,8 @@ fn a_dropped_dlock_takes_its_tree_along() {
     let scratch = Scratch::new();
     let (line, end) = Lifeline::pair();
     let mut fifo = Fifo::new(scratch.path("words"));
-    let script = format!("trap '' TERM; sh -c \"{}; sleep 60; :\"; :", fifo.say("ready"));
+    // Whoever is forked after that could get away: this stand-in does not adopt orphans, as dlock does.
+    let script = format!("trap '' TERM; sh -c \"sleep 60 & {}; wait; :\"; :", fifo.say("ready"));
     let running = stand_in(&scratch, &script).lifeline(end).spawn();
     fifo.expect("ready");
     assert!(!running.descendants().is_empty());

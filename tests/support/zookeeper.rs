@@ -349,9 +349,12 @@ impl ZooKeeper {
         // One whose server is broken or has closed it is replaced; one that fails under a request is not, because the
         // request may have been carried out.
         let usable = |(index, client): &(usize, Client)| self.servers[*index].is_at_work() && client.is_usable();
-        let (index, mut client) = kept.take().filter(usable).unwrap_or_else(|| self.any_client());
-        // A server of an ensemble may be behind the others.
-        let answer = client.sync(path).and_then(|()| request(&mut client));
+        // A server of an ensemble may be behind the others. To ask for that changes nothing, so it can be asked again.
+        let (index, mut client) = eventually("a server of zookeeper that is up to date", || {
+            let (index, mut client) = kept.take().filter(usable).unwrap_or_else(|| self.any_client());
+            client.sync(path).is_ok().then_some((index, client))
+        });
+        let answer = request(&mut client);
         let answer = match answer {
             Ok(answer) => Some(answer),
             Err(Error::Refused(NO_NODE)) => None,

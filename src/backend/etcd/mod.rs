@@ -21,7 +21,7 @@ use super::location::Location;
 use super::queue::{Entry, Place, place};
 use super::wire::Tls;
 use super::{Attempt, Backend, Busy, Claim, Error, Grant, Lease, Queue, Released, Renewal};
-use crate::clock::{Instant, sleep_until};
+use crate::clock::{Instant, before, sleep_until};
 use crate::holder::Holder;
 
 /// The port that etcd listens on by default.
@@ -376,18 +376,14 @@ impl Backend for EtcdBackend {
         // Then it is time for a sign of life, and for a look at who holds the lock by now.
         let sign_of_life = session.sent + ttl / SIGNS_OF_LIFE;
         let known = session.watch.take().filter(|(key, _)| *key == predecessor);
-        let stream = match known {
-            Some((_, stream)) => stream,
-            None => {
-                let options =
-                    WatchOptions::new().with_start_revision(revision + 1).with_filters([WatchFilterType::NoPut]);
-                let opened =
-                    self.cluster.ask(|mut client| async move { client.watch(predecessor, Some(options)).await });
-                let limit = Instant::now() + ttl / SIGN_ANSWERED;
-                match crate::clock::before(limit, opened).await {
-                    Ok(stream) => stream?,
-                    Err(_) => return Err(Error::unavailable("the member of etcd that was asked does not answer")),
-                }
+        let stream = if let Some((_, stream)) = known {
+            stream
+        } else {
+            let options = WatchOptions::new().with_start_revision(revision + 1).with_filters([WatchFilterType::NoPut]);
+            let opened = self.cluster.ask(|mut client| async move { client.watch(predecessor, Some(options)).await });
+            match before(Instant::now() + ttl / SIGN_ANSWERED, opened).await {
+                Ok(stream) => stream?,
+                Err(_) => return Err(Error::unavailable("the member of etcd that was asked does not answer")),
             }
         };
         let Some(session) = &mut self.session else { return Ok(()) };
