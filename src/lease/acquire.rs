@@ -39,26 +39,37 @@ pub(crate) struct Limits {
     pub grace: Grace,
 }
 
+/// News of the wait.
+#[derive(Clone, Debug)]
+pub(crate) enum News {
+    /// It is somebody else's.
+    Busy(Busy),
+    /// The backend fails, since it last said who has it; it is asked again and again.
+    Trouble(String),
+}
+
 /// Why there is no lock.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// It is somebody else's, and we do not wait (longer).
     Busy(Busy),
+    /// The wait ran out while the backend failed.
+    Trouble(String),
     /// The backend failed.
     Failed(Error),
 }
 
-/// Takes the lock. `busy` is told whenever there is news of the wait. A refusal leaves nothing behind. Dropping the
+/// Takes the lock. `news` hears of everything that happens to the wait. A refusal leaves nothing behind. Dropping the
 /// future leaves a place in the queue, and perhaps a lock whose grant was not seen: [`give_back`] takes both away.
 pub(crate) async fn acquire(
     backend: &mut dyn Backend,
     claim: &Claim,
     wait: Wait,
     limits: Limits,
-    busy: impl FnMut(&Busy),
+    news: impl FnMut(News),
 ) -> Result<Grant, Refused> {
     let mut trace = false;
-    let result = wait_for(backend, claim, wait, limits, busy, &mut trace).await;
+    let result = wait_for(backend, claim, wait, limits, news, &mut trace).await;
     if result.is_err() && trace {
         // Best effort: a place in the queue that stays is given up when its owner shows no life, and a lock runs out.
         let _ = give_back(backend, claim, TAKE_BACK).await;
@@ -72,11 +83,11 @@ async fn wait_for(
     claim: &Claim,
     wait: Wait,
     limits: Limits,
-    mut busy: impl FnMut(&Busy),
+    mut news: impl FnMut(News),
     trace: &mut bool,
 ) -> Result<Grant, Refused> {
     let queue = if wait == Wait::No { Queue::Pass } else { Queue::Join };
-    let mut last: Option<Busy> = None;
+    let mut last: Option<News> = None;
     let mut slow = 0;
     loop {
         match attempt(backend, claim, queue, limits, trace).await {
@@ -91,19 +102,26 @@ async fn wait_for(
                     return Err(Refused::Failed(too_slow()));
                 }
             }
-            Ok(Attempt::Busy(news)) => {
+            Ok(Attempt::Busy(busy)) => {
                 slow = 0;
                 if wait == Wait::No {
-                    return Err(Refused::Busy(news));
+                    return Err(Refused::Busy(busy));
                 }
-                busy(&news);
-                last = Some(news);
+                news(News::Busy(busy.clone()));
+                last = Some(News::Busy(busy));
                 if let Some(error) = until(wait, backend.changed(claim)).await.and_then(Result::err) {
                     pause(wait, error).await?;
                 }
             }
             // Once in the queue, an outage is ridden out; before that it is the user's to know.
-            Err(error) if last.is_some() => pause(wait, error).await?,
+            Err(error) if last.is_some() => {
+                let trouble = News::Trouble(error.to_string());
+                if error.may_pass() {
+                    news(trouble.clone());
+                    last = Some(trouble);
+                }
+                pause(wait, error).await?;
+            }
             Err(error) => return Err(Refused::Failed(error)),
         }
         if let (Wait::Until(end), Some(last)) = (wait, &last)
@@ -113,8 +131,11 @@ async fn wait_for(
             let look = attempt(backend, claim, Queue::Pass, limits, trace);
             return match before(Instant::now() + LAST_LOOK, look).await {
                 Ok(Ok(Attempt::Held(grant))) if is_of_use(&grant, limits) => Ok(grant),
-                Ok(Ok(Attempt::Busy(news))) => Err(Refused::Busy(news)),
-                _ => Err(Refused::Busy(last.clone())),
+                Ok(Ok(Attempt::Busy(busy))) => Err(Refused::Busy(busy)),
+                _ => Err(match last.clone() {
+                    News::Busy(busy) => Refused::Busy(busy),
+                    News::Trouble(trouble) => Refused::Trouble(trouble),
+                }),
             };
         }
     }

@@ -2,6 +2,7 @@
 `dlock run`: acquire, spawn, hold until the first of exit, loss and time-out, stop, release.
 */
 
+mod acquire;
 mod environment;
 mod hold;
 mod nested;
@@ -12,17 +13,18 @@ use std::path::Path;
 
 use tokio::sync::mpsc;
 
+use self::acquire::Waited;
 use self::hold::{Cause, Held, Hold};
 use crate::backend::url::without_password;
-use crate::backend::{Backend, Claim, Grant, Kind, Lease, Released};
+use crate::backend::{Backend, Claim, Grant, Lease, Released};
 use crate::clock::Instant;
-use crate::config::{Patience, RunSettings};
+use crate::config::RunSettings;
 use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
-use crate::lease::acquire::{self, Limits, Refused, TAKE_BACK, Wait, give_back};
+use crate::lease::acquire::{TAKE_BACK, give_back};
 use crate::lease::keeper::{self, News};
 use crate::lease::timing::Term;
-use crate::report::{Report, Verbosity, say_plainly};
+use crate::report::{Report, say_plainly};
 use crate::supervise::command::{Command, Ended};
 use crate::supervise::guard::{Forked, Guard, fork_guard};
 use crate::supervise::protocol::{Notice, Spawn, Unfit};
@@ -121,16 +123,6 @@ struct Run<'a> {
     left: bool,
 }
 
-/// How the wait ended.
-enum Waited {
-    /// With the lock.
-    Granted(Grant),
-    /// With the news that an outer `dlock run` holds it for us.
-    Covered(nested::Cover),
-    /// With a signal that told us to stop.
-    Told(i32),
-}
-
 impl Run<'_> {
     async fn story(&mut self) -> Result<Exit, Failure> {
         match self.wait().await? {
@@ -148,7 +140,7 @@ impl Run<'_> {
         let guard = self.guard.pid();
         let acquiring = async {
             expect_ready(&mut self.guard).await?;
-            acquire(self.settings, self.report, self.backend.as_mut(), &self.claim).await
+            acquire::acquire(self.settings, self.report, self.backend.as_mut(), &self.claim).await
         };
         let waited = tokio::select! {
             biased;
@@ -318,71 +310,6 @@ async fn expect_ready(guard: &mut Guard) -> Result<(), Failure> {
         Some(Notice::Ready) => Ok(()),
         Some(Notice::Unfit(code)) => Err(lacking("supervise a command here", Unfit::reason(code))),
         _ => Err(killed_guard()),
-    }
-}
-
-/// Takes the lock, or finds that an outer run holds it for us.
-async fn acquire(
-    settings: &RunSettings,
-    report: &Report,
-    backend: &mut dyn Backend,
-    claim: &Claim,
-) -> Result<Waited, Failure> {
-    let limits = Limits { connect: settings.connect_timeout, grace: settings.grace };
-    let wait = match settings.patience {
-        Patience::None => Wait::No,
-        Patience::For(patience) => Wait::Until(Instant::now() + patience),
-        Patience::Endless => Wait::Forever,
-    };
-    let outer = nested::Outer::inherited();
-    if !outer.is_empty() {
-        // One look without a trace: a lock that is held for us already must not be waited for.
-        match acquire::acquire(backend, claim, Wait::No, limits, |_| {}).await {
-            Ok(grant) => return Ok(Waited::Granted(grant)),
-            Err(Refused::Busy(busy)) => {
-                if let Some(cover) = nested::cover(&outer, &busy, settings.conflict)? {
-                    return Ok(Waited::Covered(cover));
-                }
-                if wait == Wait::No {
-                    return Err(refused(settings, Refused::Busy(busy)));
-                }
-            }
-            Err(failed) => return Err(refused(settings, failed)),
-        }
-    }
-    let news = wait::News::default();
-    let mut acquiring = std::pin::pin!(acquire::acquire(backend, claim, wait, limits, |busy| news.set(busy)));
-    let result = tokio::select! {
-        biased;
-        result = &mut acquiring => result,
-        never = wait::announce(report, &claim.key, &news) => match never {},
-    };
-    result.map(Waited::Granted).map_err(|failed| refused(settings, failed))
-}
-
-/// Why there is no lock, for the user.
-fn refused(settings: &RunSettings, refused: Refused) -> Failure {
-    let key = &settings.key;
-    match refused {
-        Refused::Busy(_) if settings.verbosity == Verbosity::Quiet => {
-            Failure::silent(Exit::NotAcquired(settings.conflict))
-        }
-        Refused::Busy(busy) => {
-            let holder = busy.holder.describe(busy.now);
-            let within = match settings.patience {
-                Patience::For(patience) => format!(" within {}", humantime::format_duration(patience)),
-                _ => String::new(),
-            };
-            Failure::told(Exit::NotAcquired(settings.conflict), format!("did not get {key}{within}: {holder}"))
-        }
-        Refused::Failed(error) => {
-            let exit = match error.kind {
-                Kind::Unreachable | Kind::Unavailable => Exit::Unavailable,
-                Kind::Denied => Exit::Denied,
-                Kind::CannotCreate => Exit::CannotCreate,
-            };
-            Failure::new(exit, error.cause.context(format!("did not get {key}")))
-        }
     }
 }
 

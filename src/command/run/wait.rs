@@ -6,9 +6,9 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use crate::backend::Busy;
 use crate::clock::{Instant, sleep_until};
 use crate::key::Key;
+use crate::lease::acquire;
 use crate::report::Report;
 use crate::supervise::signals::{Meaning, SignalStream, ends_waiting, meaning, suspend_self};
 use crate::supervise::sweep::reap;
@@ -22,18 +22,21 @@ const REPEAT: Duration = Duration::from_secs(30);
 
 /// The latest news of the wait, and when it came.
 #[derive(Debug, Default)]
-pub(super) struct News(RefCell<Option<(Busy, Instant)>>);
+pub(super) struct News(RefCell<Option<(acquire::News, Instant)>>);
 
 impl News {
     /// Replaces the news.
-    pub(super) fn set(&self, busy: &Busy) {
-        *self.0.borrow_mut() = Some((busy.clone(), Instant::now()));
+    pub(super) fn set(&self, news: acquire::News) {
+        *self.0.borrow_mut() = Some((news, Instant::now()));
     }
 
     /// What there is to say now.
     fn line(&self, key: &Key) -> Option<String> {
         let news = self.0.borrow();
-        let (busy, came) = news.as_ref()?;
+        let (busy, came) = match news.as_ref()? {
+            (acquire::News::Busy(busy), came) => (busy, came),
+            (acquire::News::Trouble(trouble), _) => return Some(format!("waiting for {key}: {trouble}")),
+        };
         let age = u64::try_from(Instant::now().since(*came).as_millis()).unwrap_or_default();
         let holder = busy.holder.describe(busy.now.saturating_add(age));
         let place = match busy.position {

@@ -1,0 +1,88 @@
+/*!
+Getting the lock: an outer run that holds it for us is found first, and a refusal becomes words and an exit code.
+*/
+
+use super::{nested, wait};
+use crate::backend::{Backend, Claim, Grant, Kind};
+use crate::clock::Instant;
+use crate::config::{Patience, RunSettings};
+use crate::exit::{Exit, Failure};
+use crate::lease::acquire::{self, Limits, Refused, Wait};
+use crate::report::{Report, Verbosity};
+
+/// How the wait ended.
+pub(super) enum Waited {
+    /// With the lock.
+    Granted(Grant),
+    /// With the news that an outer `dlock run` holds it for us.
+    Covered(nested::Cover),
+    /// With a signal that told us to stop.
+    Told(i32),
+}
+
+/// Takes the lock, or finds that an outer run holds it for us.
+pub(super) async fn acquire(
+    settings: &RunSettings,
+    report: &Report,
+    backend: &mut dyn Backend,
+    claim: &Claim,
+) -> Result<Waited, Failure> {
+    let limits = Limits { connect: settings.connect_timeout, grace: settings.grace };
+    let wait = match settings.patience {
+        Patience::None => Wait::No,
+        Patience::For(patience) => Wait::Until(Instant::now() + patience),
+        Patience::Endless => Wait::Forever,
+    };
+    let outer = nested::Outer::inherited();
+    if !outer.is_empty() {
+        // One look without a trace: a lock that is held for us already must not be waited for.
+        match acquire::acquire(backend, claim, Wait::No, limits, |_| {}).await {
+            Ok(grant) => return Ok(Waited::Granted(grant)),
+            Err(Refused::Busy(busy)) => {
+                if let Some(cover) = nested::cover(&outer, &busy, settings.conflict)? {
+                    return Ok(Waited::Covered(cover));
+                }
+                if wait == Wait::No {
+                    return Err(refused(settings, Refused::Busy(busy)));
+                }
+            }
+            Err(failed) => return Err(refused(settings, failed)),
+        }
+    }
+    let news = wait::News::default();
+    let mut acquiring = std::pin::pin!(acquire::acquire(backend, claim, wait, limits, |heard| news.set(heard)));
+    let result = tokio::select! {
+        biased;
+        result = &mut acquiring => result,
+        never = wait::announce(report, &claim.key, &news) => match never {},
+    };
+    result.map(Waited::Granted).map_err(|failed| refused(settings, failed))
+}
+
+/// Why there is no lock, for the user.
+fn refused(settings: &RunSettings, refused: Refused) -> Failure {
+    let key = &settings.key;
+    let within = match settings.patience {
+        Patience::For(patience) => format!(" within {}", humantime::format_duration(patience)),
+        Patience::None | Patience::Endless => String::new(),
+    };
+    let in_vain = |why: &str| {
+        let exit = Exit::NotAcquired(settings.conflict);
+        match settings.verbosity {
+            Verbosity::Quiet => Failure::silent(exit),
+            _ => Failure::told(exit, format!("did not get {key}{within}: {why}")),
+        }
+    };
+    match refused {
+        Refused::Busy(busy) => in_vain(&busy.holder.describe(busy.now)),
+        Refused::Trouble(trouble) => in_vain(&trouble),
+        Refused::Failed(error) => {
+            let exit = match error.kind {
+                Kind::Unreachable | Kind::Unavailable => Exit::Unavailable,
+                Kind::Denied => Exit::Denied,
+                Kind::CannotCreate => Exit::CannotCreate,
+            };
+            Failure::new(exit, error.cause.context(format!("did not get {key}")))
+        }
+    }
+}
