@@ -1,5 +1,6 @@
 //! What README and Cargo.toml claim: the commands of a fresh machine, the exit codes, the oldest Rust, the licences.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,7 +10,7 @@ use crate::support::dlock::DLOCK;
 use crate::support::scratch::Scratch;
 
 fn readme() -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
 }
 
 #[test]
@@ -91,4 +92,31 @@ fn every_licence_is_permissive() {
         let fine = licence.split(" AND ").all(|part| part.split(" OR ").any(allows));
         assert!(fine, "{} is under {licence:?}", package["name"]);
     }
+}
+
+#[test]
+fn tls_is_rustls_on_ring() {
+    let names: Vec<String> = packages().1.iter().map(|package| package["name"].as_str().unwrap().to_owned()).collect();
+    assert!(names.iter().any(|name| name == "ring"));
+    for other in ["aws-lc-rs", "aws-lc-sys", "openssl-sys", "native-tls"] {
+        assert!(!names.iter().any(|name| name == other), "{other} came in");
+    }
+}
+
+#[test]
+fn the_repository_compiles_protocol_files_by_itself() {
+    let scratch = Scratch::new();
+    // With an import that an installed protoc without its includes does not find.
+    let proto = "syntax = \"proto3\"; import \"google/protobuf/descriptor.proto\"; message M { int32 field = 1; }";
+    fs::write(scratch.path("m.proto"), proto).unwrap();
+    let compiler = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/protoc");
+    let mut command = Command::new(compiler);
+    command.arg("-I").arg(scratch.root()).arg("--include_imports").arg("--descriptor_set_out=out").arg("m.proto");
+    let output = command.current_dir(scratch.root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(fs::read(scratch.path("out")).unwrap().len() > 1000, "the import is missing");
+    // README tells the same version of it to those who cannot use the script.
+    let script = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/protoc")).unwrap();
+    let version = script.lines().find_map(|line| line.strip_prefix("version=")).unwrap();
+    assert!(readme().contains(&format!("cargo install protox --version {version} ")));
 }
