@@ -41,6 +41,9 @@ mod exit_codes;
 // What is said while dlock waits and when it is refused, and what waiting costs.
 mod waiting;
 
+// What a hand-over costs the servers, by their own count, for a few and for many who wait.
+mod scaling;
+
 // A run inside a run of the same lock: it passes through where it may, and never otherwise.
 mod nested;
 
