@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use crate::support::dlock::Dlock;
 use crate::support::process;
-use crate::support::redis_services::{ReplicasService, SentinelService, UnixService};
+use crate::support::redis_services::{RedissService, ReplicasService, SentinelService, UnixService};
 use crate::support::rendezvous::{Fifo, Gate, Lifeline, boottime, eventually};
 use crate::support::service::{
     EtcdClusterService, EtcdService, EtcdTlsService, FileService, Gated, RedisService, Service,
@@ -64,6 +64,7 @@ contract! {
 holds_on!(file: FileService);
 holds_on!(redis: RedisService);
 holds_on!(redis_socket: UnixService);
+holds_on!(redis_tls: RedissService);
 holds_on!(redis_replicas: ReplicasService);
 holds_on!(redis_sentinel: SentinelService);
 holds_on!(etcd: EtcdService);

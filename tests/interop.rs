@@ -1,12 +1,13 @@
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crate::support::dlock::{Dlock, Running};
+use crate::support::foreign::{Foreign, Kind};
 use crate::support::process;
 use crate::support::rendezvous::{Fifo, Gate, boottime, eventually};
 use crate::support::scratch::Scratch;
@@ -33,9 +34,9 @@ impl FileLock<'_> {
 }
 
 /// A foreign program that is killed if the test does not see its end.
-struct Foreign(Child);
+struct Program(Child);
 
-impl Foreign {
+impl Program {
     fn start(command: &mut Command) -> Self {
         Self(command.spawn().unwrap())
     }
@@ -55,7 +56,7 @@ impl Foreign {
     }
 }
 
-impl Drop for Foreign {
+impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -71,7 +72,7 @@ fn flock_and_dlock_refuse_each_other() {
     let hold = format!("{}; {}", events.say("held"), gate.wait());
     // A reader's lock keeps a writer out as well.
     for options in [&["-x"][..], &["-s"], &["-o"]] {
-        let flock = Foreign::start(&mut lock.flock(options, &hold));
+        let flock = Program::start(&mut lock.flock(options, &hold));
         events.expect("held");
         let refused = lock.dlock().arg("-n").command(["touch", "ran"]).output();
         refused.code(75).stderr_is_one_line(&format!("held by flock (pid {})", flock.0.id()));
@@ -83,11 +84,11 @@ fn flock_and_dlock_refuse_each_other() {
         let dlock = lock.dlock().args(arguments).shell(&hold).spawn();
         events.expect("held");
         for options in [&["-n", "-E", "17"][..], &["-s", "-n", "-E", "17"]] {
-            assert_eq!(Foreign::start(&mut lock.flock(options, "touch ran")).code(), 17);
+            assert_eq!(Program::start(&mut lock.flock(options, "touch ran")).code(), 17);
         }
         gate.open();
         dlock.wait().success();
-        assert_eq!(Foreign::start(&mut lock.flock(&["-n", "-E", "17"], "exit 3")).code(), 3);
+        assert_eq!(Program::start(&mut lock.flock(&["-n", "-E", "17"], "exit 3")).code(), 3);
     }
     assert!(!scratch.path("ran").exists());
 }
@@ -98,7 +99,7 @@ fn flock_and_dlock_hand_the_lock_over_to_each_other() {
     let lock = FileLock { scratch: &scratch };
     let mut events = Fifo::new(scratch.path("events"));
     let (first, second) = (Gate::new(scratch.path("first")), Gate::new(scratch.path("second")));
-    let flock = Foreign::start(&mut lock.flock(&[], &format!("{}; {}", events.say("flock"), first.wait())));
+    let flock = Program::start(&mut lock.flock(&[], &format!("{}; {}", events.say("flock"), first.wait())));
     events.expect("flock");
     let dlock = lock.dlock().shell(format!("{}; {}", events.say("dlock"), second.wait())).spawn();
     dlock.wait_stderr("waiting for k: held by flock");
@@ -106,7 +107,7 @@ fn flock_and_dlock_hand_the_lock_over_to_each_other() {
     first.open();
     events.expect("dlock");
     assert_eq!(flock.code(), 0);
-    let flock = Foreign::start(&mut lock.flock(&[], &events.say("flock")));
+    let flock = Program::start(&mut lock.flock(&[], &events.say("flock")));
     flock.wait_queued();
     assert_eq!(events.try_word(), None, "both hold the lock");
     second.open();
@@ -121,7 +122,7 @@ fn a_killed_flock_hands_over_and_a_killed_dlock_leaves_its_command_locked() {
     let lock = FileLock { scratch: &scratch };
     let mut events = Fifo::new(scratch.path("events"));
     let gate = Gate::new(scratch.path("gate"));
-    let mut flock = Foreign::start(&mut lock.flock(&["-o"], &format!("{}; exec sleep 1000", events.say("held"))));
+    let mut flock = Program::start(&mut lock.flock(&["-o"], &format!("{}; exec sleep 1000", events.say("held"))));
     events.expect("held");
     let hold = format!("{}; {}; {}", events.say("dlock"), gate.wait(), events.say("end"));
     let dlock = lock.dlock().shell(hold).spawn();
@@ -131,10 +132,10 @@ fn a_killed_flock_hands_over_and_a_killed_dlock_leaves_its_command_locked() {
     // As with flock: the command goes on and stays locked, whatever becomes of the one who locked it.
     process::signal(dlock.dlock_pid(), nix::sys::signal::Signal::SIGKILL);
     dlock.wait().signal(nix::sys::signal::Signal::SIGKILL).stderr();
-    assert_eq!(Foreign::start(&mut lock.flock(&["-n", "-E", "17"], "true")).code(), 17);
+    assert_eq!(Program::start(&mut lock.flock(&["-n", "-E", "17"], "true")).code(), 17);
     gate.open();
     events.expect("end");
-    assert_eq!(Foreign::start(&mut lock.flock(&[], "exit 3")).code(), 3);
+    assert_eq!(Program::start(&mut lock.flock(&[], "exit 3")).code(), 3);
 }
 
 #[test]
@@ -143,7 +144,7 @@ fn a_lock_file_that_flock_made_is_used_and_stays_usable() {
     let lock = FileLock { scratch: &scratch };
     let file = scratch.lock_dir().join("k.lock");
     let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(&file).unwrap());
-    assert_eq!(Foreign::start(&mut lock.flock(&[], "true")).code(), 0);
+    assert_eq!(Program::start(&mut lock.flock(&[], "true")).code(), 0);
     let before = inode();
     let mut last = 0;
     for _ in 0..3 {
@@ -152,7 +153,7 @@ fn a_lock_file_that_flock_made_is_used_and_stays_usable() {
         let token: u64 = outcome.stdout().parse().unwrap();
         assert!(token > last, "{token} after {last}");
         last = token;
-        assert_eq!(Foreign::start(&mut lock.flock(&[], "exit 3")).code(), 3);
+        assert_eq!(Program::start(&mut lock.flock(&[], "exit 3")).code(), 3);
         assert_eq!(inode(), before, "the lock file was replaced");
     }
 }
@@ -180,79 +181,9 @@ fn users_who_share_a_sticky_directory_exclude_each_other() {
     run().unprivileged().command(["true"]).output().success();
 }
 
-/// Takes and gives back locks as a program with redis-py does. It reads requests from its standard input, one a line, and
-/// answers each with a line.
-const REDIS_PY: &str = r"
-import sys
-import redis
-
-connection = redis.Redis(port=int(sys.argv[1]))
-locks = {}
-
-def answer(verb, name, *options):
-    if verb == 'acquire':
-        timeout, blocking = options
-        timeout = None if timeout == 'never' else float(timeout)
-        lock = connection.lock(name, timeout=timeout, sleep=0.01)
-        locks[name] = lock
-        return lock.acquire(blocking=blocking == 'blocking')
-    if verb == 'release':
-        locks[name].release()
-        return 'released'
-    if verb == 'owned':
-        return locks[name].owned()
-    return 'what?'
-
-print('ready', flush=True)
-for line in sys.stdin:
-    try:
-        print(answer(*line.split()), flush=True)
-    except redis.exceptions.LockError as error:
-        print(type(error).__name__, flush=True)
-";
-
-/// A program with redis-py. When this is dropped it is killed, and what it holds stays until it expires.
-struct RedisPy {
-    child: Child,
-    requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl RedisPy {
-    fn start(redis: &Redis) -> Self {
-        let python = need_python("redis", "python3-redis");
-        let mut command = Command::new(python);
-        command.args(["-c", REDIS_PY, &redis.port().to_string()]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let requests = child.stdin.take().unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        let mut this = Self { child, requests, answers };
-        assert_eq!(this.hear(), "ready");
-        this
-    }
-
-    fn tell(&mut self, request: &str) {
-        writeln!(self.requests, "{request}").unwrap();
-    }
-
-    /// Waits for the answer to an earlier request.
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    fn ask(&mut self, request: &str) -> String {
-        self.tell(request);
-        self.hear()
-    }
-}
-
-impl Drop for RedisPy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A redis-py that uses the lock `dlock:k`.
+fn redis_py(redis: &Redis) -> Foreign {
+    Foreign::spawn(Kind::RedisPy, &redis.url(), "dlock:k")
 }
 
 fn run_redis(scratch: &Scratch, redis: &Redis) -> Dlock {
@@ -278,10 +209,11 @@ fn assert_no_litter(redis: &Redis) {
 fn redis_py_keeps_dlock_out() {
     let scratch = Scratch::new();
     let redis = Redis::start();
-    let mut python = RedisPy::start(&redis);
+    let mut python = redis_py(&redis);
     // One that expires, and one that never does.
     for timeout in ["60", "never"] {
-        assert_eq!(python.ask(&format!("acquire dlock:k {timeout} once")), "True");
+        python.set_lease(timeout);
+        python.try_acquire().expect("the lock is free");
         let (value, left) = (redis.get("dlock:k").unwrap(), redis.pttl("dlock:k"));
         let refused = run_redis(&scratch, &redis).args(["-w", "0"]).command(["touch", "ran"]).output();
         refused.code(75).stderr_is_one_line(&format!("held by another program: {value}"));
@@ -289,8 +221,8 @@ fn redis_py_keeps_dlock_out() {
         waited.code(75).stderr_ends_with_line("did not get k within 500ms: held by another program");
         assert_eq!(redis.get("dlock:k"), Some(value));
         assert!(redis.pttl("dlock:k") <= left, "its expiry was touched");
-        assert_eq!(python.ask("owned dlock:k"), "True");
-        assert_eq!(python.ask("release dlock:k"), "released");
+        assert!(python.owns());
+        python.release();
     }
     run_redis(&scratch, &redis).arg("-n").command(["true"]).output().success();
     assert!(!scratch.path("ran").exists());
@@ -302,23 +234,22 @@ fn redis_py_keeps_dlock_out() {
 fn dlock_keeps_redis_py_out() {
     let scratch = Scratch::new();
     let redis = Redis::start();
-    let mut python = RedisPy::start(&redis);
     let gate = Gate::new(scratch.path("gate"));
     let mut events = Fifo::new(scratch.path("events"));
     // Under a namespace, and with the verbatim key.
     for (namespace, name) in [("dlock", "dlock:k"), ("", "k")] {
+        let mut python = Foreign::spawn(Kind::RedisPy, &redis.url(), name);
         let dlock = run_redis(&scratch, &redis).args(["--namespace", namespace]);
         let running = holding(dlock, &mut events, &gate);
         let value = redis.get(name);
-        assert_eq!(python.ask(&format!("acquire {name} 60 once")), "False");
-        assert_eq!(python.ask(&format!("owned {name}")), "False");
+        assert_eq!(python.try_acquire(), None);
+        assert!(!python.owns());
         assert_eq!(redis.get(name), value);
         gate.open();
         running.wait().success();
-        assert_eq!(python.ask(&format!("acquire {name} 60 once")), "True");
-        assert_eq!(python.ask(&format!("release {name}")), "released");
+        python.try_acquire().expect("the lock is free");
+        python.release();
     }
-    drop(python);
     assert_no_litter(&redis);
 }
 
@@ -326,21 +257,21 @@ fn dlock_keeps_redis_py_out() {
 fn a_waiting_redis_py_gets_the_lock_when_dlock_releases_it() {
     let scratch = Scratch::new();
     let redis = Redis::start();
-    let mut python = RedisPy::start(&redis);
+    let mut python = redis_py(&redis);
     let gate = Gate::new(scratch.path("gate"));
     let mut events = Fifo::new(scratch.path("events"));
     let running = holding(run_redis(&scratch, &redis), &mut events, &gate);
     let monitor = redis.monitor();
-    python.tell("acquire dlock:k 60 blocking");
+    python.start_acquire();
     let tries = |seen: &[Vec<String>]| seen.iter().filter(|words| words[0] == "SET" && words[1] == "dlock:k").count();
     monitor.wait_until("redis-py to try twice", |seen| tries(seen) >= 2);
     gate.open();
     running.wait().success();
-    assert_eq!(python.hear(), "True");
+    python.wait_held();
     // And dlock gets it back after that.
     let waiting = run_redis(&scratch, &redis).shell("printf $DLOCK_TOKEN").spawn();
     waiting.wait_stderr("waiting for k: held by another program");
-    assert_eq!(python.ask("release dlock:k"), "released");
+    python.release();
     waiting.wait().code(0).stderr_is_one_line("waiting for k");
     drop((monitor, python));
     assert_no_litter(&redis);
@@ -350,10 +281,11 @@ fn a_waiting_redis_py_gets_the_lock_when_dlock_releases_it() {
 fn a_waiting_dlock_gets_the_lock_when_a_dead_redis_pys_lock_expires_and_not_before() {
     let scratch = Scratch::new();
     let redis = Redis::start();
-    let mut python = RedisPy::start(&redis);
+    let mut python = redis_py(&redis);
     let mut events = Fifo::new(scratch.path("events"));
     let before = boottime();
-    assert_eq!(python.ask("acquire dlock:k 1.2 once"), "True");
+    python.set_lease("1.2");
+    python.try_acquire().expect("the lock is free");
     drop(python);
     let waiting = run_redis(&scratch, &redis).shell(events.say("held")).spawn();
     events.expect("held");
@@ -367,36 +299,39 @@ fn a_waiting_dlock_gets_the_lock_when_a_dead_redis_pys_lock_expires_and_not_befo
 fn nobody_deletes_the_others_lock() {
     let scratch = Scratch::new();
     let redis = Redis::start();
-    let mut python = RedisPy::start(&redis);
+    let mut python = redis_py(&redis);
     let gate = Gate::new(scratch.path("gate"));
     let mut events = Fifo::new(scratch.path("events"));
     // redis-py comes back late: its lock has expired, and dlock has it.
-    assert_eq!(python.ask("acquire dlock:k 0.1 once"), "True");
+    python.set_lease("0.1");
+    python.try_acquire().expect("the lock is free");
     let running = holding(run_redis(&scratch, &redis).args(["--ttl", "1s"]), &mut events, &gate);
     let value = redis.get("dlock:k");
-    assert_eq!(python.ask("owned dlock:k"), "False");
-    assert_eq!(python.ask("release dlock:k"), "LockNotOwnedError");
+    assert!(!python.owns());
+    assert!(python.release_lost().starts_with("LockNotOwnedError"));
     assert_eq!(redis.get("dlock:k"), value);
     gate.open();
     running.wait().success();
     // dlock comes back late: somebody has deleted its lock, and redis-py has it.
     let running = holding(run_redis(&scratch, &redis).args(["--ttl", "1s"]), &mut events, &gate);
     redis.cli(&["DEL", "dlock:k"]);
-    assert_eq!(python.ask("acquire dlock:k 60 once"), "True");
+    python.set_lease("60");
+    python.try_acquire().expect("the lock is free");
     let value = redis.get("dlock:k").unwrap();
     let line = format!("lost k at {}: its key is held by another program: {value}; stopping sh", redis.url());
     running.wait().code(79).stderr_is_one_line(&line);
     assert_eq!(redis.get("dlock:k"), Some(value.clone()));
     assert!(redis.pttl("dlock:k") > 55_000, "dlock has changed the expiry of redis-py's lock");
-    assert_eq!(python.ask("release dlock:k"), "released");
+    python.release();
     // The same, found out only when the command has ended.
     let running = holding(run_redis(&scratch, &redis), &mut events, &gate);
     redis.cli(&["DEL", "dlock:k"]);
-    assert_eq!(python.ask("acquire dlock:k 60 once"), "True");
+    python.set_lease("60");
+    python.try_acquire().expect("the lock is free");
     gate.open();
     running.wait().code(79).stderr_is_one_line("lost k");
-    assert_eq!(python.ask("owned dlock:k"), "True");
-    assert_eq!(python.ask("release dlock:k"), "released");
+    assert!(python.owns());
+    python.release();
     drop(python);
     assert_no_litter(&redis);
 }
@@ -430,10 +365,10 @@ for _ in range(int(rounds)):
 ";
 
 /// Starts one, and waits until it is ready. The pipe is what it waits for.
-fn worker(python: &Path, redis: &Redis, witness: &Path, counter: &Path) -> (Foreign, ChildStdin) {
+fn worker(python: &Path, redis: &Redis, witness: &Path, counter: &Path) -> (Program, ChildStdin) {
     let mut command = Command::new(python);
     command.args(["-c", REDIS_PY_WORKER, &redis.port().to_string(), "dlock:k"]).arg(witness).arg(counter);
-    let mut worker = Foreign::start(command.arg(ROUNDS.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()));
+    let mut worker = Program::start(command.arg(ROUNDS.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()));
     let mut line = String::new();
     BufReader::new(worker.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
@@ -468,7 +403,7 @@ fn redis_pys_and_dlocks_in_a_crowd_never_overlap() {
         };
         let crowds = [(); 4].map(|()| scope.spawn(crowd));
         drop(begin);
-        let codes: Vec<i32> = pythons.into_iter().map(Foreign::code).collect();
+        let codes: Vec<i32> = pythons.into_iter().map(Program::code).collect();
         over.store(true, Ordering::Relaxed);
         assert_eq!(codes, [0, 0, 0], "{}", witness.log());
         crowds.into_iter().map(|crowd| crowd.join().unwrap()).sum()
@@ -496,7 +431,7 @@ fn flocks_and_dlocks_in_a_crowd_never_overlap() {
         for _ in 0..3 {
             scope.spawn(|| {
                 for _ in 0..EACH {
-                    assert_eq!(Foreign::start(&mut lock.flock(&[], count)).code(), 0, "{}", witness.log());
+                    assert_eq!(Program::start(&mut lock.flock(&[], count)).code(), 0, "{}", witness.log());
                 }
             });
             scope.spawn(|| {

@@ -23,6 +23,9 @@ mod servers_selftest;
 // The same for sets of redis servers, and for how the contract suite looks at them.
 mod redis_sets_selftest;
 
+// And for other programs that take locks: each is let alone with its like, to see that it is one.
+mod foreign_selftest;
+
 // Man pages and completions: current, clean, complete.
 mod generated;
 

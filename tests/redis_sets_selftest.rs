@@ -1,14 +1,16 @@
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
+use crate::support::certificates::{ClientCertificate, Identity, Tls};
 use crate::support::process;
 use crate::support::redis_services::{RedlockService, ReplicasService, SentinelService, UnixService};
 use crate::support::redis_sets::{RedisGroup, RedisReplicas, RedisSentinels, is_master, wait_replicated};
 use crate::support::rendezvous::eventually;
-use crate::support::servers::{Client, Redis, Reply, need_python};
+use crate::support::servers::{Client, Redis, Reply, need, need_python};
 use crate::support::service::Service;
 
 #[test]
@@ -35,6 +37,38 @@ fn every_redis_listens_at_a_socket_that_everybody_may_use() {
     UnixStream::connect(redis.socket()).unwrap();
     assert_eq!(fs::metadata(redis.socket()).unwrap().permissions().mode() & 0o777, 0o777);
     assert_eq!(redis.socket_url(), format!("redis+unix://{}", redis.socket().display()));
+}
+
+#[test]
+fn a_redis_with_tls_shows_its_certificate_and_asks_for_one() {
+    let handshake = |redis: &Redis, identity: Option<Identity>| {
+        let certificates = redis.certificates();
+        let mut openssl = Command::new(need("openssl", "openssl"));
+        openssl.args(["s_client", "-quiet", "-verify_return_error", "-verify_ip", "127.0.0.1", "-CAfile"]);
+        openssl.arg(certificates.ca()).args(["-connect", &format!("127.0.0.1:{}", redis.tls_port())]);
+        if let Some(identity) = identity {
+            openssl.arg("-cert").arg(certificates.certificate(identity)).arg("-key").arg(certificates.key(identity));
+        }
+        let mut child = openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        // One that was refused may be gone before it is asked anything.
+        let _ = child.stdin.as_mut().unwrap().write_all(b"PING\r\nQUIT\r\n");
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+    };
+    let redis = Redis::with_tls(Tls::default(), ["--maxmemory-policy", "allkeys-lru"]);
+    assert_eq!(redis.url(), format!("rediss://127.0.0.1:{}", redis.tls_port()));
+    assert_eq!(redis.cli(&["CONFIG", "GET", "maxmemory-policy"]), "maxmemory-policy\nallkeys-lru");
+    assert_eq!(handshake(&redis, None), "+PONG\r\n+OK\r\n");
+    let expired = Tls { server: Identity::Expired, ..Tls::default() };
+    assert_eq!(handshake(&Redis::with_tls(expired, [""; 0]), None), "");
+    let strict = Tls { clients: ClientCertificate::Needed, ..Tls::default() };
+    let strict = Redis::with_tls(strict, [""; 0]);
+    assert!(!handshake(&strict, None).contains("PONG"));
+    assert!(!handshake(&strict, Some(Identity::ClientOfStranger)).contains("PONG"));
+    assert_eq!(handshake(&strict, Some(Identity::Client)), "+PONG\r\n+OK\r\n");
+    let group = RedisGroup::with_tls(3, Tls::default());
+    let places: Vec<_> = group.iter().map(|redis| format!("127.0.0.1:{}", redis.tls_port())).collect();
+    assert_eq!(group.url(), format!("redlocks://{}", places.join(",")));
+    assert_eq!(handshake(&group[2], None), "+PONG\r\n+OK\r\n");
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub mod certificates;
 pub mod daemon;
 pub mod dlock;
 pub mod etcd;
+pub mod foreign;
 pub mod netns;
 pub mod process;
 pub mod proxy;

@@ -1,14 +1,15 @@
 //! The services that stand on redis servers, other than a single one in plain text.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 
-use super::dlock::Dlock;
+use super::certificates::Tls;
 use super::process;
 use super::redis_sets::{RedisGroup, RedisReplicas, RedisSentinels};
 use super::scratch::Scratch;
 use super::servers::Redis;
-use super::service::{Service, litter_in, queued_in};
+use super::service::{RedisService, Service, litter_in, on_other_servers, queued_in, trusting};
 
 /// `N` independent servers.
 pub struct RedlockService<const N: usize> {
@@ -31,6 +32,11 @@ impl<const N: usize> Service for RedlockService<N> {
 
     fn url(&self) -> String {
         self.servers.url()
+    }
+
+    fn options(&self) -> Vec<OsString> {
+        let server = &self.servers[0];
+        if server.is_tls() { trusting(server.certificates().ca()) } else { Vec::new() }
     }
 
     /// The servers keep no queue, so this counts those who would be in it: see [`Self::waiting`].
@@ -117,8 +123,8 @@ impl Service for ReplicasService {
         self.servers.url()
     }
 
-    fn run(&self, key: &str) -> Dlock {
-        self.scratch.dlock().run(key).backend(self.url()).args(["--replicas", "1"])
+    fn options(&self) -> Vec<OsString> {
+        ["--replicas", "1"].map(Into::into).into()
     }
 
     fn queued(&self, key: &str) -> usize {
@@ -203,4 +209,20 @@ impl Service for UnixService {
     fn litter(&self, keys: &[&str]) -> Vec<String> {
         litter_in(&self.redis, keys)
     }
+}
+
+on_other_servers! {
+    /// A redis that is reached through TLS.
+    RedissService: RedisService::on(Redis::with_tls(Tls::default(), [""; 0]))
+}
+
+/// Three independent servers.
+pub type Redlock3 = RedlockService<3>;
+
+/// Five independent servers.
+pub type Redlock5 = RedlockService<5>;
+
+on_other_servers! {
+    /// Three independent servers that are reached through TLS.
+    RedlocksService: Redlock3::on(RedisGroup::with_tls(3, Tls::default()))
 }

@@ -5,8 +5,9 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::ops::Deref;
 
+use super::certificates::Tls;
 use super::rendezvous::eventually;
-use super::servers::{Redis, RedisTls, Reply};
+use super::servers::{Redis, Reply};
 
 /// Servers that know nothing of each other, as Redlock wants them.
 pub struct RedisGroup {
@@ -28,9 +29,9 @@ impl RedisGroup {
         Self { servers: (0..count).map(|_| Redis::with(&args)).collect(), scheme: "redlock" }
     }
 
-    /// The same with TLS, all with the same certificate.
+    /// The same with TLS.
     #[track_caller]
-    pub fn with_tls(count: usize, tls: RedisTls<'_>) -> Self {
+    pub fn with_tls(count: usize, tls: Tls) -> Self {
         Self { servers: (0..count).map(|_| Redis::with_tls(tls, [""; 0])).collect(), scheme: "redlocks" }
     }
 

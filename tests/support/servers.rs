@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::certificates::{Certificates, ClientCertificate, Tls};
 use super::daemon::Daemon;
 // What all servers need, and what tests of redis always found here.
 pub use super::daemon::{Port, need, need_python};
@@ -31,8 +32,8 @@ const CONFIGURATION: &str = "redis.conf";
 /// All methods take `&self`, so that another thread may break the server while the test goes on.
 pub struct Redis {
     port: Port,
-    /// Where it speaks TLS, and nothing else, if it does.
-    tls_port: Option<Port>,
+    /// Where it speaks TLS, and nothing else, if it does, and how.
+    tls: Option<(Port, Tls, Certificates)>,
     daemon: Daemon,
     args: Vec<OsString>,
     password: Option<String>,
@@ -57,19 +58,12 @@ impl Redis {
         redis
     }
 
-    /// A server that speaks TLS at [`Self::tls_port`], with a certificate, its key, and the authority that it asks of
-    /// clients (all in PEM, readable for everybody); `clients` is `yes` where they must show a certificate, `optional` or
-    /// `no`. The test itself reaches it in plain text at [`Self::port`].
+    /// The same for a server that speaks TLS, at [`Self::tls_port`]. The test itself reaches it in plain text at
+    /// [`Self::port`].
     #[track_caller]
-    pub fn with_tls<A: AsRef<OsStr>>(tls: RedisTls<'_>, args: impl IntoIterator<Item = A>) -> Self {
-        let port = Port::reserve();
-        let files = [("--tls-cert-file", tls.cert), ("--tls-key-file", tls.key), ("--tls-ca-cert-file", tls.ca)];
-        let mut words: Vec<OsString> = ["--tls-port", &port.number().to_string()].map(Into::into).into();
-        words.extend(files.into_iter().flat_map(|(option, file)| [option.into(), file.as_os_str().to_owned()]));
-        words.extend(["--tls-auth-clients", tls.clients].map(Into::into));
-        words.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
-        let mut redis = Self::prepare(words);
-        redis.tls_port = Some(port);
+    pub fn with_tls<A: AsRef<OsStr>>(tls: Tls, args: impl IntoIterator<Item = A>) -> Self {
+        let mut redis = Self::prepare(args);
+        redis.tls = Some((Port::reserve(), tls, Certificates::new()));
         redis.launch();
         redis
     }
@@ -81,7 +75,7 @@ impl Redis {
         let password = password.map(|word| word.to_string_lossy().into_owned());
         Self {
             port: Port::reserve(),
-            tls_port: None,
+            tls: None,
             daemon: Daemon::new("redis-server"),
             args,
             password,
@@ -102,7 +96,17 @@ impl Redis {
     /// The port at which it speaks TLS. Fails the test when it does not.
     #[track_caller]
     pub fn tls_port(&self) -> u16 {
-        self.tls_port.as_ref().expect("this redis does not speak TLS").number()
+        self.tls.as_ref().expect("this redis does not speak TLS").0.number()
+    }
+
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// What its TLS stands on. Fails the test when it does not speak TLS.
+    #[track_caller]
+    pub fn certificates(&self) -> &Certificates {
+        &self.tls.as_ref().expect("this redis does not speak TLS").2
     }
 
     /// The unix socket at which it listens too; everybody may connect there.
@@ -123,9 +127,9 @@ impl Redis {
 
     /// `redis://127.0.0.1:PORT`, or `rediss://` and the other port where it speaks TLS.
     pub fn url(&self) -> String {
-        match &self.tls_port {
+        match &self.tls {
             None => format!("redis://127.0.0.1:{}", self.port()),
-            Some(port) => format!("rediss://127.0.0.1:{}", port.number()),
+            Some((port, ..)) => format!("rediss://127.0.0.1:{}", port.number()),
         }
     }
 
@@ -301,7 +305,15 @@ impl Redis {
         }
         command.arg("--unixsocket").arg(self.socket()).args(["--unixsocketperm", "777"]);
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-        command.arg("--port").arg(self.port().to_string()).arg("--dir").arg(directory).args(&self.args);
+        command.arg("--port").arg(self.port().to_string()).arg("--dir").arg(directory);
+        if let Some((port, tls, certificates)) = &self.tls {
+            command.arg("--tls-port").arg(port.number().to_string());
+            command.arg("--tls-cert-file").arg(certificates.certificate(tls.server));
+            command.arg("--tls-key-file").arg(certificates.key(tls.server));
+            command.arg("--tls-ca-cert-file").arg(certificates.ca());
+            command.args(["--tls-auth-clients", asked_of_clients(tls.clients)]);
+        }
+        command.args(&self.args);
         self.daemon.launch(command);
         let mut client = self.daemon.wait_ready(|| {
             let mut client = self.connect().ok()?;
@@ -313,13 +325,13 @@ impl Redis {
     }
 }
 
-/// What a [`Redis`] that speaks TLS needs for it.
-#[derive(Clone, Copy)]
-pub struct RedisTls<'a> {
-    pub ca: &'a Path,
-    pub cert: &'a Path,
-    pub key: &'a Path,
-    pub clients: &'a str,
+/// How redis calls it.
+fn asked_of_clients(certificate: ClientCertificate) -> &'static str {
+    match certificate {
+        ClientCertificate::Ignored => "no",
+        ClientCertificate::Wanted => "optional",
+        ClientCertificate::Needed => "yes",
+    }
 }
 
 /// A server that wants a password first is ready; one that still loads its data is not.

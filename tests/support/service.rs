@@ -234,6 +234,10 @@ impl Service for RedisService {
         self.redis.url()
     }
 
+    fn options(&self) -> Vec<OsString> {
+        if self.redis.is_tls() { trusting(self.redis.certificates().ca()) } else { Vec::new() }
+    }
+
     fn queued(&self, key: &str) -> usize {
         queued_in(&self.redis, key)
     }
@@ -396,7 +400,7 @@ impl ZooKeeperService {
 }
 
 /// What a dlock needs to trust a server whose certificate is of this authority.
-fn trusting(ca: PathBuf) -> Vec<OsString> {
+pub fn trusting(ca: PathBuf) -> Vec<OsString> {
     vec!["--tls-ca".into(), ca.into()]
 }
 
@@ -409,7 +413,7 @@ macro_rules! on_other_servers {
         impl Service for $name {
             const KIND: &'static str = $inner::KIND;
             const LEASE_OF_30S: &'static str = $inner::LEASE_OF_30S;
-            const EXPIRY_GRANULARITY: Duration = $inner::EXPIRY_GRANULARITY;
+            const EXPIRY_GRANULARITY: std::time::Duration = $inner::EXPIRY_GRANULARITY;
 
             fn fresh() -> Self {
                 Self($inner::on($servers))
@@ -445,6 +449,7 @@ macro_rules! on_other_servers {
         }
     };
 }
+pub(super) use on_other_servers;
 
 on_other_servers! {
     /// Three servers of etcd.
