@@ -82,6 +82,10 @@ impl RunSettings {
     /// Settles what `args` and their sources mean together; `matches` are those of the subcommand.
     pub(crate) fn new(args: RunArgs, matches: &ArgMatches) -> Result<Self, Failure> {
         let key = Key::parse(&args.key).map_err(|error| usage(format!("--key: {error}")))?;
+        // Many clients of the same servers call the key of a certificate so.
+        if args.key.as_encoded_bytes().to_ascii_lowercase().ends_with(b".pem") && Path::new(&args.key).exists() {
+            return Err(usage("--key is the lock's name, and not a file: name a TLS key with --tls-key FILE"));
+        }
         let namespace = Namespace::parse(&args.namespace).map_err(usage)?;
         let chosen = args.backend.is_some();
         let target = target(&args)?;
@@ -135,8 +139,11 @@ fn options(args: &RunArgs, target: &Target, matches: &ArgMatches) -> Result<Opti
     };
     let named = ["tls_ca", "tls_cert", "tls_key", "tls_server_name"].into_iter().any(|id| is_flag(matches, id));
     if !tls.is_empty() && (target.is_tls() == Some(false) || named && target.is_tls().is_none()) {
-        let remedy =
-            if target.is_tls().is_none() { "leave it out" } else { "use the scheme for TLS, with an s at its end" };
+        let remedy = if target.is_tls().is_none() {
+            "leave it out"
+        } else {
+            "use the scheme for TLS, such as rediss:// or etcds://"
+        };
         return Err(usage(format!("--tls-… is given, but {target} does not use TLS: {remedy}")));
     }
     let misplaced = |id: &str, option: &str, place: &str| {

@@ -11,10 +11,13 @@ use nix::sys::signal::Signal;
 
 use crate::support::dlock::Dlock;
 use crate::support::process;
-use crate::support::redis_services::{RedissService, ReplicasService, SentinelService, UnixService};
+use crate::support::redis_services::{
+    RedissService, Redlock3, Redlock5, RedlocksService, ReplicasService, SentinelService, UnixService,
+};
 use crate::support::rendezvous::{Fifo, Gate, Lifeline, boottime, eventually};
 use crate::support::service::{
     EtcdClusterService, EtcdService, EtcdTlsService, FileService, Gated, RedisService, Service,
+    ZooKeeperEnsembleService, ZooKeeperService, ZooKeeperTlsService,
 };
 use crate::support::witness::{Witness, read_counter};
 
@@ -70,6 +73,12 @@ holds_on!(redis_sentinel: SentinelService);
 holds_on!(etcd: EtcdService);
 holds_on!(etcd_cluster: EtcdClusterService);
 holds_on!(etcd_tls: EtcdTlsService);
+holds_on!(zookeeper: ZooKeeperService);
+holds_on!(zookeeper_ensemble: ZooKeeperEnsembleService);
+holds_on!(zookeeper_tls: ZooKeeperTlsService);
+holds_on!(redlock_3: Redlock3);
+holds_on!(redlock_5: Redlock5);
+holds_on!(redlock_tls: RedlocksService);
 
 /// What `program` prints, without the end of the line.
 fn printed_by(program: &str, args: &[&str]) -> String {

@@ -159,6 +159,8 @@ pub(crate) struct Wire {
     stream: Box<dyn Stream>,
     socket: OwnedFd,
     refusal: Refusal,
+    /// Whether it has been shown a certificate of ours.
+    certified: bool,
 }
 
 /// What the server said against our certificate, once it has: with TLS 1.3 that comes after the handshake, and the
@@ -183,7 +185,11 @@ impl Wire {
     /// Connects to `address`, with TLS where `tls` is given. Takes as long as it takes.
     ///
     /// Errors call the server `name`.
-    pub(crate) async fn dial(name: &dyn fmt::Display, address: &Address, tls: Option<&Tls>) -> Result<Self, Error> {
+    pub(crate) async fn dial(
+        name: &(dyn fmt::Display + Sync),
+        address: &Address,
+        tls: Option<&Tls>,
+    ) -> Result<Self, Error> {
         let unreachable = |error: &dyn fmt::Display| {
             Error::new(Kind::Unreachable, format!("could not reach {name}: {error}; is it running there?"))
         };
@@ -191,7 +197,7 @@ impl Wire {
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(|error| unreachable(&error))?;
                 let socket = stream.as_fd().try_clone_to_owned().map_err(|error| unreachable(&error))?;
-                return Ok(Self { stream: Box::new(stream), socket, refusal: Refusal::default() });
+                return Ok(Self { stream: Box::new(stream), socket, refusal: Refusal::default(), certified: false });
             }
             Address::Tcp(host, port) => (host.as_str(), *port),
         };
@@ -212,12 +218,22 @@ impl Wire {
                 Box::new(connected.map_err(|error| explain(&error, name, &host, tls.certified))?)
             }
         };
-        Ok(Self { stream, socket, refusal })
+        Ok(Self { stream, socket, refusal, certified: tls.is_some_and(|tls| tls.certified) })
     }
 
     /// The socket again, for options that are set at the end of a connection.
     pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
         self.socket.try_clone()
+    }
+
+    /// After a write that failed with `error`: waits for what the server said before it hung up, which may be the refusal,
+    /// and has come already or comes with the news of the end.
+    fn last_words<T>(&mut self, context: &mut Context<'_>, error: io::Error) -> Poll<io::Result<T>> {
+        let mut bytes = [0; 256];
+        match Pin::new(self).poll_read(context, &mut ReadBuf::new(&mut bytes)) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(_) => Poll::Ready(Err(error)),
+        }
     }
 
     /// Where the server's refusal of our certificate can be read, also after the connection has gone.
@@ -241,7 +257,7 @@ impl AsyncRead for Wire {
     ) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if let Poll::Ready(Err(error)) = &polled
-            && let Some(alert) = alert(error)
+            && let Some(alert) = alert(error, self.certified)
             && let Ok(mut said) = self.refusal.0.lock()
         {
             *said = Some(alert);
@@ -252,11 +268,17 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        match Pin::new(&mut self.stream).poll_write(context, bytes) {
+            Poll::Ready(Err(error)) => self.last_words(context, error),
+            polled => polled,
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        match Pin::new(&mut self.stream).poll_flush(context) {
+            Poll::Ready(Err(error)) => self.last_words(context, error),
+            polled => polled,
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -264,15 +286,22 @@ impl AsyncWrite for Wire {
     }
 }
 
+/// Why a server that wants to know who we are hangs up.
+const UNCERTIFIED: &str = "it wants a certificate of ours; give it with --tls-cert and --tls-key";
+
 fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// What a server that refuses our certificate (or the lack of one) says.
-fn alert(error: &io::Error) -> Option<String> {
+/// What a server that refuses our certificate (or the lack of one, where we are not `certified`) says.
+fn alert(error: &io::Error, certified: bool) -> Option<String> {
     use AlertDescription as Alert;
     match tls_error(error)? {
-        rustls::Error::AlertReceived(Alert::CertificateRequired) => Some("it wants a certificate of ours".to_owned()),
+        rustls::Error::AlertReceived(Alert::CertificateRequired) => Some(UNCERTIFIED.to_owned()),
+        // What servers of other libraries say of none at all.
+        rustls::Error::AlertReceived(Alert::BadCertificate | Alert::NoCertificate) if !certified => {
+            Some(UNCERTIFIED.to_owned())
+        }
         rustls::Error::AlertReceived(
             alert @ (Alert::BadCertificate
             | Alert::UnsupportedCertificate
@@ -282,20 +311,21 @@ fn alert(error: &io::Error) -> Option<String> {
             | Alert::UnknownCA
             | Alert::AccessDenied
             | Alert::NoCertificate),
-        ) => Some(format!("it says {alert:?} of our certificate")),
+        ) => {
+            Some(format!("it says {alert:?} of our certificate; name one that it trusts with --tls-cert and --tls-key"))
+        }
         _ => None,
     }
 }
 
 /// A server's refusal of our certificate as an error.
 pub(crate) fn refused(name: &dyn fmt::Display, said: &str) -> Error {
-    let hint = "give it with --tls-cert and --tls-key";
-    Error::new(Kind::Denied, format!("{name} refused the TLS connection: {said}; {hint}"))
+    Error::new(Kind::Denied, format!("{name} refused the TLS connection: {said}"))
 }
 
 /// A handshake that failed, in words.
 fn explain(error: &io::Error, name: &dyn fmt::Display, expected: &str, certified: bool) -> Error {
-    if let Some(said) = alert(error) {
+    if let Some(said) = alert(error, certified) {
         return refused(name, &said);
     }
     let reason = match tls_error(error) {
@@ -317,7 +347,7 @@ fn explain(error: &io::Error, name: &dyn fmt::Display, expected: &str, certified
         },
         // Older servers hang up or send a general alert.
         Some(rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)) if !certified => {
-            return refused(name, "the handshake failed, perhaps because it wants a certificate of ours");
+            return refused(name, &format!("the handshake failed, perhaps because {UNCERTIFIED}"));
         }
         Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS on this port".to_owned(),
         Some(other) => other.to_string(),

@@ -176,8 +176,8 @@ async fn attempt(
     *trace |= match &result {
         Ok(Attempt::Busy(_)) => queue == Queue::Join,
         Ok(Attempt::Held(_)) => true,
-        // It may have arrived, and its answer been lost.
-        Err(error) => error.kind == Kind::Unavailable,
+        // It may have arrived, and its answer been lost; and who refuses one request may have done the one before it.
+        Err(error) => error.kind != Kind::Unreachable,
     };
     result
 }

@@ -13,6 +13,9 @@ const LOOK: Duration = Duration::from_secs(2);
 /// What the last renewal came to when the time for one went by unused.
 const NOT_TRIED: &str = "it was not tried, because dlock itself was stopped";
 
+/// What it came to when no answer came.
+const SILENCE: &str = "the backend does not answer";
+
 /// What became of the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
@@ -65,7 +68,10 @@ pub(crate) async fn keep(
                     Ok(Renewal::Extended(_)) => due = term.term_at(),
                     Ok(Renewal::NotMine(why)) => return news(News::NotMine(why)),
                     Err(reason) => {
-                        error = reason;
+                        // What was heard last says more than the silence of the last tries, which are short.
+                        if let Some(reason) = reason.or((failures == 0).then(|| SILENCE.to_owned())) {
+                            error = reason;
+                        }
                         failures += 1;
                         // The first retry comes at once: most failures are a connection that broke.
                         due = if failures == 1 { now } else { Instant::now() + term.retry_every() };
@@ -83,7 +89,8 @@ pub(crate) async fn keep(
     }
 }
 
-async fn renew(backend: &mut dyn Backend, claim: &Claim, limit: Instant) -> Result<Renewal, String> {
+/// The error is what the backend said, if it said anything in time.
+async fn renew(backend: &mut dyn Backend, claim: &Claim, limit: Instant) -> Result<Renewal, Option<String>> {
     let answered = before(limit, async {
         backend.connect().await?;
         backend.renew(claim).await
@@ -91,7 +98,7 @@ async fn renew(backend: &mut dyn Backend, claim: &Claim, limit: Instant) -> Resu
     .await;
     match answered {
         Ok(Ok(renewal)) => Ok(renewal),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("the backend does not answer".to_owned()),
+        Ok(Err(error)) => Err(Some(error.to_string())),
+        Err(_) => Err(None),
     }
 }

@@ -22,6 +22,11 @@ use crate::clock::{Instant, sleep_until};
 /// How long one member is asked alone before the next one is asked as well.
 const STAGGER: Duration = Duration::from_millis(100);
 
+/// What the service says of a lease that there is not.
+pub(super) const NO_LEASE: &str = "lease not found";
+/// What it says when a lease is asked for by the id of one that there is.
+pub(super) const LEASE_KNOWN: &str = "lease already exists";
+
 /// A connection to one member.
 pub(super) struct Link {
     client: Client,
@@ -86,8 +91,8 @@ impl Cluster {
         answer.map_err(|error| {
             let refusal = self.link.as_ref().map(|link| link.refusal.clone()).unwrap_or_default();
             let explained = self.explain(&error, &refusal);
-            // Another member may do better, unless the answer is about us.
-            if explained.may_pass() {
+            // Another member may do better, unless the answer is about us or what is ours.
+            if explained.may_pass() && !is_about_lease(&error) {
                 self.drop_link();
             }
             explained
@@ -140,8 +145,10 @@ impl Cluster {
         let name = format!("{}://{address}", self.location.scheme);
         let wire = Wire::dial(&name, address, self.tls.as_ref()).await?;
         let refusal = wire.refusal();
-        let unusable = |error: &dyn std::fmt::Display| Error::unavailable(format!("could not use {address}: {error}"));
-        let channel = channel(address, wire).await.map_err(|error| unusable(&error))?;
+        let channel = channel(address, wire).await.map_err(|error| match refusal.said() {
+            Some(said) => refused(&name, &said),
+            None => Error::unavailable(format!("could not use {address}: {error}")),
+        })?;
         let mut options = ConnectOptions::new().with_require_leader(true).with_auto_token_refresh(true);
         if let (Some(user), Some(password)) = (&self.location.login.user, &self.location.login.password) {
             options = options.with_user(user, password);
@@ -196,6 +203,16 @@ impl Cluster {
         };
         Error::unavailable(format!("{place} did not do as asked: {text}; {hint}"))
     }
+}
+
+/// Whether this is a sound answer: that there is no such lease, or that there is one already.
+fn is_about_lease(error: &etcd_client::Error) -> bool {
+    let text = match error {
+        etcd_client::Error::GRpcStatus(status) => status.message(),
+        etcd_client::Error::LeaseKeepAliveError(text) => text,
+        _ => return false,
+    };
+    text.contains(NO_LEASE) || text.contains(LEASE_KNOWN)
 }
 
 /// A channel over this one connection; when that breaks, so does the channel.

@@ -16,11 +16,11 @@ use etcd_client::{
     TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions, WatchStream,
 };
 
-use self::link::Cluster;
+use self::link::{Cluster, LEASE_KNOWN, NO_LEASE};
 use super::location::Location;
 use super::queue::{Entry, Place, place};
 use super::wire::Tls;
-use super::{Attempt, Backend, Busy, Claim, Error, Grant, Lease, Queue, Released, Renewal};
+use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released, Renewal};
 use crate::clock::{Instant, before, sleep_until};
 use crate::holder::Holder;
 
@@ -56,6 +56,8 @@ struct Session {
     watch: Option<(String, WatchStream)>,
     /// The key before ours, and the revision at which it was seen.
     predecessor: Option<(String, i64)>,
+    /// It has been tried to take all this away.
+    withdrawing: bool,
 }
 
 /// What one look at the queue shows.
@@ -145,12 +147,12 @@ fn is_lock(kv: &KeyValue, prefix: &str) -> bool {
 
 /// Whether the service says that there is no such lease.
 fn is_no_lease(error: &Error) -> bool {
-    let text = error.to_string();
-    text.contains("lease not found")
+    error.to_string().contains(NO_LEASE)
 }
 
+/// Whether it says that the lease to be granted is there already.
 fn is_lease_known(error: &Error) -> bool {
-    error.to_string().contains("lease already exists")
+    error.to_string().contains(LEASE_KNOWN)
 }
 
 impl EtcdBackend {
@@ -173,12 +175,14 @@ impl EtcdBackend {
                 token: None,
                 watch: None,
                 predecessor: None,
+                withdrawing: false,
             }
         });
         let lease = session.lease;
         let Some(ttl) = session.ttl else { return self.grant_lease(claim, lease).await };
         let sent = Instant::now();
-        if sent < session.sent + ttl / SIGNS_OF_LIFE {
+        // Who asks again for what is ours already found too little left of it.
+        if session.token.is_none() && sent < session.sent + ttl / SIGNS_OF_LIFE {
             return Ok(());
         }
         match self.cluster.ask(|mut client| async move { client.lease_keep_alive(lease).await }).await {
@@ -333,16 +337,33 @@ impl EtcdBackend {
         let Some(session) = &mut self.session else { return Ok(Released::NotMine) };
         session.watch = None;
         let (key, lease) = (session.key.clone(), session.lease);
-        let deleted = self.cluster.ask(|mut client| async move { client.delete(key, None).await }).await?.deleted();
-        match self.cluster.ask(|mut client| async move { client.lease_revoke(lease).await }).await {
-            Ok(_) => {}
-            Err(error) if is_no_lease(&error) => {}
+        if std::mem::replace(&mut session.withdrawing, true) {
+            // The last try got no answer, and this one may get none either: the lease must not be left to later.
+            self.revoke(lease).await?;
+        }
+        let deleted = match self.cluster.ask(|mut client| async move { client.delete(key, None).await }).await {
+            Ok(answer) => answer.deleted(),
+            // Who may not do that has no key there, but leases are for everybody.
+            Err(error) if error.kind == Kind::Denied => 0,
+            Err(error) => return Err(error),
+        };
+        match self.revoke(lease).await {
+            Ok(()) => {}
             // The lock is free; the empty lease ends by itself.
             Err(_) if deleted > 0 => {}
             Err(error) => return Err(error),
         }
         self.session = None;
         Ok(if deleted > 0 { Released::Freed } else { Released::NotMine })
+    }
+
+    /// Ends our lease, if there is one.
+    async fn revoke(&mut self, lease: i64) -> Result<(), Error> {
+        match self.cluster.ask(|mut client| async move { client.lease_revoke(lease).await }).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_no_lease(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -121,7 +121,9 @@ impl Connection {
         if let Some(user) = &server.login.user {
             info = info.set_username(user);
         }
-        if let Some(password) = &server.login.password {
+        // A user who needs no password is not taken for the default one.
+        let none = server.login.user.as_ref().map(|_| String::new());
+        if let Some(password) = server.login.password.as_ref().or(none.as_ref()) {
             info = info.set_password(password);
         }
         let socket =

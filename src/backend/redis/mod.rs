@@ -66,13 +66,13 @@ pub(crate) struct RedisBackend {
     look_again: Duration,
 }
 
-fn script(text: &str, keys: &[String], arguments: &[&str]) -> Cmd {
+pub(super) fn script(text: &str, keys: &[String], arguments: &[&str]) -> Cmd {
     let mut command = ::redis::cmd("EVAL");
     command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
     command
 }
 
-fn millis(duration: Duration) -> String {
+pub(super) fn millis(duration: Duration) -> String {
     duration.as_millis().to_string()
 }
 
@@ -99,12 +99,12 @@ impl RedisBackend {
         Self { connection, replicas, inspected: false, concerns: Vec::new(), look_again: FOREIGN_POLL }
     }
 
-    /// Waits until enough replicas have what this connection wrote last.
-    async fn replicate(&mut self, ttl: Duration) -> Result<(), Error> {
+    /// Waits until enough replicas have what this connection wrote last, and no longer than `patience`.
+    async fn replicate(&mut self, patience: Duration) -> Result<(), Error> {
         if self.replicas == 0 {
             return Ok(());
         }
-        let patience = MAX_REPLICATION.min(ttl / 10);
+        let patience = MAX_REPLICATION.min(patience);
         let mut command = ::redis::cmd("WAIT");
         command.arg(self.replicas).arg(millis(patience));
         match self.connection.ask(&command, Outstanding::Blocker).await? {
@@ -143,14 +143,14 @@ impl RedisBackend {
 }
 
 /// What is asked once, in the round trip of the first attempt, to find what makes locks unsafe at a server.
-fn inspection() -> Vec<Cmd> {
+pub(super) fn inspection() -> Vec<Cmd> {
     let mut limits = ::redis::cmd("CONFIG");
     limits.arg("GET").arg("maxmemory*");
     vec![limits, ::redis::cmd("ROLE")]
 }
 
 /// What the answers to [`inspection`] say against the server. One that may not be asked is taken as it is.
-fn concerns(answers: &[Value]) -> Vec<String> {
+pub(super) fn concerns(answers: &[Value]) -> Vec<String> {
     let mut concerns = Vec::new();
     if let Some(Value::Array(fields)) = answers.first() {
         let field = |name: &str| {
@@ -174,7 +174,7 @@ fn concerns(answers: &[Value]) -> Vec<String> {
     concerns
 }
 
-fn bytes(value: &Value) -> Option<&[u8]> {
+pub(super) fn bytes(value: &Value) -> Option<&[u8]> {
     match value {
         Value::BulkString(bytes) => Some(bytes),
         Value::SimpleString(text) => Some(text.as_bytes()),
@@ -182,11 +182,11 @@ fn bytes(value: &Value) -> Option<&[u8]> {
     }
 }
 
-fn text_of(value: &Value) -> Option<&str> {
+pub(super) fn text_of(value: &Value) -> Option<&str> {
     std::str::from_utf8(bytes(value)?).ok()
 }
 
-fn number(value: &Value) -> Option<i64> {
+pub(super) fn number(value: &Value) -> Option<i64> {
     match value {
         Value::Int(number) => Some(*number),
         _ => None,
@@ -223,7 +223,7 @@ impl Backend for RedisBackend {
         match answer.as_slice() {
             [Value::Int(1), granted] => {
                 let token = token(granted).ok_or_else(|| self.connection.nonsense())?;
-                self.replicate(claim.ttl).await?;
+                self.replicate(claim.ttl / 10).await?;
                 Ok(Attempt::Held(Grant { token, lease: Lease::until(sent, claim.ttl) }))
             }
             [Value::Int(0), ..] => {
@@ -255,7 +255,8 @@ impl Backend for RedisBackend {
         let Value::Array(answer) = answer else { return Err(self.connection.nonsense()) };
         match answer.as_slice() {
             [Value::Int(1)] => {
-                self.replicate(claim.ttl).await?;
+                // Soon enough for the answer to come before the request is given up; there are further tries.
+                self.replicate(claim.ttl / 20).await?;
                 Ok(Renewal::Extended(Lease::until(sent, claim.ttl)))
             }
             [Value::Int(0), kind, value] => {

@@ -167,7 +167,7 @@ impl Run<'_> {
             return self.finish(&held, term).await;
         }
         for concern in self.backend.concerns() {
-            self.report.warning(&format!("{key} at {target}: {concern}"));
+            self.report.note(&format!("{key} at {target}: {concern}"));
         }
         self.report.detail(&format!("acquired {key} at {target}, token {}", grant.token));
         let window = term.and_then(|term| hold::window(&term, settings.on_lost));

@@ -1,0 +1,38 @@
+-- Takes this server's vote, or says why not; repeating it changes nothing.
+--   KEYS  lock, fence
+--   ARGV  owner's prefix, number of the attempt, value, ttl ms, proposal for the counter, token of an attempt that is
+--         granted already or ''
+-- Returns {1, counter} or {0, type, value, pttl}.
+local lock, fence = KEYS[1], KEYS[2]
+local owner, number, value, ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local proposal, granted = tonumber(ARGV[5]), tonumber(ARGV[6])
+
+local kind, there = occupant(lock)
+local last = counter(fence)
+local attempt = attempt_of(kind, there, owner)
+
+-- Ours without a gap since an earlier request whose answer was lost, or was of no use: the counter that it left holds.
+if attempt and attempt <= number then
+  redis.call('SET', lock, value, 'PX', ttl)
+  if granted and granted > last then
+    return { 1, set_counter(fence, granted) }
+  end
+  return { 1, string.format('%.0f', last) }
+end
+
+if kind == 'none' then
+  local next = last + 1
+  if granted then
+    -- The attempt has its token: this server only adds its vote, and learns of the token.
+    next = math.max(last, granted)
+  else
+    local time = redis.call('TIME')
+    -- A client whose clock is far ahead must not use up the numbers.
+    local latest = (tonumber(time[1]) + 60) * 1000000 + tonumber(time[2])
+    next = math.max(next, math.min(proposal, latest))
+  end
+  local text = set_counter(fence, next)
+  redis.call('SET', lock, value, 'PX', ttl)
+  return { 1, text }
+end
+return { 0, kind, there, redis.call('PTTL', lock) }

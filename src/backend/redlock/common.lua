@@ -1,0 +1,34 @@
+-- Shared by the scripts. A value of ours begins with the owner's prefix and the number of the attempt that wrote it.
+
+local function starts_with(text, prefix)
+  return string.sub(text, 1, #prefix) == prefix
+end
+
+-- What is at the key: its type and, of a string, as much as is ever shown.
+local function occupant(lock)
+  local kind = redis.call('TYPE', lock)['ok']
+  local value = ''
+  if kind == 'string' then
+    value = redis.call('GETRANGE', lock, 0, 4095)
+  end
+  return kind, value
+end
+
+-- The number of the attempt that wrote this value, if it is of this owner.
+local function attempt_of(kind, value, owner)
+  if kind == 'string' and starts_with(value, owner) then
+    return tonumber(string.match(value, '^"try":(%d+),', #owner + 1) or '')
+  end
+  return nil
+end
+
+local function counter(fence)
+  return tonumber(redis.call('GET', fence) or '') or 0
+end
+
+-- Sets the counter and returns it as text: Lua would print a number of this size with an exponent.
+local function set_counter(fence, number)
+  local text = string.format('%.0f', number)
+  redis.call('SET', fence, text, 'EX', 2592000)
+  return text
+end

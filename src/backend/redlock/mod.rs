@@ -1,0 +1,567 @@
+/*!
+A majority of independent redis servers: on each the same plain string as on a single one, so that every client of the
+published Redlock algorithm on the same servers is excluded and excludes us.
+
+All servers are asked at once, each by a task of its own ([`node`]), and what they say is counted by the pure functions
+of [`quorum`], which also number the grants. The majority is one of the configured number; decisions are made as soon as
+it has spoken, and one server that is dead or silent keeps nobody waiting. There is no queue: who finds the lock busy
+looks again after a short random time.
+
+After an attempt that failed its votes are given back everywhere, also on servers that seemed to fail, before the next
+one. Every attempt has a number in its value, so that a release that is late on its way cannot delete what a later
+attempt of the same owner holds. A granted attempt asks the servers that did not grant it again, in the background and
+only those that never granted it; a vote that is gone is never made again.
+
+ACL: as for a single server; `INFO` is asked too, and `CONFIG GET` with strict fencing. Where `INFO` is denied, nobody
+notices that two names mean one server.
+*/
+
+#[cfg(test)]
+mod model;
+mod node;
+mod quorum;
+mod scripts;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use self::node::{Answer, Dispatch, Event, Failure, Order};
+use self::quorum::{Ballot, Outcome, Verdict, Vote, majority};
+use self::scripts::{Acquired, Occupant, Try};
+use super::redis::Server;
+use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released, Renewal};
+use crate::clock::{Instant, before, sleep_until, wall_micros};
+use crate::holder::Holder;
+
+/// How long those who are slow may take to say who they are, in the first attempt.
+const INTRODUCTION: Duration = Duration::from_millis(50);
+/// How much longer than those who matter the others may take to give the lock back.
+const LAST_RELEASES: Duration = Duration::from_millis(50);
+/// Between two looks at a lock that is held: a random time in this range, in milliseconds.
+const LOOK_AGAIN: (u64, u64) = (50, 250);
+/// The longest first pause between two attempts of which nobody won the last one, in milliseconds; it doubles.
+const SPLIT_PAUSE: u64 = 8;
+/// The longest time for which such attempts are repeated at once.
+const SPLIT: Duration = Duration::from_millis(500);
+
+/// How long one server may take to answer: so short that a silent one costs an attempt little of its lease.
+fn patience(ttl: Duration) -> Duration {
+    (ttl / 20).clamp(Duration::from_millis(50), Duration::from_secs(1))
+}
+
+/// A random number between the two, or the larger one where the kernel gives none.
+fn random(from: u64, to: u64) -> u64 {
+    let mut bytes = [0; 8];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => from + u64::from_ne_bytes(bytes) % (to - from + 1),
+        Err(_) => to,
+    }
+}
+
+/// The locks of a majority of redis servers. Keeps one lock at a time.
+#[derive(Debug)]
+pub(crate) struct RedlockBackend {
+    servers: Vec<Server>,
+    strict: bool,
+    nodes: Vec<Node>,
+    events: Option<UnboundedReceiver<Event>>,
+    /// The number of the last order.
+    round: u64,
+    /// The number of the last attempt.
+    number: u64,
+    /// The last attempt, unless it was given back.
+    attempt: Option<Arc<Try>>,
+    /// The token of that attempt, once it is granted.
+    token: Option<u64>,
+    /// A majority was reached once.
+    reached: bool,
+    /// The servers have had the time to say who they are.
+    introduced: bool,
+    look_again: Instant,
+    concerns: Vec<String>,
+}
+
+/// What is known of one server.
+#[derive(Debug)]
+struct Node {
+    orders: UnboundedSender<Dispatch>,
+    run_id: Option<String>,
+    /// It has said what makes locks unsafe there.
+    introduced: bool,
+    /// A vote of the present attempt was given back there.
+    freed: bool,
+    denied: bool,
+}
+
+/// Why there are no answers, by server.
+type Failures = BTreeMap<usize, Failure>;
+
+/// What came of one attempt.
+enum Tried {
+    Held(Grant),
+    Busy(Busy),
+    /// Nobody has a majority, as far as can be told.
+    Split(Busy),
+}
+
+impl RedlockBackend {
+    /// A backend that has not connected yet. With `strict`, only servers vote that keep their counters when killed.
+    #[must_use]
+    pub(crate) fn new(servers: Vec<Server>, strict: bool) -> Self {
+        let mut concerns = Vec::new();
+        if servers.len().is_multiple_of(2) {
+            let (even, odd) = (servers.len(), servers.len() - 1);
+            concerns.push(format!("{even} servers survive no more losses than {odd} would: use an odd number of them"));
+        }
+        Self {
+            servers,
+            strict,
+            nodes: Vec::new(),
+            events: None,
+            round: 0,
+            number: 0,
+            attempt: None,
+            token: None,
+            reached: false,
+            introduced: false,
+            look_again: Instant::now(),
+            concerns,
+        }
+    }
+
+    fn start(&mut self) {
+        if self.events.is_some() {
+            return;
+        }
+        let (sender, events) = unbounded_channel();
+        let start = |(index, server): (usize, &Server)| Node {
+            orders: node::start(index, server.clone(), self.strict, sender.clone()),
+            run_id: None,
+            introduced: false,
+            freed: false,
+            denied: false,
+        };
+        self.nodes = self.servers.iter().enumerate().map(start).collect();
+        self.events = Some(events);
+    }
+
+    /// Gives the order to all servers, or to those of `which`; returns what its answers are called.
+    fn tell(&mut self, which: impl Fn(usize) -> bool, order: &Order, patience: Duration) -> u64 {
+        self.round += 1;
+        for (index, node) in self.nodes.iter().enumerate() {
+            if which(index) {
+                // The task lives as long as this end of its channel.
+                let _ = node.orders.send(Dispatch { round: self.round, order: order.clone(), patience });
+            }
+        }
+        self.round
+    }
+
+    fn tell_all(&mut self, order: &Order, patience: Duration) -> u64 {
+        self.tell(|_| true, order, patience)
+    }
+
+    /// The next answer to any order, after noting what it tells of its server.
+    async fn hear(&mut self) -> Result<Event, Error> {
+        let event = match &mut self.events {
+            Some(events) => events.recv().await,
+            None => None,
+        };
+        let event = event.ok_or_else(|| Error::unavailable("nobody looks after the servers"))?;
+        let node = &mut self.nodes[event.node];
+        match &event.answer {
+            Answer::Acquired(_, Some(introduction)) => {
+                node.run_id.clone_from(&introduction.run_id);
+                if !std::mem::replace(&mut node.introduced, true) {
+                    let server = &self.servers[event.node];
+                    let concerns = introduction.concerns.iter().map(|concern| format!("{server}: {concern}"));
+                    self.concerns.extend(concerns);
+                }
+            }
+            Answer::Released(true) => node.freed = true,
+            Answer::Failed(failure) if failure.kind == Kind::Denied && !node.denied => {
+                node.denied = true;
+                self.concerns.push(format!("one server less: {}", failure.reason));
+            }
+            _ => {}
+        }
+        Ok(event)
+    }
+
+    /// The next answer to the order `round`; none when `limit` comes first.
+    async fn hear_of(&mut self, round: u64, limit: Option<Instant>) -> Result<Option<Event>, Error> {
+        loop {
+            let event = match limit {
+                Some(limit) => match before(limit, self.hear()).await {
+                    Ok(event) => event?,
+                    Err(_) => return Ok(None),
+                },
+                None => self.hear().await?,
+            };
+            if event.round == round {
+                return Ok(Some(event));
+            }
+        }
+    }
+
+    /// The earlier server that this one is under another name.
+    fn twin(&self, index: usize) -> Option<usize> {
+        let id = self.nodes[index].run_id.as_ref()?;
+        self.nodes[..index].iter().position(|other| other.run_id.as_ref() == Some(id))
+    }
+
+    /// What makes the list of servers useless, as far as it is known by now.
+    fn misfit(&self, failures: &Failures) -> Option<Error> {
+        let twins = (0..self.nodes.len()).find_map(|index| self.twin(index).map(|twin| (twin, index)));
+        if let Some((one, other)) = twins {
+            let (one, other) = (&self.servers[one], &self.servers[other]);
+            return Some(Error::unavailable(format!(
+                "{one} and {other} are the same server, which has one vote: name each server once"
+            )));
+        }
+        let unfit = failures.values().find(|failure| failure.unfit)?;
+        Some(Error::new(unfit.kind, &unfit.reason))
+    }
+
+    /// The error when the servers that are left are no majority.
+    fn no_majority(&self, failures: &Failures) -> Error {
+        let (all, failed) = (self.servers.len(), failures.len());
+        let decisive = |kind| failures.values().filter(|failure| failure.kind == kind).count() > all - majority(all);
+        let kind = match () {
+            () if decisive(Kind::Denied) => Kind::Denied,
+            () if failures.values().all(|failure| failure.kind == Kind::Unreachable) => Kind::Unreachable,
+            () => Kind::Unavailable,
+        };
+        let mut text = format!("no majority: {failed} of {all} servers cannot be used");
+        for (index, failure) in failures.values().enumerate() {
+            let _ = write!(text, "{} {}", if index == 0 { ":" } else { ";" }, failure.reason);
+        }
+        Error::new(kind, text)
+    }
+
+    async fn try_once(&mut self, claim: &Claim) -> Result<Tried, Error> {
+        self.start();
+        let patience = patience(claim.ttl);
+        if let (Some(dropped), None) = (self.attempt.clone(), self.token) {
+            // Before the next one on every connection: order is kept there.
+            self.tell_all(&Order::Release(dropped), patience);
+        }
+        self.number += 1;
+        let attempt = Arc::new(Try::new(claim, self.number, wall_micros()));
+        (self.attempt, self.token) = (Some(Arc::clone(&attempt)), None);
+        for node in &mut self.nodes {
+            node.freed = false;
+        }
+        let sent = Instant::now();
+        let round = self.tell_all(&Order::Acquire(Arc::clone(&attempt)), patience);
+        let mut count = Count::new(self.nodes.len());
+        let verdict = loop {
+            for index in 0..self.nodes.len() {
+                if self.twin(index).is_some() {
+                    count.votes[index] = Vote::Lost;
+                }
+            }
+            let verdict = quorum::verdict(&count.votes);
+            let decided = verdict != Verdict::Undecided;
+            if decided && (self.introduced || !count.votes.contains(&Vote::Pending)) {
+                break verdict;
+            }
+            let limit = (decided && !self.introduced).then_some(sent + INTRODUCTION);
+            match self.hear_of(round, limit).await? {
+                Some(event) => count.add(event),
+                None => break verdict,
+            }
+        };
+        if !self.introduced {
+            if let Some(error) = self.misfit(&count.failures) {
+                self.withdraw(&attempt, &count.votes, patience).await?;
+                return Err(error);
+            }
+            self.introduced = true;
+        }
+        let token = match verdict {
+            Verdict::Granted(token) => Some(token),
+            Verdict::WriteBack(token) => {
+                self.write_back(&attempt, &count.votes, token, patience).await?.then_some(token)
+            }
+            Verdict::Impossible | Verdict::Undecided => None,
+        };
+        if let Some(token) = token {
+            self.token = Some(token);
+            let lacking = |index: usize| !matches!(count.votes[index], Vote::Granted(_));
+            self.tell(lacking, &Order::Join(attempt, token), patience);
+            return Ok(Tried::Held(Grant { token, lease: Lease::until(sent, claim.ttl) }));
+        }
+        self.withdraw(&attempt, &count.votes, patience).await?;
+        self.lost(&count)
+    }
+
+    /// Lets those who granted the attempt with a smaller count hold its token; whether a majority does.
+    async fn write_back(
+        &mut self,
+        attempt: &Arc<Try>,
+        votes: &[Vote],
+        token: u64,
+        patience: Duration,
+    ) -> Result<bool, Error> {
+        let mut holders = quorum::holders(votes, token);
+        let order = Order::WriteBack(Arc::clone(attempt), token);
+        let round = self.tell(|index| holders[index] == Ballot::Pending, &order, patience);
+        loop {
+            match quorum::outcome(&holders) {
+                Outcome::Undecided => {}
+                outcome => return Ok(outcome == Outcome::Yes),
+            }
+            if let Some(event) = self.hear_of(round, None).await? {
+                holders[event.node] = match event.answer {
+                    Answer::WroteBack(true) => Ballot::Yes,
+                    Answer::WroteBack(false) => Ballot::No,
+                    _ => Ballot::Silent,
+                };
+            }
+        }
+    }
+
+    /// Gives a failed attempt back everywhere; waits for those who granted it, and a moment for those who are slow.
+    async fn withdraw(&mut self, attempt: &Arc<Try>, votes: &[Vote], patience: Duration) -> Result<(), Error> {
+        let round = self.tell_all(&Order::Release(Arc::clone(attempt)), patience);
+        let granted = |index: usize| matches!(votes[index], Vote::Granted(_));
+        let mut missing: Vec<usize> = (0..votes.len()).collect();
+        let slow = Instant::now() + LAST_RELEASES;
+        while !missing.is_empty() {
+            let limit = (!missing.iter().copied().any(granted)).then_some(slow);
+            match self.hear_of(round, limit).await? {
+                Some(event) => missing.retain(|index| *index != event.node),
+                // It is on its way to them: that much happens before the time is over.
+                None => break,
+            }
+        }
+        self.attempt = None;
+        Ok(())
+    }
+
+    /// What an attempt came to that did not get a majority.
+    fn lost(&mut self, count: &Count) -> Result<Tried, Error> {
+        let servers = self.servers.len();
+        if count.failures.len() > servers - majority(servers) {
+            return Err(self.no_majority(&count.failures));
+        }
+        let now = wall_micros() / 1000;
+        let (holder, votes, pttl) = count.holder();
+        let busy = Busy { holder, position: None, now };
+        let wait = Duration::from_millis(random(LOOK_AGAIN.0, LOOK_AGAIN.1));
+        // Once it has expired everybody looks: not all at the same time.
+        let expiry = pttl.map_or(wait, |pttl| Duration::from_millis(pttl + random(2, LOOK_AGAIN.0)));
+        self.look_again = Instant::now() + wait.min(expiry);
+        Ok(if votes >= majority(servers) { Tried::Busy(busy) } else { Tried::Split(busy) })
+    }
+}
+
+/// The answers to one attempt so far.
+struct Count {
+    votes: Vec<Vote>,
+    failures: Failures,
+    /// Who has the lock on the servers that refused, and for how many milliseconds yet.
+    occupants: Vec<(Occupant, i64)>,
+}
+
+impl Count {
+    fn new(servers: usize) -> Self {
+        Self { votes: vec![Vote::Pending; servers], failures: Failures::new(), occupants: Vec::new() }
+    }
+
+    fn add(&mut self, event: Event) {
+        self.votes[event.node] = match event.answer {
+            Answer::Acquired(Acquired::Granted(count), _) => Vote::Granted(count),
+            Answer::Acquired(Acquired::Busy { occupant, pttl }, _) => {
+                self.occupants.push((occupant, pttl));
+                Vote::Lost
+            }
+            Answer::Failed(failure) => {
+                self.failures.insert(event.node, failure);
+                Vote::Lost
+            }
+            _ => Vote::Lost,
+        };
+    }
+
+    /// Who has most votes, how many, and after how many milliseconds the first of them expires by itself.
+    fn holder(&self) -> (Holder, usize, Option<u64>) {
+        let same = |one: &Occupant, other: &Occupant| {
+            one == other || {
+                let id = Holder::read(&one.value).id().map(str::to_owned);
+                id.is_some() && id.as_deref() == Holder::read(&other.value).id()
+            }
+        };
+        let votes = |of: &Occupant| self.occupants.iter().filter(|(other, _)| same(of, other)).count();
+        let Some((most, _)) = self.occupants.iter().max_by_key(|(occupant, _)| votes(occupant)) else {
+            return (Holder::Unknown, 0, None);
+        };
+        let theirs = || self.occupants.iter().filter(|(other, _)| same(most, other));
+        let holder = match most.kind.as_str() {
+            "string" => Holder::read(&most.value),
+            other => Holder::InTheWay(format!("a redis {other} at the lock's key")),
+        };
+        let pttl = theirs().filter_map(|(_, pttl)| u64::try_from(*pttl).ok()).min();
+        (holder, theirs().count(), pttl)
+    }
+}
+
+/// Why a lock is not ours any more, from what the servers have instead.
+fn describe(occupants: &[Occupant], servers: usize) -> String {
+    let gone = occupants.iter().filter(|occupant| occupant.kind == "none").count();
+    if gone * 2 >= occupants.len() {
+        return format!("its key is gone from {gone} of {servers} servers");
+    }
+    let other = occupants.iter().find(|occupant| occupant.kind == "string");
+    // Without the time: this clock may not be the one that granted it.
+    let who = other.map_or_else(|| "something else".to_owned(), |occupant| Holder::read(&occupant.value).describe(0));
+    format!("its key is {who} on {} of {servers} servers", occupants.len() - gone)
+}
+
+#[async_trait::async_trait(?Send)]
+impl Backend for RedlockBackend {
+    async fn connect(&mut self) -> Result<(), Error> {
+        self.start();
+        if self.reached {
+            return Ok(());
+        }
+        let round = self.tell_all(&Order::Contact, Duration::from_secs(1));
+        let mut ballots = vec![Ballot::Pending; self.nodes.len()];
+        let mut failures = Failures::new();
+        loop {
+            let outcome = quorum::outcome(&ballots);
+            let complete = !ballots.contains(&Ballot::Pending);
+            // Strict fencing has the time to look at all of them.
+            if complete || (outcome != Outcome::Undecided && !self.strict) {
+                if let Some(error) = self.misfit(&failures) {
+                    return Err(error);
+                }
+                if outcome != Outcome::Yes {
+                    return Err(self.no_majority(&failures));
+                }
+                self.reached = true;
+                return Ok(());
+            }
+            if let Some(event) = self.hear_of(round, None).await? {
+                ballots[event.node] = match event.answer {
+                    Answer::Failed(failure) => {
+                        failures.insert(event.node, failure);
+                        Ballot::Silent
+                    }
+                    _ => Ballot::Yes,
+                };
+            }
+        }
+    }
+
+    async fn attempt(&mut self, claim: &Claim, _: Queue) -> Result<Attempt, Error> {
+        let limit = Instant::now() + SPLIT.min(claim.ttl / 10);
+        let mut longest = SPLIT_PAUSE;
+        loop {
+            match self.try_once(claim).await? {
+                Tried::Held(grant) => return Ok(Attempt::Held(grant)),
+                Tried::Busy(busy) => return Ok(Attempt::Busy(busy)),
+                Tried::Split(busy) if Instant::now() >= limit => return Ok(Attempt::Busy(busy)),
+                // Several came at once, and none must be refused because of the others that are refused as well.
+                Tried::Split(_) => {
+                    sleep_until(Instant::now() + Duration::from_millis(random(1, longest))).await;
+                    longest *= 2;
+                }
+            }
+        }
+    }
+
+    async fn changed(&mut self, _: &Claim) -> Result<(), Error> {
+        sleep_until(self.look_again).await;
+        Ok(())
+    }
+
+    async fn renew(&mut self, claim: &Claim) -> Result<Renewal, Error> {
+        let (Some(attempt), Some(token)) = (self.attempt.clone(), self.token) else {
+            return Ok(Renewal::NotMine("it is not held".to_owned()));
+        };
+        let patience = patience(claim.ttl);
+        let sent = Instant::now();
+        let round = self.tell_all(&Order::Renew(Arc::clone(&attempt)), patience);
+        let mut ballots = vec![Ballot::Pending; self.nodes.len()];
+        let (mut failures, mut occupants) = (Failures::new(), Vec::new());
+        loop {
+            match quorum::outcome(&ballots) {
+                Outcome::Undecided => {}
+                Outcome::Yes => {
+                    // Only now: a server that joins must not replace one that has lost its vote.
+                    let lacking = |index: usize| ballots[index] != Ballot::Yes;
+                    self.tell(lacking, &Order::Join(attempt, token), patience);
+                    return Ok(Renewal::Extended(Lease::until(sent, claim.ttl)));
+                }
+                Outcome::No => return Ok(Renewal::NotMine(describe(&occupants, self.servers.len()))),
+                Outcome::Unknown => return Err(self.no_majority(&failures)),
+            }
+            let Some(event) = self.hear_of(round, None).await? else { continue };
+            ballots[event.node] = match event.answer {
+                Answer::Extended => Ballot::Yes,
+                Answer::NotOurs(occupant) => {
+                    occupants.push(occupant);
+                    Ballot::No
+                }
+                Answer::Failed(failure) => {
+                    failures.insert(event.node, failure);
+                    Ballot::Silent
+                }
+                _ => Ballot::Silent,
+            };
+            if self.twin(event.node).is_some() {
+                ballots[event.node] = Ballot::Silent;
+            }
+        }
+    }
+
+    async fn release(&mut self, claim: &Claim) -> Result<Released, Error> {
+        let Some(attempt) = self.attempt.clone() else { return Ok(Released::NotMine) };
+        let round = self.tell_all(&Order::Release(attempt), patience(claim.ttl));
+        let mut ballots = vec![Ballot::Pending; self.nodes.len()];
+        let mut failures = Failures::new();
+        let mut limit = None;
+        loop {
+            let outcome = quorum::outcome(&ballots);
+            let complete = !ballots.contains(&Ballot::Pending);
+            if outcome != Outcome::Undecided && limit.is_none() {
+                limit = Some(Instant::now() + LAST_RELEASES);
+            }
+            let event = if complete { None } else { self.hear_of(round, limit).await? };
+            let Some(event) = event else {
+                // Those who have not answered have it before them, behind all that was asked of them.
+                return match outcome {
+                    Outcome::Yes => {
+                        (self.attempt, self.token) = (None, None);
+                        Ok(Released::Freed)
+                    }
+                    Outcome::No => {
+                        (self.attempt, self.token) = (None, None);
+                        Ok(Released::NotMine)
+                    }
+                    Outcome::Undecided | Outcome::Unknown => Err(self.no_majority(&failures)),
+                };
+            };
+            ballots[event.node] = match event.answer {
+                // A try whose answers were too few has freed it too.
+                Answer::Released(freed) if freed || self.nodes[event.node].freed => Ballot::Yes,
+                Answer::Released(_) => Ballot::No,
+                Answer::Failed(failure) => {
+                    failures.insert(event.node, failure);
+                    Ballot::Silent
+                }
+                _ => Ballot::Silent,
+            };
+        }
+    }
+
+    fn concerns(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.concerns)
+    }
+}

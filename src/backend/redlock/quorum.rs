@@ -1,0 +1,197 @@
+/*!
+What a majority has said, as pure functions of the answers so far. Knows no server and no time.
+
+A majority is one of the *configured* number of servers, whether they answer or not: two groups of them that are large
+enough always have a server in common.
+
+The token follows Protocol F. Each server counts its grants; an attempt's token is the largest count among the servers
+that granted it, and is final once a majority of servers *hold* it: their count was at least as large while the lock was
+this attempt's there. Two attempts that are granted share such a server, which granted one of them first; the other's
+count there is larger than the first one's token. So tokens differ, and an attempt that begins after another was granted
+gets the larger one, whatever the clocks say, as long as the counts are kept.
+*/
+
+/// How many of so many servers are a majority.
+#[must_use]
+pub(super) fn majority(servers: usize) -> usize {
+    servers / 2 + 1
+}
+
+/// What one server said to an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Vote {
+    /// Nothing yet.
+    Pending,
+    /// The lock is the attempt's there, and its count is this.
+    Granted(u64),
+    /// The lock is somebody else's there, or there is no telling.
+    Lost,
+}
+
+/// What an attempt has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Verdict {
+    /// It is too early to say.
+    Undecided,
+    /// A majority granted it and holds this token.
+    Granted(u64),
+    /// A majority granted it, and this is its token once a majority holds it.
+    WriteBack(u64),
+    /// No majority will grant it.
+    Impossible,
+}
+
+/// Decides an attempt, as soon as the votes allow it.
+#[must_use]
+pub(super) fn verdict(votes: &[Vote]) -> Verdict {
+    let majority = majority(votes.len());
+    let counts = || votes.iter().filter_map(count);
+    let pending = votes.iter().filter(|vote| **vote == Vote::Pending).count();
+    match counts().max() {
+        Some(token) if counts().count() >= majority => {
+            if counts().filter(|count| *count == token).count() >= majority {
+                Verdict::Granted(token)
+            } else {
+                Verdict::WriteBack(token)
+            }
+        }
+        _ if counts().count() + pending < majority => Verdict::Impossible,
+        _ => Verdict::Undecided,
+    }
+}
+
+fn count(vote: &Vote) -> Option<u64> {
+    match vote {
+        Vote::Granted(count) => Some(*count),
+        Vote::Pending | Vote::Lost => None,
+    }
+}
+
+/// What one server said to a question of yes or no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Ballot {
+    /// Nothing yet.
+    Pending,
+    /// Yes.
+    Yes,
+    /// No.
+    No,
+    /// It will not answer.
+    Silent,
+}
+
+/// What the servers together said to a question of yes or no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Outcome {
+    /// It is too early to say.
+    Undecided,
+    /// A majority said yes.
+    Yes,
+    /// So many said no that no majority can say yes.
+    No,
+    /// Neither, because of those who are silent.
+    Unknown,
+}
+
+/// Counts, and decides as soon as the ballots allow it. Silence is never a no.
+#[must_use]
+pub(super) fn outcome(ballots: &[Ballot]) -> Outcome {
+    let count = |wanted| ballots.iter().filter(|ballot| **ballot == wanted).count();
+    let (yes, no, pending) = (count(Ballot::Yes), count(Ballot::No), count(Ballot::Pending));
+    let majority = majority(ballots.len());
+    let against = ballots.len() - majority + 1;
+    if yes >= majority {
+        Outcome::Yes
+    } else if no >= against {
+        Outcome::No
+    } else if yes + pending < majority && no + pending < against {
+        Outcome::Unknown
+    } else {
+        Outcome::Undecided
+    }
+}
+
+/// Where the write-back of `token` begins: who granted the attempt with that count holds it already, who granted it with
+/// a smaller one is to be asked, and nobody else can.
+#[must_use]
+pub(super) fn holders(votes: &[Vote], token: u64) -> Vec<Ballot> {
+    let ballot = |vote: &Vote| match count(vote) {
+        Some(count) if count >= token => Ballot::Yes,
+        Some(_) => Ballot::Pending,
+        None => Ballot::Silent,
+    };
+    votes.iter().map(ballot).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts() {
+        use Verdict::{Granted, Impossible, Undecided, WriteBack};
+        use Vote::{Granted as G, Lost as L, Pending as P};
+        let table: &[(&[Vote], Verdict)] = &[
+            (&[G(7)], Granted(7)),
+            (&[P, P, P], Undecided),
+            (&[G(7), P, P], Undecided),
+            (&[G(7), L, P], Undecided),
+            (&[L, P, P], Undecided),
+            (&[L, L, P], Impossible),
+            (&[G(7), L, L], Impossible),
+            // The third is not waited for.
+            (&[G(7), G(7), P], Granted(7)),
+            (&[G(7), P, G(7)], Granted(7)),
+            (&[G(7), L, G(7)], Granted(7)),
+            (&[G(7), G(9), P], WriteBack(9)),
+            (&[G(7), G(9), L], WriteBack(9)),
+            // Two agree, and yet a larger count was granted.
+            (&[G(7), G(7), G(9)], WriteBack(9)),
+            (&[G(7), G(9), G(9)], Granted(9)),
+            // Half is no majority.
+            (&[G(7), G(7), L, L], Impossible),
+            (&[G(7), G(7), P, L], Undecided),
+            (&[G(7), L, P, L], Impossible),
+            (&[G(7), G(7), G(7), L], Granted(7)),
+            (&[G(1), G(1), L, L, P], Undecided),
+            (&[G(1), G(1), L, L, G(2)], WriteBack(2)),
+            (&[G(2), G(2), L, L, G(2)], Granted(2)),
+        ];
+        for (votes, expected) in table {
+            assert_eq!(verdict(votes), *expected, "{votes:?}");
+        }
+    }
+
+    #[test]
+    fn questions() {
+        use Ballot::{No as N, Pending as P, Silent as S, Yes as Y};
+        let table: &[(&[Ballot], Outcome)] = &[
+            (&[P, P, P], Outcome::Undecided),
+            (&[Y, Y, P], Outcome::Yes),
+            (&[Y, N, P], Outcome::Undecided),
+            (&[N, N, P], Outcome::No),
+            (&[Y, N, N], Outcome::No),
+            // A server that restarted empty is outvoted; one that is silent may still hold the lock.
+            (&[Y, N, Y], Outcome::Yes),
+            (&[Y, N, S], Outcome::Unknown),
+            (&[Y, S, S], Outcome::Unknown),
+            (&[S, S, P], Outcome::Unknown),
+            (&[N, S, P], Outcome::Undecided),
+            (&[N, S, N], Outcome::No),
+            (&[Y, Y, N, N], Outcome::No),
+            (&[Y, Y, N, S], Outcome::Unknown),
+            (&[Y, Y, N, S, S], Outcome::Unknown),
+            (&[N, N, N, P, P], Outcome::No),
+        ];
+        for (ballots, expected) in table {
+            assert_eq!(outcome(ballots), *expected, "{ballots:?}");
+        }
+    }
+
+    #[test]
+    fn a_write_back_asks_only_who_granted_less() {
+        use Ballot::{Pending, Silent, Yes};
+        let votes = [Vote::Granted(9), Vote::Granted(7), Vote::Lost, Vote::Pending, Vote::Granted(9)];
+        assert_eq!(holders(&votes, 9), [Yes, Pending, Silent, Silent, Yes]);
+    }
+}

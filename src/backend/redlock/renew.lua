@@ -1,0 +1,10 @@
+-- Extends the lock if it is this attempt's; never creates it.
+--   KEYS  lock
+--   ARGV  owner's prefix, number of the attempt, ttl ms
+-- Returns {1} or {0, type, value}.
+local kind, value = occupant(KEYS[1])
+if attempt_of(kind, value, ARGV[1]) == tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  return { 1 }
+end
+return { 0, kind, value }

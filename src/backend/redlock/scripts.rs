@@ -1,0 +1,257 @@
+/*!
+What is asked of one server, and how its answer is read. The scripts themselves are in the `.lua` files.
+*/
+
+use ::redis::{Cmd, Value};
+
+use super::super::Claim;
+use super::super::redis::keys::Keys;
+use super::super::redis::{bytes, concerns, inspection, millis, number, script, text_of};
+
+macro_rules! with_common {
+    ($file:literal) => {
+        concat!(include_str!("common.lua"), include_str!($file))
+    };
+}
+
+const ACQUIRE: &str = with_common!("acquire.lua");
+const WRITE_BACK: &str = with_common!("write_back.lua");
+const RENEW: &str = with_common!("renew.lua");
+const RELEASE: &str = with_common!("release.lua");
+
+/// One attempt of one claim, the same for all servers.
+#[derive(Debug)]
+pub(super) struct Try {
+    lock: String,
+    fence: String,
+    /// How the value of every attempt of this owner begins.
+    owner: String,
+    /// The attempt's number: a release is for it and those before it, however late it arrives.
+    pub(super) number: u64,
+    value: String,
+    ttl: String,
+    proposal: String,
+}
+
+impl Try {
+    /// The attempt `number` of `claim`, at `now` in microseconds since 1970 by the wall clock.
+    pub(super) fn new(claim: &Claim, number: u64, now: u64) -> Self {
+        let keys = Keys::of(claim);
+        let owner = claim.owner.prefix();
+        // The time is the client's, so that the value is the same on all servers.
+        let value = format!("{owner}\"try\":{number},\"since\":{},{}", now / 1000, claim.about.rest());
+        Self {
+            fence: keys.fence(),
+            lock: keys.lock,
+            owner,
+            number,
+            value,
+            ttl: millis(claim.ttl),
+            proposal: now.to_string(),
+        }
+    }
+
+    /// Asks for the vote. With `granted`, the token of this very attempt, a majority has granted it already.
+    pub(super) fn acquire(&self, granted: Option<u64>) -> Cmd {
+        let granted = granted.map_or_else(String::new, |token| token.to_string());
+        let keys = [self.lock.clone(), self.fence.clone()];
+        let number = self.number.to_string();
+        script(ACQUIRE, &keys, &[&self.owner, &number, &self.value, &self.ttl, &self.proposal, &granted])
+    }
+
+    /// Asks to raise the counter to `token` where the vote is ours.
+    pub(super) fn write_back(&self, token: u64) -> Cmd {
+        let keys = [self.lock.clone(), self.fence.clone()];
+        script(WRITE_BACK, &keys, &[&self.owner, &self.number.to_string(), &token.to_string()])
+    }
+
+    /// Extends the vote.
+    pub(super) fn renew(&self) -> Cmd {
+        script(RENEW, std::slice::from_ref(&self.lock), &[&self.owner, &self.number.to_string(), &self.ttl])
+    }
+
+    /// Gives the vote back, of this attempt and of those before it.
+    pub(super) fn release(&self) -> Cmd {
+        script(RELEASE, std::slice::from_ref(&self.lock), &[&self.owner, &self.number.to_string()])
+    }
+}
+
+/// What is at the lock's key on one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Occupant {
+    /// The key's type.
+    pub(super) kind: String,
+    /// The string there, as much as is ever shown.
+    pub(super) value: Vec<u8>,
+}
+
+/// What a server said to [`Try::acquire`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Acquired {
+    /// The vote is ours, and the counter is this.
+    Granted(u64),
+    /// It is somebody else's.
+    Busy {
+        /// Whose.
+        occupant: Occupant,
+        /// For how long yet, in milliseconds; negative for ever.
+        pttl: i64,
+    },
+}
+
+fn occupant(kind: &Value, value: &Value) -> Option<Occupant> {
+    Some(Occupant { kind: text_of(kind)?.to_owned(), value: bytes(value)?.to_vec() })
+}
+
+/// Reads the answer to [`Try::acquire`]; none when it makes no sense.
+pub(super) fn acquired(answer: &Value) -> Option<Acquired> {
+    let Value::Array(answer) = answer else { return None };
+    match answer.as_slice() {
+        [Value::Int(1), count] => Some(Acquired::Granted(text_of(count)?.parse().ok()?)),
+        [Value::Int(0), kind, value, pttl] => {
+            Some(Acquired::Busy { occupant: occupant(kind, value)?, pttl: number(pttl)? })
+        }
+        _ => None,
+    }
+}
+
+/// Reads the answer to [`Try::renew`]: ours, or what is there instead.
+pub(super) fn renewed(answer: &Value) -> Option<Result<(), Occupant>> {
+    let Value::Array(answer) = answer else { return None };
+    match answer.as_slice() {
+        [Value::Int(1)] => Some(Ok(())),
+        [Value::Int(0), kind, value] => Some(Err(occupant(kind, value)?)),
+        _ => None,
+    }
+}
+
+/// Reads an answer of 1 for yes and 0 for no.
+pub(super) fn yes_or_no(answer: &Value) -> Option<bool> {
+    match answer {
+        Value::Int(1) => Some(true),
+        Value::Int(0) => Some(false),
+        _ => None,
+    }
+}
+
+/// What is asked of each server once, in the round trip of the first attempt: who it is, and what makes locks unsafe.
+pub(super) fn introduction() -> Vec<Cmd> {
+    let mut server = ::redis::cmd("INFO");
+    server.arg("server");
+    let mut all = vec![server];
+    all.extend(inspection());
+    all
+}
+
+/// What a server said of itself. One that may not be asked is taken as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Introduction {
+    /// Which server it is, under whatever name.
+    pub(super) run_id: Option<String>,
+    /// Its votes are another server's.
+    pub(super) is_replica: bool,
+    /// What makes locks unsafe there.
+    pub(super) concerns: Vec<String>,
+}
+
+/// Reads the answers to [`introduction`].
+pub(super) fn introduced(answers: &[Value]) -> Introduction {
+    let mut lines = answers.first().and_then(text_of).unwrap_or_default().lines();
+    let run_id = lines.find_map(|line| line.strip_prefix("run_id:")).map(|id| id.trim().to_owned());
+    let role = match answers.get(2) {
+        Some(Value::Array(role)) => role.first().and_then(text_of),
+        _ => None,
+    };
+    // Not of its role: that is no mere concern here.
+    let limits = answers.get(1..2).unwrap_or_default();
+    Introduction {
+        run_id: run_id.filter(|id| !id.is_empty()),
+        is_replica: role == Some("slave"),
+        concerns: concerns(limits),
+    }
+}
+
+/// Asks whether the server keeps what it has said, also when it is killed.
+pub(super) fn durability() -> Cmd {
+    let mut command = ::redis::cmd("CONFIG");
+    command.arg("GET").arg("append*");
+    command
+}
+
+/// Reads the answer to [`durability`]: what is missing for it, in words. What is not known counts as missing.
+pub(super) fn lacks_durability(answer: &Value) -> Option<String> {
+    let pairs: Vec<(&str, &str)> = match answer {
+        Value::Array(list) => {
+            let texts: Vec<&str> = list.iter().map(|value| text_of(value).unwrap_or_default()).collect();
+            texts.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
+        }
+        Value::Map(map) => map
+            .iter()
+            .map(|(name, value)| (text_of(name).unwrap_or_default(), text_of(value).unwrap_or_default()))
+            .collect(),
+        _ => Vec::new(),
+    };
+    for (name, wanted) in [("appendonly", "yes"), ("appendfsync", "always")] {
+        let found = pairs.iter().find(|(found, _)| *found == name).map(|(_, value)| *value);
+        if found != Some(wanted) {
+            return Some(format!("its {name} is {} and not {wanted}", found.unwrap_or("unknown")));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(texts: &[&str]) -> Value {
+        Value::Array(texts.iter().map(|text| Value::BulkString(text.as_bytes().to_vec())).collect())
+    }
+
+    #[test]
+    fn only_a_server_that_syncs_always_is_durable() {
+        for (answer, lacks) in [
+            (&["appendonly", "yes", "appendfilename", "x", "appendfsync", "always"][..], None),
+            (&["appendonly", "no", "appendfsync", "always"], Some("its appendonly is no and not yes")),
+            (&["appendonly", "yes", "appendfsync", "everysec"], Some("its appendfsync is everysec and not always")),
+            (&["appendonly", "yes"], Some("its appendfsync is unknown and not always")),
+            (&[], Some("its appendonly is unknown and not yes")),
+        ] {
+            assert_eq!(lacks_durability(&texts(answer)).as_deref(), lacks, "{answer:?}");
+        }
+        assert!(lacks_durability(&Value::Nil).is_some());
+    }
+
+    #[test]
+    fn nonsense_is_no_answer() {
+        let integer = Value::Int;
+        let odd = |parts: Vec<Value>| Value::Array(parts);
+        let word = |word: &str| Value::BulkString(word.as_bytes().to_vec());
+        for answer in [
+            Value::Nil,
+            integer(1),
+            odd(vec![]),
+            odd(vec![integer(1), word("")]),
+            odd(vec![integer(1), word("1e300")]),
+            odd(vec![integer(1), word("-1")]),
+            odd(vec![integer(0), word("string"), integer(1), integer(1)]),
+            odd(vec![integer(0), word("string"), word("x")]),
+            odd(vec![integer(2), word("1")]),
+        ] {
+            assert_eq!(acquired(&answer), None, "{answer:?}");
+        }
+        assert_eq!(acquired(&odd(vec![integer(1), word("17")])), Some(Acquired::Granted(17)));
+    }
+
+    #[test]
+    fn a_server_is_known_by_its_run_id_and_its_role() {
+        let word = |word: &str| Value::BulkString(word.as_bytes().to_vec());
+        let info = word("# Server\r\nredis_version:7\r\nrun_id:0123abcd\r\ntcp_port:6379\r\n");
+        let limits = texts(&["maxmemory", "100", "maxmemory-policy", "allkeys-lru"]);
+        let said = introduced(&[info.clone(), limits, texts(&["master", "0"])]);
+        assert_eq!((said.run_id.as_deref(), said.is_replica, said.concerns.len()), (Some("0123abcd"), false, 1));
+        assert!(introduced(&[info, Value::Nil, texts(&["slave", "127.0.0.1"])]).is_replica);
+        assert_eq!(introduced(&[Value::Nil, Value::Nil, Value::Nil]), Introduction::default());
+        assert_eq!(introduced(&[]), Introduction::default());
+    }
+}

@@ -1,0 +1,339 @@
+/*!
+ZooKeeper's frames as they pass, so that no server can upset the client library: it reserves what a reply announces
+before it looks whether that much is there, and relies on the form of replies.
+
+Every reply must have the form that its request calls for, and nothing more; what does not is passed on to nobody.
+*/
+
+use std::collections::HashMap;
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// The longest frame: a lock's directory with several thousand contenders. A server's own limit is as large.
+pub(super) const MAX_FRAME: usize = 1024 * 1024;
+/// The length of a node's status in a reply.
+const STAT: usize = 68;
+
+/// The ids of replies that answer no request of that id.
+const NOTIFICATION: i32 = -1;
+/// The operations that the library asks for.
+mod operation {
+    pub(super) const CREATE: i32 = 1;
+    pub(super) const DELETE: i32 = 2;
+    pub(super) const EXISTS: i32 = 3;
+    pub(super) const GET_DATA: i32 = 4;
+    pub(super) const SET_DATA: i32 = 5;
+    pub(super) const GET_CHILDREN: i32 = 8;
+    pub(super) const PING: i32 = 11;
+    pub(super) const CHECK: i32 = 13;
+    pub(super) const MULTI: i32 = 14;
+    pub(super) const CREATE2: i32 = 15;
+    pub(super) const REMOVE_WATCHES: i32 = 18;
+    pub(super) const AUTH: i32 = 100;
+    pub(super) const SET_WATCHES: i32 = 101;
+    pub(super) const SET_WATCHES2: i32 = 105;
+    pub(super) const CLOSE: i32 = -11;
+    pub(super) const ERROR: i32 = -1;
+}
+
+/// Reads one frame with its length before it; none at the end of the stream.
+pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Vec<u8>>> {
+    let mut head = [0; 4];
+    if stream.read(&mut head[..1]).await? == 0 {
+        return Ok(None);
+    }
+    stream.read_exact(&mut head[1..]).await?;
+    let announced = i32::from_be_bytes(head);
+    let Some(length) = usize::try_from(announced).ok().filter(|&length| length <= MAX_FRAME) else {
+        return Err(nonsense(&format!("it announced {announced} bytes")));
+    };
+    let mut frame = head.to_vec();
+    // Grows with what comes, not with what was announced.
+    stream.take(length as u64).read_to_end(&mut frame).await?;
+    if frame.len() - head.len() < length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(Some(frame))
+}
+
+fn nonsense(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}
+
+/// How long a session the connect request in `frame` asks for, in milliseconds.
+pub(super) fn asked_session(frame: &[u8]) -> Option<u64> {
+    let mut body = Body(frame.get(4..)?);
+    body.int()?;
+    body.long()?;
+    body.int().and_then(|timeout| timeout.try_into().ok())
+}
+
+/// What a server says to a connect request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Welcome {
+    /// It granted or continues a session of so many milliseconds.
+    Session(u32),
+    /// The session is no more.
+    Expired,
+}
+
+/// Reads the reply to a connect request.
+pub(super) fn welcome(frame: &[u8]) -> io::Result<Welcome> {
+    let read = || {
+        let mut body = Body(frame.get(4..)?);
+        let (version, timeout, session) = (body.int()?, body.int()?, body.long()?);
+        let password = body.bytes()?;
+        // Older servers do not say whether they are read-only.
+        let tail_fits = matches!(body.0, [] | [0 | 1]);
+        let timeout = u32::try_from(timeout).ok()?;
+        (version == 0 && password.len() == 16 && tail_fits).then_some((timeout, session))
+    };
+    match read() {
+        Some((_, 0)) => Ok(Welcome::Expired),
+        Some((timeout @ 1.., _)) => Ok(Welcome::Session(timeout)),
+        _ => Err(nonsense("its answer to the connect request has no sense")),
+    }
+}
+
+/// The requests that are not answered yet.
+#[derive(Debug, Default)]
+pub(super) struct Unanswered {
+    /// The operation and the number of requests of each id.
+    requests: HashMap<i32, (i32, u32)>,
+}
+
+impl Unanswered {
+    /// Whether there are any but pings.
+    pub(super) fn any(&self) -> bool {
+        self.requests.values().any(|&(operation, _)| operation != operation::PING)
+    }
+
+    /// Takes note of a request.
+    pub(super) fn note(&mut self, frame: &[u8]) {
+        let mut body = Body(frame.get(4..).unwrap_or_default());
+        if let (Some(id), Some(operation)) = (body.int(), body.int()) {
+            let entry = self.requests.entry(id).or_insert((operation, 0));
+            *entry = (operation, entry.1 + 1);
+        }
+    }
+
+    /// Checks a reply; the error says what is wrong with it.
+    pub(super) fn check(&mut self, frame: &[u8]) -> io::Result<()> {
+        let mut body = Body(frame.get(4..).unwrap_or_default());
+        let (Some(id), Some(_), Some(error)) = (body.int(), body.long(), body.int()) else {
+            return Err(nonsense("a reply has no header"));
+        };
+        if id == NOTIFICATION {
+            return body.notification().ok_or_else(|| nonsense("a notification has no sense"));
+        }
+        let Some((operation, count)) = self.requests.get(&id).copied() else {
+            return Err(nonsense("it answered what was not asked"));
+        };
+        if count > 1 {
+            self.requests.insert(id, (operation, count - 1));
+        } else {
+            self.requests.remove(&id);
+        }
+        // An error's body is not read.
+        if error != 0 {
+            return Ok(());
+        }
+        body.answer(operation).ok_or_else(|| nonsense(&format!("the answer to operation {operation} has no sense")))
+    }
+}
+
+/// What is left to read of a frame.
+struct Body<'a>(&'a [u8]);
+
+impl<'a> Body<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn int(&mut self) -> Option<i32> {
+        Some(i32::from_be_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn long(&mut self) -> Option<i64> {
+        Some(i64::from_be_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    /// Bytes with their length before them; a length of -1 means that there are none.
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        match self.int()? {
+            -1 => Some(&[]),
+            length => self.take(usize::try_from(length).ok()?),
+        }
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.bytes()?).ok()
+    }
+
+    fn path(&mut self) -> Option<()> {
+        self.text()?.starts_with('/').then_some(())
+    }
+
+    fn stat(&mut self) -> Option<()> {
+        self.take(STAT).map(drop)
+    }
+
+    fn names(&mut self) -> Option<()> {
+        let count = self.int()?;
+        (0..count).try_for_each(|_| self.text().map(drop))
+    }
+
+    fn end(&self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+
+    fn notification(&mut self) -> Option<()> {
+        let (_event, _state) = (self.int()?, self.int()?);
+        self.path()?;
+        self.end()
+    }
+
+    /// The body of a reply without an error.
+    fn answer(&mut self, operation: i32) -> Option<()> {
+        match operation {
+            operation::CREATE => self.path()?,
+            operation::CREATE2 => self.path().and_then(|()| self.stat())?,
+            operation::EXISTS | operation::SET_DATA => self.stat()?,
+            operation::GET_DATA => self.bytes().and_then(|_| self.stat())?,
+            operation::GET_CHILDREN => self.names()?,
+            operation::MULTI => self.results()?,
+            operation::DELETE
+            | operation::PING
+            | operation::REMOVE_WATCHES
+            | operation::AUTH
+            | operation::SET_WATCHES
+            | operation::SET_WATCHES2
+            | operation::CLOSE => {}
+            _ => return None,
+        }
+        self.end()
+    }
+
+    /// The results of the operations of one request, up to the mark of their end.
+    fn results(&mut self) -> Option<()> {
+        loop {
+            let (operation, done, _error) = (self.int()?, self.take(1)?, self.int()?);
+            match (done, operation) {
+                ([1], _) => return Some(()),
+                ([0], operation::CREATE) => self.path()?,
+                ([0], operation::CREATE2) => self.path().and_then(|()| self.stat())?,
+                ([0], operation::SET_DATA) => self.stat()?,
+                ([0], operation::CHECK | operation::DELETE) => {}
+                ([0], operation::ERROR) => self.int().map(drop)?,
+                _ => return None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame of these parts.
+    fn frame(parts: &[&[u8]]) -> Vec<u8> {
+        let body = parts.concat();
+        [&u32::try_from(body.len()).expect("short").to_be_bytes()[..], &body].concat()
+    }
+
+    fn int(number: i32) -> Vec<u8> {
+        number.to_be_bytes().to_vec()
+    }
+
+    fn text(text: &str) -> Vec<u8> {
+        [int(i32::try_from(text.len()).expect("short")), text.as_bytes().to_vec()].concat()
+    }
+
+    fn reply(id: i32, error: i32, body: &[u8]) -> Vec<u8> {
+        frame(&[&int(id), &[0; 8], &int(error), body])
+    }
+
+    /// Whether `body` passes as the answer to `operation`.
+    fn passes(operation: i32, body: &[u8]) -> bool {
+        let mut unanswered = Unanswered::default();
+        unanswered.note(&frame(&[&int(7), &int(operation)]));
+        unanswered.check(&reply(7, 0, body)).is_ok()
+    }
+
+    #[test]
+    fn replies_must_have_the_form_that_was_asked_for() {
+        let stat = [0; STAT];
+        let many =
+            |count: i32, names: &[&str]| [int(count), names.iter().flat_map(|name| text(name)).collect()].concat();
+        for (operation, body, expected) in [
+            (operation::GET_CHILDREN, many(2, &["a", "b"]), true),
+            (operation::GET_CHILDREN, many(0, &[]), true),
+            (operation::GET_CHILDREN, many(i32::MAX, &["a"]), false),
+            (operation::GET_CHILDREN, many(1, &["a", "b"]), false),
+            (operation::GET_CHILDREN, [int(1), int(i32::MAX)].concat(), false),
+            (operation::GET_CHILDREN, vec![], false),
+            (operation::GET_DATA, [text("x"), stat.to_vec()].concat(), true),
+            (operation::GET_DATA, [int(-1), stat.to_vec()].concat(), true),
+            (operation::GET_DATA, [int(-2), stat.to_vec()].concat(), false),
+            (operation::GET_DATA, stat[4..].to_vec(), false),
+            (operation::GET_DATA, vec![], false),
+            (operation::EXISTS, stat.to_vec(), true),
+            (operation::EXISTS, stat[1..].to_vec(), false),
+            (operation::CREATE2, [text("/x"), stat.to_vec()].concat(), true),
+            (operation::CREATE2, [text(""), stat.to_vec()].concat(), false),
+            (operation::MULTI, [int(-1), vec![1], int(-1)].concat(), true),
+            (operation::MULTI, [int(2), vec![0], int(0), int(-1), vec![1], int(-1)].concat(), true),
+            (operation::MULTI, [int(15), vec![0], int(0), text("/x"), int(-1), vec![1], int(-1)].concat(), false),
+            (operation::MULTI, [int(-1), vec![0], int(0)].concat(), false),
+            (operation::MULTI, vec![], false),
+            (operation::DELETE, vec![], true),
+            (22, vec![], false),
+        ] {
+            assert_eq!(passes(operation, &body), expected, "{operation} {body:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_was_asked_is_answered() {
+        let mut unanswered = Unanswered::default();
+        assert!(!unanswered.any() && unanswered.check(&reply(7, 0, &[])).is_err());
+        unanswered.note(&frame(&[&int(7), &int(operation::GET_DATA)]));
+        assert!(unanswered.any());
+        // An error has no body.
+        assert!(unanswered.check(&reply(7, -101, &[])).is_ok());
+        assert!(unanswered.check(&reply(7, -101, &[])).is_err());
+        // Pings and logins have the same id each time.
+        for _ in 0..2 {
+            unanswered.note(&frame(&[&int(-2), &int(operation::PING)]));
+        }
+        assert!(!unanswered.any());
+        assert!(unanswered.check(&reply(-2, 0, &[])).is_ok() && unanswered.check(&reply(-2, 0, &[])).is_ok());
+        assert!(unanswered.check(&reply(-2, 0, &[])).is_err());
+        for (path, expected) in [("/x", true), ("é", false), ("", false)] {
+            let event = [int(2), int(3), text(path)].concat();
+            assert_eq!(unanswered.check(&reply(NOTIFICATION, 0, &event)).is_ok(), expected, "{path}");
+        }
+        assert!(unanswered.check(&frame(&[&[0; 15]])).is_err());
+        assert!(unanswered.check(&[]).is_err());
+    }
+
+    #[test]
+    fn a_welcome_has_a_session_or_none() {
+        let welcomed = |timeout: i32, session: i64, password: usize, tail: &[u8]| {
+            let password = [int(i32::try_from(password).expect("short")), vec![0; password]].concat();
+            welcome(&frame(&[&int(0), &int(timeout), &session.to_be_bytes(), &password, tail])).ok()
+        };
+        assert_eq!(welcomed(4000, 9, 16, &[0]), Some(Welcome::Session(4000)));
+        assert_eq!(welcomed(4000, 9, 16, &[]), Some(Welcome::Session(4000)));
+        assert_eq!(welcomed(0, 0, 16, &[0]), Some(Welcome::Expired));
+        for (timeout, password, tail) in
+            [(0, 16, &[0][..]), (-1, 16, &[]), (1, 15, &[]), (1, 16, &[2]), (1, 16, &[0, 0])]
+        {
+            assert_eq!(welcomed(timeout, 9, password, tail), None);
+        }
+        assert!(welcome(&[]).is_err());
+    }
+}

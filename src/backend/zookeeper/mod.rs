@@ -1,0 +1,469 @@
+/*!
+ZooKeeper: two ephemeral sequential nodes in `/NS/KEY`, made in one request, one as Curator spells it and one as kazoo
+does; the smallest sequence number holds, and each contender watches the one before it.
+
+A lock lives as long as its session, and each claim has a session of its own. The leader alone decides when a session
+ends, and a follower tells it late that we are alive: [`timeline`] says what an answer proves.
+*/
+
+mod ensemble;
+mod frames;
+mod names;
+mod session;
+mod timeline;
+mod tunnel;
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::zookeeper_client::{Client, Error as ZkError};
+
+use self::ensemble::Ensemble;
+use self::names::{Contender, Directory, Standing, is_worn_out, sequence, standing};
+use self::session::{Placed, Session, Write, acls};
+use self::tunnel::Tunnel;
+use super::location::Location;
+use super::wire::Tls;
+use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Queue, Released, Renewal};
+use crate::clock::Instant;
+use crate::holder::{Holder, shown};
+
+/// The port that ZooKeeper listens on by default.
+pub(crate) const DEFAULT_PORT: u16 = 2181;
+/// The same for TLS.
+pub(crate) const DEFAULT_TLS_PORT: u16 = 2281;
+/// The longest session that can be asked for.
+const MAX_SESSION: Duration = Duration::from_millis(i32::MAX as u64);
+/// How often one attempt looks again because what it saw changed under its eyes.
+const LOOKS: usize = 16;
+
+/// The locks of one ZooKeeper ensemble.
+#[derive(Debug)]
+pub(crate) struct ZookeeperBackend {
+    ensemble: Arc<Ensemble>,
+    /// The way to a server, before there is a session.
+    prepared: Option<Tunnel>,
+    opening: Option<Opening>,
+    session: Option<Session>,
+    /// The claim that was released last, and what came of it.
+    released: Option<(String, Released)>,
+}
+
+/// A session that the library is about to open.
+struct Opening {
+    owner: String,
+    tunnel: Tunnel,
+    /// Taken before the library was asked.
+    asked: Instant,
+    client: Pin<Box<dyn Future<Output = Result<Client, ZkError>>>>,
+}
+
+impl fmt::Debug for Opening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Opening({})", self.owner)
+    }
+}
+
+impl ZookeeperBackend {
+    /// A backend that has not connected yet; the path of `location` stands before every lock's.
+    pub(crate) fn new(location: Location, tls: Option<Tls>) -> Self {
+        let ensemble = Arc::new(Ensemble::new(location, tls));
+        Self { ensemble, prepared: None, opening: None, session: None, released: None }
+    }
+
+    fn location(&self) -> &Location {
+        self.ensemble.location()
+    }
+
+    /// Who we are, as ZooKeeper's `digest` scheme has it.
+    fn login(&self) -> Result<Option<String>, Error> {
+        let login = &self.location().login;
+        let lacks = |what| {
+            let hint = "give both --user and --password-file";
+            Error::new(Kind::Denied, format!("{} needs a {what} too: {hint}", self.location()))
+        };
+        match (&login.user, &login.password) {
+            (None, None) => Ok(None),
+            (Some(user), Some(password)) => Ok(Some(format!("{user}:{password}"))),
+            (Some(_), None) => Err(lacks("password")),
+            (None, Some(_)) => Err(lacks("user")),
+        }
+    }
+
+    /// The tunnel that is prepared, or a new one.
+    async fn tunnel(&mut self) -> Result<Tunnel, Error> {
+        if let Some(tunnel) = self.prepared.take() {
+            return Ok(tunnel);
+        }
+        Tunnel::open(Arc::clone(&self.ensemble)).await.map_err(|error| {
+            Error::new(Kind::Unreachable, format!("could not listen on this host for the ZooKeeper client: {error}"))
+        })
+    }
+
+    /// Makes sure that there is a live session for `claim`.
+    async fn open(&mut self, claim: &Claim) -> Result<(), Error> {
+        let owner = claim.owner.as_str();
+        if self.session.as_ref().is_some_and(|session| session.owner == owner && session.end().is_none()) {
+            return Ok(());
+        }
+        let directory = Directory::of(&self.location().path, claim)
+            .map_err(|reason| Error::new(Kind::CannotCreate, format!("{}: {reason}", self.location())))?;
+        let login = self.login()?;
+        let known = self.opening.take().filter(|opening| opening.owner == owner);
+        let opening = if let Some(opening) = known { opening } else { self.begin(claim, login.as_deref()).await? };
+        // It stays there when this future is dropped.
+        let opening = self.opening.insert(opening);
+        let opened = tokio::select! {
+            biased;
+            opened = &mut opening.client => Ok(opened),
+            failed = opening.tunnel.failed() => Err(failed),
+        };
+        let Some(Opening { tunnel, asked, .. }) = self.opening.take() else { return Err(self.vanished()) };
+        let client = opened?.map_err(|error| self.explain_with(&error, tunnel.reason()))?;
+        let session = Session::new(claim, directory, client, tunnel, asked, acls(login.is_some()));
+        self.session = Some(session);
+        Ok(())
+    }
+
+    /// Asks the library for a session.
+    async fn begin(&mut self, claim: &Claim, login: Option<&str>) -> Result<Opening, Error> {
+        let tunnel = self.tunnel().await?;
+        let mut connector = Client::connector().with_session_timeout(claim.ttl.min(MAX_SESSION));
+        if let Some(login) = login {
+            connector = connector.with_auth("digest", login.as_bytes());
+        }
+        let (owner, asked, address) = (claim.owner.as_str().to_owned(), Instant::now(), tunnel.address());
+        let client = Box::pin(async move { connector.connect(&address).await });
+        Ok(Opening { owner, tunnel, asked, client })
+    }
+
+    fn vanished(&self) -> Error {
+        Error::unavailable(format!("the session with {} ended before it began", self.location()))
+    }
+
+    fn explain(&self, error: &ZkError) -> Error {
+        self.explain_with(error, self.session.as_ref().and_then(Session::reason))
+    }
+
+    /// An error of the library in words; `reason` is why the connection ended, where it did.
+    fn explain_with(&self, error: &ZkError, reason: Option<String>) -> Error {
+        let location = self.location();
+        let denied = |what: &str| {
+            let known = if location.login.user.is_some() { "check the user and password" } else { "no user was given" };
+            let hint = "give them with --user and --password-file, or mend the nodes' access lists; inside another \
+                        dlock run use --password-file, because DLOCK_PASSWORD is not passed on";
+            Error::new(Kind::Denied, format!("{location} {what}: {known} ({hint})"))
+        };
+        match error {
+            ZkError::NoAuth => {
+                let path = self.session.as_ref().map_or("its nodes", |session| session.directory.path());
+                denied(&format!("refused access to {}", shown(path.as_bytes())))
+            }
+            ZkError::AuthFailed | ZkError::InvalidAcl => denied("refused the credentials"),
+            ZkError::NoChildrenForEphemerals => {
+                let hint = "use another --namespace or chroot";
+                let what = "a node above it is ephemeral and can have no others below it";
+                Error::new(Kind::CannotCreate, format!("{location}: {what}: {hint}"))
+            }
+            ZkError::ConnectionLoss | ZkError::Timeout | ZkError::NoHosts => {
+                let reason = reason.unwrap_or_else(|| "it does not answer".to_owned());
+                Error::unavailable(format!("lost the connection to {location}: {reason}"))
+            }
+            other => {
+                let text = other.to_string();
+                Error::unavailable(format!("{location} did not do as asked: {}", shown(text.as_bytes())))
+            }
+        }
+    }
+}
+
+/// What one look at the queue came to.
+enum Seen {
+    /// It must be looked at again: something was changed, or is to be.
+    Changed,
+    /// Our place is the first one.
+    First,
+    /// Somebody else's is.
+    Behind(Contender, Option<u64>),
+}
+
+impl ZookeeperBackend {
+    async fn take_or_queue(&mut self, claim: &Claim, queue: Queue) -> Result<Attempt, Error> {
+        self.open(claim).await?;
+        // Nodes that were made only to see whether the lock is free are taken away when it is not.
+        let mut only_to_see = false;
+        let mut create = queue == Queue::Join;
+        for _ in 0..LOOKS {
+            let Some(session) = &mut self.session else { return Err(self.vanished()) };
+            let write = match session.placed {
+                Placed::Nowhere if create => Write::Create,
+                Placed::At(_) if session.is_stale() => Write::Confirm,
+                _ => Write::Nothing,
+            };
+            only_to_see |= write == Write::Create && queue == Queue::Pass;
+            match self.look(write).await? {
+                Seen::Changed => create |= queue == Queue::Join || write == Write::Nothing,
+                Seen::First => return self.granted(claim, write).map(Attempt::Held),
+                Seen::Behind(holder, position) => {
+                    let busy = self.busy(&holder, position.filter(|_| !only_to_see)).await?;
+                    if only_to_see {
+                        self.leave().await?;
+                    }
+                    return Ok(Attempt::Busy(busy));
+                }
+            }
+        }
+        let what = "its nodes went as soon as they were made; is something removing them?";
+        Err(Error::unavailable(format!("could not queue at {}: {what}", self.location())))
+    }
+
+    /// One look at the queue after `write`, with everything that calls for another one set right.
+    async fn look(&mut self, write: Write) -> Result<Seen, Error> {
+        let Some(session) = &mut self.session else { return Err(self.vanished()) };
+        let (written, listed) = session.look(write).await;
+        match written {
+            Err(ZkError::NoNode) if write == Write::Create => {
+                let made = session.make_directories().await;
+                return made.map(|()| Seen::Changed).map_err(|error| self.explain(&error));
+            }
+            // The look shows what is missing.
+            Ok(()) | Err(ZkError::NoNode) => {}
+            Err(error) => return Err(self.explain(&error)),
+        }
+        let children = listed.map_err(|error| self.explain(&error))?;
+        if !self.find_own(&children).await.map_err(|error| self.explain(&error))? {
+            return Ok(Seen::Changed);
+        }
+        let Some(session) = &mut self.session else { return Err(self.vanished()) };
+        if let Placed::At(pair) = &session.placed
+            && is_worn_out(pair.sequence())
+        {
+            let path = session.directory.path().to_owned();
+            self.leave().await?;
+            let hint = "remove that node when nobody uses it, and it is counted anew";
+            let what = format!("the sequence numbers in {} are all but used up", shown(path.as_bytes()));
+            return Err(Error::new(Kind::CannotCreate, format!("{}: {what}; {hint}", self.location())));
+        }
+        session.predecessor = None;
+        Ok(match standing(&children, &session.names) {
+            Standing::First => Seen::First,
+            Standing::Behind { holder, predecessor, position } => {
+                session.predecessor = Some(predecessor.last);
+                Seen::Behind(holder, Some(position))
+            }
+            Standing::Missing { holder: Some(holder) } => Seen::Behind(holder, None),
+            Standing::Missing { holder: None } => Seen::Changed,
+        })
+    }
+
+    /// Finds our nodes among `children`, and removes what is left of others of ours; false when another look is needed.
+    async fn find_own(&mut self, children: &[String]) -> Result<bool, ZkError> {
+        let Some(session) = &mut self.session else { return Ok(false) };
+        let mut own: Vec<&str> =
+            children.iter().map(String::as_str).filter(|name| session.names.are_of(name)).collect();
+        own.sort_unstable_by_key(|name| sequence(name));
+        if let Placed::At(pair) = session.placed.clone() {
+            let is_ours = |name: &&str| *name == pair.curator || *name == pair.kazoo;
+            if own.iter().filter(|name| is_ours(name)).count() == 2 {
+                own.retain(|name| !is_ours(name));
+                if !own.is_empty() {
+                    session.remove(&own).await?;
+                }
+                return Ok(own.is_empty());
+            }
+            // Somebody removed one: what foreign clients of its kind do not see any more is no place.
+            session.placed = Placed::Nowhere;
+            if !own.is_empty() {
+                session.remove(&own).await?;
+            }
+            return Ok(false);
+        }
+        // A look after the request shows what came of it.
+        session.placed = Placed::Nowhere;
+        if own.is_empty() {
+            return Ok(true);
+        }
+        // The answer of the request that made them was lost, or they are an earlier session's. Those are never ours: they
+        // are about to go.
+        let sent = Instant::now();
+        let first = |prefix: &str| own.iter().find(|name| name.starts_with(prefix)).map(|name| (*name).to_owned());
+        if let (Some(curator), Some(kazoo)) = (first(&session.names.curator), first(&session.names.kazoo))
+            && let (Some(stat), Some(other)) = (session.stat(&curator).await?, session.stat(&kazoo).await?)
+            && session.is_own(&stat)
+            && stat.czxid == other.czxid
+        {
+            session.placed = session.placed_at(sent, curator, kazoo, &stat);
+        }
+        let Placed::At(pair) = session.placed.clone() else {
+            session.remove(&own).await?;
+            return Ok(false);
+        };
+        own.retain(|name| *name != pair.curator && *name != pair.kazoo);
+        if !own.is_empty() {
+            session.remove(&own).await?;
+        }
+        Ok(own.is_empty())
+    }
+
+    /// The lock is ours.
+    fn granted(&mut self, claim: &Claim, write: Write) -> Result<Grant, Error> {
+        let Some(session) = &mut self.session else { return Err(self.vanished()) };
+        let Placed::At(pair) = session.placed.clone() else { return Err(self.vanished()) };
+        session.note_connection();
+        // One who has waited says since when it holds; for one who has not, its nodes say it.
+        let since = *session.held_since.get_or_insert(session.now());
+        if write != Write::Create {
+            session.publish(&pair, &claim.about.text(&claim.owner, pair.czxid, since));
+        }
+        Ok(Grant { token: pair.czxid, lease: session.lease() })
+    }
+
+    async fn busy(&mut self, holder: &Contender, position: Option<u64>) -> Result<Busy, Error> {
+        let Some(session) = &mut self.session else { return Err(self.vanished()) };
+        let read = session.read(&holder.first).await;
+        let now = session.now();
+        let holder = match read.map_err(|error| self.explain(&error))? {
+            None => Holder::Nobody,
+            Some((_, stat)) if stat.ephemeral_owner == 0 => {
+                Holder::InTheWay(format!("the node {}, which no session owns", holder.first))
+            }
+            Some((data, stat)) => match Holder::read(&data) {
+                Holder::Dlock(mut published) => {
+                    // One that never waited has nothing to add to what its node says.
+                    published.token = published.token.or(stat.czxid.try_into().ok());
+                    published.since = published.since.or(stat.ctime.try_into().ok());
+                    Holder::Dlock(published)
+                }
+                other => other,
+            },
+        };
+        Ok(Busy { holder, position, now })
+    }
+
+    /// Removes our nodes, wherever they are known to be.
+    async fn leave(&mut self) -> Result<bool, Error> {
+        let Some(session) = &mut self.session else { return Ok(false) };
+        let left = match session.placed.clone() {
+            Placed::Nowhere => Ok(false),
+            Placed::At(pair) => session.remove(&[&pair.curator, &pair.kazoo]).await,
+            Placed::Unsure => match session.look(Write::Nothing).await.1 {
+                Err(error) => Err(error),
+                Ok(children) => {
+                    let names = session.names.clone();
+                    let own: Vec<&str> =
+                        children.iter().map(String::as_str).filter(|name| names.are_of(name)).collect();
+                    if own.is_empty() { Ok(false) } else { session.remove(&own).await }
+                }
+            },
+        };
+        let left = left.map_err(|error| self.explain(&error))?;
+        if let Some(session) = &mut self.session {
+            session.placed = Placed::Nowhere;
+        }
+        Ok(left)
+    }
+
+    /// Closes the session, and takes away the directories that nobody uses any more.
+    async fn close(&mut self) {
+        if let Some(session) = self.session.as_mut().filter(|session| session.used && session.end().is_none()) {
+            session.remove_directories().await;
+        }
+        if let Some(session) = self.session.take() {
+            session.close().await;
+        }
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl Backend for ZookeeperBackend {
+    async fn connect(&mut self) -> Result<(), Error> {
+        match &mut self.session {
+            Some(session) if session.end().is_none() => return session.connect().await,
+            // The next renewal says that it is lost.
+            Some(session) if session.held_since.is_some() => return Ok(()),
+            _ => {}
+        }
+        if self.opening.is_none() {
+            let tunnel = self.tunnel().await?;
+            self.prepared.insert(tunnel).prepare().await?;
+        }
+        Ok(())
+    }
+
+    async fn attempt(&mut self, claim: &Claim, queue: Queue) -> Result<Attempt, Error> {
+        self.released = None;
+        let attempted = self.take_or_queue(claim, queue).await;
+        // A session without a place in the queue is of no use, and would stay at the server for a while.
+        let is_over = match &attempted {
+            Ok(Attempt::Held(_)) => false,
+            Ok(Attempt::Busy(_)) => self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere),
+            Err(error) => !error.may_pass(),
+        };
+        if is_over {
+            self.close().await;
+        }
+        attempted
+    }
+
+    async fn changed(&mut self, _: &Claim) -> Result<(), Error> {
+        match &mut self.session {
+            Some(session) if session.end().is_none() => {
+                let waited = session.wait().await;
+                waited.map_err(|error| self.explain(&error))
+            }
+            // The next attempt queues anew.
+            _ => Ok(()),
+        }
+    }
+
+    async fn renew(&mut self, claim: &Claim) -> Result<Renewal, Error> {
+        let location = self.location().to_string();
+        let Some(session) = self.session.as_mut().filter(|session| session.owner == claim.owner.as_str()) else {
+            return Ok(Renewal::NotMine("it has no session".to_owned()));
+        };
+        if let Some(end) = session.end() {
+            return Ok(Renewal::NotMine(end.to_owned()));
+        }
+        let Placed::At(pair) = session.placed.clone() else {
+            return Ok(Renewal::NotMine("its nodes are gone from the server".to_owned()));
+        };
+        let since = *session.held_since.get_or_insert(session.now());
+        let text = claim.about.text(&claim.owner, pair.czxid, since);
+        let renewed = session.renew(&pair, &text).await;
+        match renewed {
+            Ok(Some(stat)) if session.is_own(&stat) => {
+                session.note_connection();
+                Ok(Renewal::Extended(session.lease()))
+            }
+            Ok(Some(_)) => Ok(Renewal::NotMine("its node is another session's".to_owned())),
+            Ok(None) => Err(Error::unavailable(format!("{location} gave an answer that has no sense"))),
+            Err(ZkError::NoNode) => Ok(Renewal::NotMine("its node is gone from the server".to_owned())),
+            Err(error) => match session.end() {
+                Some(end) => Ok(Renewal::NotMine(end.to_owned())),
+                None => Err(self.explain(&error)),
+            },
+        }
+    }
+
+    async fn release(&mut self, claim: &Claim) -> Result<Released, Error> {
+        let owner = claim.owner.as_str();
+        self.opening = None;
+        let known = self.released.as_ref().filter(|(released, _)| released == owner).map(|&(_, released)| released);
+        let Some(session) = self.session.as_mut().filter(|session| session.owner == owner) else {
+            return Ok(known.unwrap_or(Released::NotMine));
+        };
+        let released = if let Some(released) = known {
+            released
+        } else {
+            let held = session.held_since.is_some();
+            session.connect().await?;
+            let gone = session.end().is_none() && self.leave().await?;
+            if held && gone { Released::Freed } else { Released::NotMine }
+        };
+        self.released = Some((owner.to_owned(), released));
+        self.close().await;
+        Ok(released)
+    }
+}

@@ -1,0 +1,504 @@
+/*!
+One session and the nodes it has in a lock's directory: single requests, and what is known when their answers are lost.
+
+Requests of one session are executed in the order in which they were sent, also those whose answers nobody waits for any
+more; and what an abandoned connection still delivers is refused, because the session has moved to the next one.
+*/
+
+use std::time::Duration;
+
+use ::zookeeper_client::{
+    Acls, Client, CreateMode, Error as ZkError, EventType, MultiWriteResult, OneshotWatcher, Stat, StateWatcher,
+};
+
+use super::super::{Claim, Error, Lease};
+use super::names::{Directory, Names, sequence};
+use super::timeline::Timeline;
+use super::tunnel::Tunnel;
+use crate::clock::{Instant, before, wall_micros};
+
+/// How often a lock is renewed: once in such a part of a session.
+const RENEWALS: u32 = 6;
+/// How often one who waits shows the server that it is alive: once in such a part of a session.
+const HEARTBEATS: u32 = 12;
+/// How long one who waits waits for an answer at most.
+const OVERDUE: Duration = Duration::from_secs(2);
+/// How long a session may take to close: a server closes it itself when nobody hears from us.
+const CLOSE: Duration = Duration::from_millis(200);
+/// How long one who waits leaves the news of the queue as they are, at least.
+const NEWS: Duration = Duration::from_secs(10);
+
+/// What stands in a directory that a dlock made: whichever dlock is the last to leave it removes it.
+const MADE_BY_DLOCK: &[u8] = b"made by dlock, which removes it when it is empty";
+
+/// Our two nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pair {
+    /// The name of the one in Curator's spelling; renewals write to it.
+    pub curator: String,
+    /// The name of the one in kazoo's; dlocks watch it.
+    pub kazoo: String,
+    /// The transaction that made them: the fencing token.
+    pub czxid: u64,
+}
+
+impl Pair {
+    /// The larger of the two sequence numbers.
+    pub(super) fn sequence(&self) -> i64 {
+        let sequences = [&self.curator, &self.kazoo].map(|name| sequence(name));
+        sequences.into_iter().map(|sequence| sequence.unwrap_or(i64::MAX)).max().unwrap_or(i64::MAX)
+    }
+}
+
+/// What is known of our nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Placed {
+    /// There are none.
+    Nowhere,
+    /// They were asked for, and the answer has not been seen.
+    Unsure,
+    /// These were made by this session.
+    At(Pair),
+}
+
+/// A write that travels with a look at the queue, before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Write {
+    /// None.
+    Nothing,
+    /// Our two nodes are made.
+    Create,
+    /// Our two nodes are confirmed by the leader.
+    Confirm,
+}
+
+/// The clock of the server that dates our nodes: what it said once, and when.
+#[derive(Clone, Copy, Debug)]
+struct ServerClock {
+    millis: u64,
+    at: Instant,
+}
+
+/// What was sent and answered.
+#[derive(Debug)]
+struct Traffic {
+    timeline: Timeline,
+    /// Whether a request's answer was not waited for to its end.
+    overdue: bool,
+}
+
+impl Traffic {
+    fn begin(&mut self) -> Instant {
+        self.overdue = true;
+        Instant::now()
+    }
+
+    fn end<T>(&mut self, sent: Instant, is_write: bool, answer: &Result<T, ZkError>) {
+        self.overdue = false;
+        let now = Instant::now();
+        match answer {
+            Ok(_) if is_write => self.timeline.written(sent, now),
+            Ok(_) | Err(ZkError::NoNode | ZkError::NodeExists | ZkError::NotEmpty | ZkError::NoAuth) => {
+                self.timeline.answered(sent, now);
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// A session, and what it has in one lock's directory.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// The id of the claim that it was opened for: each has its own.
+    pub owner: String,
+    /// Where the lock is.
+    pub directory: Directory,
+    /// How our nodes are called.
+    pub names: Names,
+    /// What is known of them.
+    pub placed: Placed,
+    /// Since when the lock is ours, in milliseconds since 1970 by the server's clock.
+    pub held_since: Option<u64>,
+    /// The name of the node whose end is worth another look.
+    pub predecessor: Option<String>,
+    /// Whether it asked for something to be made.
+    pub used: bool,
+    /// The text that our nodes are made with.
+    data: String,
+    acls: Acls<'static>,
+    client: Client,
+    tunnel: Tunnel,
+    length: Duration,
+    traffic: Traffic,
+    clock: Option<ServerClock>,
+}
+
+impl Session {
+    /// A session that the library has just opened through `tunnel`, in answer to a request that was sent after `asked`.
+    pub(super) fn new(
+        claim: &Claim,
+        directory: Directory,
+        client: Client,
+        tunnel: Tunnel,
+        asked: Instant,
+        acls: Acls<'static>,
+    ) -> Self {
+        let length = client.session_timeout();
+        let mut session = Self {
+            owner: claim.owner.as_str().to_owned(),
+            directory,
+            names: Names::of(&claim.owner),
+            placed: Placed::Nowhere,
+            held_since: None,
+            predecessor: None,
+            used: false,
+            data: format!("{}{}", claim.owner.prefix(), claim.about.rest()),
+            acls,
+            client,
+            tunnel,
+            length,
+            traffic: Traffic { timeline: Timeline::new(length, asked), overdue: false },
+            clock: None,
+        };
+        session.note_connection();
+        session
+    }
+
+    /// Why the session has ended for good, if it has.
+    pub(super) fn end(&self) -> Option<&'static str> {
+        use ::zookeeper_client::SessionState::{
+            AuthFailed, Closed, ConnectedReadOnly, Disconnected, Expired, SyncConnected,
+        };
+        match self.client.state() {
+            Disconnected | SyncConnected | ConnectedReadOnly => None,
+            Expired => Some("its session has expired"),
+            AuthFailed => Some("the server refused the credentials"),
+            Closed => Some("its session was closed"),
+        }
+    }
+
+    /// Why there is no connection, or why the last one ended, as far as it is known.
+    pub(super) fn reason(&self) -> Option<String> {
+        self.tunnel.reason()
+    }
+
+    /// Makes sure that there is a connection on which nothing is overdue, as long as the session has not ended.
+    pub(super) async fn connect(&mut self) -> Result<(), Error> {
+        if std::mem::take(&mut self.traffic.overdue) {
+            self.tunnel.switch();
+        }
+        let mut state = self.client.state_watcher();
+        while self.end().is_none() {
+            tokio::select! {
+                biased;
+                welcomed = self.tunnel.welcomed() => {
+                    welcomed?;
+                    break;
+                }
+                _ = state.changed() => {}
+            }
+        }
+        self.note_connection();
+        Ok(())
+    }
+
+    /// Every connection is a sign of life that reached the leader, and its server may grant less than the first one.
+    pub(super) fn note_connection(&mut self) {
+        if let Some(connected) = self.tunnel.connected() {
+            self.traffic.timeline.connected(connected.sent);
+            self.length = self.length.min(connected.session);
+        }
+    }
+
+    /// The lease as what has been answered so far proves it.
+    pub(super) fn lease(&self) -> Lease {
+        let ttl = self.length;
+        Lease::Until { sent: self.traffic.timeline.proven(), ttl, renew_every: ttl / RENEWALS }
+    }
+
+    /// Whether what is proven is as old as the last sign of life of one who waits.
+    pub(super) fn is_stale(&self) -> bool {
+        Instant::now().since(self.traffic.timeline.proven()) > self.length / HEARTBEATS
+    }
+
+    /// "Now" in milliseconds since 1970, by the server's clock where we know it.
+    pub(super) fn now(&self) -> u64 {
+        match self.clock {
+            Some(clock) => {
+                let since = Instant::now().since(clock.at).as_millis();
+                clock.millis.saturating_add(u64::try_from(since).unwrap_or_default())
+            }
+            None => wall_micros() / 1000,
+        }
+    }
+
+    /// A look at the lock's children, after `write`: both in one round trip. A directory that is not there has none.
+    pub(super) async fn look(&mut self, write: Write) -> (Result<(), ZkError>, Result<Vec<String>, ZkError>) {
+        let client = self.client.clone();
+        let mut writer = client.new_multi_writer();
+        let prepared = match (write, &self.placed) {
+            (Write::Create, _) => {
+                let options = CreateMode::EphemeralSequential.with_acls(self.acls);
+                let names = [&self.names.curator, &self.names.kazoo];
+                let mut paths = names.into_iter().map(|name| self.directory.node(name));
+                paths.try_for_each(|path| writer.add_create(&path, self.data.as_bytes(), &options))
+            }
+            (Write::Confirm, Placed::At(pair)) => {
+                let mut paths = [&pair.curator, &pair.kazoo].into_iter().map(|name| self.directory.node(name));
+                paths.try_for_each(|path| writer.add_check_version(&path, -1))
+            }
+            (Write::Nothing | Write::Confirm, _) => Ok(()),
+        };
+        if let Err(error) = prepared {
+            return (Err(error.clone()), Err(error));
+        }
+        if write == Write::Create {
+            self.placed = Placed::Unsure;
+            self.used = true;
+        }
+        let sent = self.traffic.begin();
+        let (written, listed) = tokio::join!(writer.commit(), client.list_children(self.directory.path()));
+        let written = written.map_err(ZkError::from);
+        self.traffic.end(sent, write != Write::Nothing, &written);
+        self.traffic.end(sent, false, &listed);
+        let written = match (write, written) {
+            (Write::Create, Ok(results)) => {
+                self.placed = self.made(sent, results).await;
+                Ok(())
+            }
+            (Write::Create, Err(error)) => {
+                if is_refusal(&error) {
+                    self.placed = Placed::Nowhere;
+                }
+                Err(error)
+            }
+            (_, written) => written.map(drop),
+        };
+        (written, listed.or_else(|error| if error == ZkError::NoNode { Ok(Vec::new()) } else { Err(error) }))
+    }
+
+    /// Reads what came of making our nodes.
+    async fn made(&mut self, sent: Instant, results: Vec<MultiWriteResult>) -> Placed {
+        let [MultiWriteResult::Create { path: curator, stat }, MultiWriteResult::Create { path: kazoo, .. }] =
+            results.as_slice()
+        else {
+            return Placed::Unsure;
+        };
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let (curator, kazoo) = (name(curator), name(kazoo));
+        if !curator.starts_with(&self.names.curator) || !kazoo.starts_with(&self.names.kazoo) {
+            return Placed::Unsure;
+        }
+        // Some servers forget the status in the answer.
+        let stat = if stat.is_invalid() { self.stat(&curator).await.ok().flatten() } else { Some(*stat) };
+        match stat {
+            Some(stat) => self.placed_at(sent, curator, kazoo, &stat),
+            None => Placed::Unsure,
+        }
+    }
+
+    /// Our nodes of these names, if `stat`, which is one's status, says that they are this session's.
+    pub(super) fn placed_at(&mut self, sent: Instant, curator: String, kazoo: String, stat: &Stat) -> Placed {
+        let (Ok(czxid), Ok(millis)) = (stat.czxid.try_into(), stat.ctime.try_into()) else { return Placed::Unsure };
+        if !self.is_own(stat) {
+            return Placed::Unsure;
+        }
+        self.clock = self.clock.or(Some(ServerClock { millis, at: sent }));
+        Placed::At(Pair { curator, kazoo, czxid })
+    }
+
+    /// Whether a node is this session's.
+    pub(super) fn is_own(&self, stat: &Stat) -> bool {
+        stat.ephemeral_owner == self.client.session_id().0
+    }
+
+    /// The status of a node; none when it is not there.
+    pub(super) async fn stat(&mut self, name: &str) -> Result<Option<Stat>, ZkError> {
+        let client = self.client.clone();
+        let sent = self.traffic.begin();
+        let answer = client.check_stat(&self.directory.node(name)).await;
+        self.traffic.end(sent, false, &answer);
+        answer
+    }
+
+    /// What a node says, and its status; none when it is not there.
+    pub(super) async fn read(&mut self, name: &str) -> Result<Option<(Vec<u8>, Stat)>, ZkError> {
+        let client = self.client.clone();
+        let sent = self.traffic.begin();
+        let answer = client.get_data(&self.directory.node(name)).await;
+        self.traffic.end(sent, false, &answer);
+        absent(answer)
+    }
+
+    /// Makes the directories that are not there.
+    pub(super) async fn make_directories(&mut self) -> Result<(), ZkError> {
+        let client = self.client.clone();
+        let paths = self.directory.ancestry();
+        let options = CreateMode::Persistent.with_acls(self.acls);
+        let sent = self.traffic.begin();
+        let mut result = Ok(());
+        // All are asked for at once. What may not be made there may exist: only the last one's absence is a failure.
+        let asked: Vec<_> = paths.iter().map(|path| client.create(path, MADE_BY_DLOCK, &options)).collect();
+        let mut refused = None;
+        for made in asked {
+            let made = made.await.map(drop);
+            self.traffic.end(sent, true, &made);
+            result = match made {
+                Ok(()) | Err(ZkError::NodeExists) => Ok(()),
+                Err(ZkError::NoNode) => Err(refused.clone().unwrap_or(ZkError::NoNode)),
+                Err(error) => {
+                    refused.get_or_insert(error.clone());
+                    Err(error)
+                }
+            };
+        }
+        result
+    }
+
+    /// Removes the directories that a dlock made, from this one upwards, as far as they are empty.
+    pub(super) async fn remove_directories(&mut self) {
+        let client = self.client.clone();
+        let paths = self.directory.ancestry();
+        for path in paths.iter().rev() {
+            let sent = self.traffic.begin();
+            let read = client.get_data(path).await;
+            self.traffic.end(sent, false, &read);
+            if !read.is_ok_and(|(data, stat)| data == MADE_BY_DLOCK && stat.num_children == 0) {
+                return;
+            }
+            let sent = self.traffic.begin();
+            let removed = client.delete(path, None).await;
+            self.traffic.end(sent, true, &removed);
+            if removed.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Removes nodes, all at once or, where one is gone already, one by one; says whether all were there.
+    pub(super) async fn remove(&mut self, names: &[&str]) -> Result<bool, ZkError> {
+        let client = self.client.clone();
+        let paths: Vec<String> = names.iter().map(|name| self.directory.node(name)).collect();
+        let mut writer = client.new_multi_writer();
+        paths.iter().try_for_each(|path| writer.add_delete(path, None))?;
+        let sent = self.traffic.begin();
+        let removed = writer.commit().await.map_err(ZkError::from);
+        self.traffic.end(sent, true, &removed);
+        match removed {
+            Ok(_) => return Ok(true),
+            Err(ZkError::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+        for path in &paths {
+            let sent = self.traffic.begin();
+            let removed = client.delete(path, None).await;
+            self.traffic.end(sent, true, &removed);
+            absent(removed)?;
+        }
+        Ok(false)
+    }
+
+    /// Publishes `text` on our first node, and confirms that both are there. Says what the first one's status is then.
+    pub(super) async fn renew(&mut self, pair: &Pair, text: &str) -> Result<Option<Stat>, ZkError> {
+        let client = self.client.clone();
+        let mut writer = client.new_multi_writer();
+        writer.add_set_data(&self.directory.node(&pair.curator), text.as_bytes(), None)?;
+        // Not written to: those who watch it would wake for nothing.
+        writer.add_check_version(&self.directory.node(&pair.kazoo), -1)?;
+        let sent = self.traffic.begin();
+        let written = writer.commit().await.map_err(ZkError::from);
+        self.traffic.end(sent, true, &written);
+        match written?.first() {
+            Some(MultiWriteResult::SetData { stat }) => Ok(Some(*stat)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Publishes `text` on both nodes without waiting for the answer: nothing hangs on it.
+    pub(super) fn publish(&self, pair: &Pair, text: &str) {
+        let mut writer = self.client.new_multi_writer();
+        let mut paths = [&pair.curator, &pair.kazoo].into_iter().map(|name| self.directory.node(name));
+        if paths.try_for_each(|path| writer.add_set_data(&path, text.as_bytes(), None)).is_ok() {
+            drop(writer.commit());
+        }
+    }
+
+    /// Resolves when the node before ours is gone, when ours are, and now and then so that the news are fresh.
+    pub(super) async fn wait(&mut self) -> Result<(), ZkError> {
+        let Some(predecessor) = self.predecessor.clone() else { return Ok(()) };
+        let news_at = Instant::now() + self.length.max(NEWS);
+        loop {
+            let Some(watcher) = self.watch(&predecessor).await? else { return Ok(()) };
+            let mut changed = std::pin::pin!(watcher.changed());
+            loop {
+                match before(Instant::now() + self.length / HEARTBEATS, &mut changed).await {
+                    // It was written to, and the watch is used up.
+                    Ok(event) if event.event_type == EventType::NodeDataChanged => break,
+                    Ok(_) => return Ok(()),
+                    Err(_) if Instant::now() >= news_at => return Ok(()),
+                    Err(_) => {}
+                }
+                let Placed::At(pair) = self.placed.clone() else { return Ok(()) };
+                let limit = OVERDUE.min(self.length / 3);
+                match before(Instant::now() + limit, self.stat(&pair.kazoo)).await {
+                    Ok(Ok(Some(_))) => {}
+                    Ok(Ok(None)) => return Ok(()),
+                    Ok(Err(error)) => return Err(error),
+                    Err(_) => return Err(ZkError::Timeout),
+                }
+            }
+        }
+    }
+
+    async fn watch(&mut self, name: &str) -> Result<Option<OneshotWatcher>, ZkError> {
+        let client = self.client.clone();
+        let path = self.directory.node(name);
+        let sent = self.traffic.begin();
+        // Unlike one on its existence, a watch on its data is not set where there is none.
+        let answer = client.get_and_watch_data(&path).await;
+        self.traffic.end(sent, false, &answer);
+        Ok(absent(answer)?.map(|(_, _, watcher)| watcher))
+    }
+
+    /// Closes the session: what it has is gone at once.
+    pub(super) async fn close(self) {
+        let Self { client, tunnel, .. } = self;
+        let state = client.state_watcher();
+        drop(client);
+        let _ = before(Instant::now() + CLOSE, closed(state)).await;
+        drop(tunnel);
+    }
+}
+
+async fn closed(mut state: StateWatcher) {
+    while !state.peek_state().is_terminated() {
+        state.changed().await;
+    }
+}
+
+/// Options of the nodes of one who is `known` there, or of anybody.
+pub(super) fn acls(known: bool) -> Acls<'static> {
+    if known { Acls::creator_all() } else { Acls::anyone_all() }
+}
+
+/// A node that is not there is an answer.
+fn absent<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkError> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(ZkError::NoNode) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error is a server's own "no": nothing was done, and nothing will be.
+fn is_refusal(error: &ZkError) -> bool {
+    matches!(
+        error,
+        ZkError::NoNode
+            | ZkError::NoAuth
+            | ZkError::InvalidAcl
+            | ZkError::NoChildrenForEphemerals
+            | ZkError::QuotaExceeded
+            | ZkError::SessionExpired
+    )
+}

@@ -1,0 +1,154 @@
+/*!
+Until when a session is surely alive, as a pure function of what was sent and answered.
+
+A follower tells the leader only every half tick which sessions it has heard from, and the leader alone decides when a
+session ends. A tick is at most half a session. So an answer proves nothing by itself, and an answered write proves that
+the leader has heard of what was answered a quarter of a session before that write.
+*/
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::Instant;
+
+/// How much older than a write a request must be: one of so many parts of a session.
+const LATENESS: u32 = 4;
+/// How close together noted requests may be: one of so many parts of a session. Bounds how many are kept.
+const GRAIN: u32 = 64;
+
+/// One answered request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Answered {
+    sent: Instant,
+    at: Instant,
+}
+
+/// What the leader has surely heard of.
+#[derive(Clone, Debug)]
+pub(super) struct Timeline {
+    session: Duration,
+    /// When the newest request was sent of which the leader has surely heard.
+    proven: Instant,
+    /// The answered requests of which that is not sure yet, oldest first.
+    waiting: VecDeque<Answered>,
+}
+
+impl Timeline {
+    /// A session of this length whose connect request, which goes to the leader, was sent at `connected`.
+    pub(super) fn new(session: Duration, connected: Instant) -> Self {
+        Self { session, proven: connected, waiting: VecDeque::new() }
+    }
+
+    /// When the request was sent from which the session's length counts.
+    pub(super) fn proven(&self) -> Instant {
+        self.proven
+    }
+
+    /// The session was taken up again by a connect request sent at `sent`, and answered.
+    pub(super) fn connected(&mut self, sent: Instant) {
+        self.prove(sent);
+    }
+
+    /// A request sent at `sent` was answered at `at`.
+    pub(super) fn answered(&mut self, sent: Instant, at: Instant) {
+        let heard = is_heard(self.session / LATENESS, sent);
+        // Every later write proves all that is older than this one by that much: the newest of those is enough.
+        while self.waiting.get(1).is_some_and(&heard) {
+            self.waiting.pop_front();
+        }
+        // The older of two close ones stands for both.
+        if self.waiting.back().is_none_or(|last| last.sent + self.session / GRAIN <= sent) {
+            self.waiting.push_back(Answered { sent, at });
+        }
+    }
+
+    /// A write sent at `sent` was answered at `at`.
+    pub(super) fn written(&mut self, sent: Instant, at: Instant) {
+        let heard = is_heard(self.session / LATENESS, sent);
+        while let Some(oldest) = self.waiting.front().copied().filter(&heard) {
+            self.prove(oldest.sent);
+            self.waiting.pop_front();
+        }
+        self.answered(sent, at);
+    }
+
+    fn prove(&mut self, sent: Instant) {
+        self.proven = self.proven.max(sent);
+    }
+}
+
+/// Whether the leader has heard of a request when it hears of a write sent at `write`.
+fn is_heard(lateness: Duration, write: Instant) -> impl Fn(&Answered) -> bool {
+    move |answered| answered.at + lateness <= write
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SESSION: Duration = Duration::from_secs(12);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(0) + Duration::from_secs(100 + seconds)
+    }
+
+    /// What is proven after these requests, each (sent, answered, whether it is a write), in seconds.
+    fn proven(requests: &[(u64, u64, bool)]) -> u64 {
+        let mut timeline = Timeline::new(SESSION, at(0));
+        for &(sent, answered, write) in requests {
+            if write {
+                timeline.written(at(sent), at(answered));
+            } else {
+                timeline.answered(at(sent), at(answered));
+            }
+        }
+        timeline.proven().since(at(0)).as_secs()
+    }
+
+    #[test]
+    fn a_write_proves_what_was_answered_a_quarter_of_a_session_before_it() {
+        let (read, write) = (false, true);
+        for (requests, expected) in [
+            // At first only the connect request counts, however many answers there are.
+            (&[][..], 0),
+            (&[(5, 5, read), (10, 10, read)], 0),
+            (&[(2, 2, write)], 0),
+            // The one before the last write, if it is old enough.
+            (&[(2, 2, write), (4, 4, write)], 0),
+            (&[(2, 2, write), (5, 5, write)], 2),
+            (&[(2, 2, write), (4, 4, write), (6, 6, write)], 2),
+            (&[(2, 2, write), (4, 4, write), (6, 6, write), (8, 8, write)], 4),
+            // Reads count, but only a write makes them count.
+            (&[(4, 4, read), (5, 5, read), (9, 9, write)], 5),
+            (&[(4, 4, read), (9, 9, read)], 0),
+            // What was on its way for long may have arrived late: its answer must be old enough.
+            (&[(2, 6, write), (8, 8, write)], 0),
+            (&[(2, 6, write), (9, 9, write)], 2),
+        ] {
+            assert_eq!(proven(requests), expected, "{requests:?}");
+        }
+    }
+
+    #[test]
+    fn a_reconnection_counts_from_its_own_request_and_never_takes_time_back() {
+        let mut timeline = Timeline::new(SESSION, at(0));
+        timeline.written(at(2), at(2));
+        timeline.connected(at(7));
+        assert_eq!(timeline.proven(), at(7));
+        timeline.connected(at(3));
+        timeline.written(at(8), at(8));
+        assert_eq!(timeline.proven(), at(7));
+    }
+
+    #[test]
+    fn a_long_wait_takes_no_memory_and_loses_nothing() {
+        let mut timeline = Timeline::new(SESSION, at(0));
+        for second in 1..1000 {
+            timeline.answered(at(second), at(second));
+            timeline.answered(at(second), at(second));
+            assert!(timeline.waiting.len() <= 5, "{}", timeline.waiting.len());
+        }
+        timeline.written(at(1000), at(1000));
+        assert_eq!(timeline.proven(), at(997));
+    }
+}

@@ -1,0 +1,380 @@
+/*!
+The way of the client library to the servers. The library offers no hook for a connection, no bound on what it reads and
+no TLS of ours: so it connects to a listener on this host, as its only server, and what it says there is carried to a
+real one.
+
+The tunnel chooses the server, and another one when the answer of the first is overdue; it lets only well-formed replies
+through; and it knows why there is no connection, and when the request was sent that began the one there is.
+*/
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::RawFd;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::sys::socket::{SockaddrIn, getpeername, getsockname};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::super::wire::{Wire, forget, refused};
+use super::super::{Error, Kind};
+use super::ensemble::{Ensemble, Server};
+use super::frames::{self, Unanswered, Welcome};
+use crate::clock::{Instant, before};
+use crate::holder::shown;
+
+/// How long to wait when no server could be used.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// How long a server may take to answer the connect request before another one is asked: a part of the session, and
+/// bounds for it. Doubled whenever all have been asked in vain.
+const WELCOME_SHARE: u32 = 12;
+const WELCOME_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// How often the time for a welcome is doubled at most.
+const MAX_DOUBLINGS: u32 = 5;
+
+/// A session as one connection has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Connected {
+    /// Taken before the connect request was sent.
+    pub sent: Instant,
+    /// The session's length, as the server said.
+    pub session: Duration,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug)]
+struct Failure {
+    kind: Kind,
+    reason: String,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { kind: error.kind, reason: error.to_string() }
+    }
+}
+
+/// How the tunnel stands.
+#[derive(Clone, Debug, Default)]
+struct Status {
+    /// The connection, once a server has welcomed us on it.
+    connected: Option<Connected>,
+    /// How often all servers were tried in vain.
+    failures: u64,
+    /// Why there is no connection, or why the last one ended.
+    failure: Option<Failure>,
+    /// How often another server was asked for.
+    switches: u64,
+}
+
+/// What the tunnel and those who use it share.
+#[derive(Debug)]
+struct Shared {
+    ensemble: Arc<Ensemble>,
+    /// A connection that was made before the library wanted it.
+    ready: Mutex<Option<(Wire, Server)>>,
+    status: watch::Sender<Status>,
+}
+
+impl Shared {
+    fn ready(&self) -> MutexGuard<'_, Option<(Wire, Server)>> {
+        // Nothing is done under this lock that could leave it half done.
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, error: Error, all: bool) {
+        self.status.send_modify(|status| {
+            status.failures += u64::from(all);
+            status.failure = Some(error.into());
+        });
+    }
+}
+
+/// A listener on this host that carries one connection of this process to one of the servers. Ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct Tunnel {
+    shared: Arc<Shared>,
+    port: u16,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Tunnel {
+    /// Opens it; nothing is sent yet.
+    pub(super) async fn open(ensemble: Arc<Ensemble>) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let shared =
+            Arc::new(Shared { ensemble, ready: Mutex::new(None), status: watch::Sender::new(Status::default()) });
+        let task = tokio::spawn(serve(listener, Arc::clone(&shared)));
+        Ok(Self { shared, port, task })
+    }
+
+    /// Where the library finds it.
+    pub(super) fn address(&self) -> String {
+        format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
+    }
+
+    /// Makes sure that there is a connection to a server, or says why there is none.
+    pub(super) async fn prepare(&self) -> Result<(), Error> {
+        if self.connected().is_none() && self.shared.ready().is_none() {
+            let dialed = self.shared.ensemble.dial().await?;
+            *self.shared.ready() = Some(dialed);
+        }
+        Ok(())
+    }
+
+    /// The connection, if a server has welcomed us on it.
+    pub(super) fn connected(&self) -> Option<Connected> {
+        self.shared.status.borrow().connected
+    }
+
+    /// Resolves when a server has welcomed us, or, with the reason, when all have been tried in vain since this call.
+    pub(super) async fn welcomed(&self) -> Result<Connected, Error> {
+        let mut status = self.shared.status.subscribe();
+        let failures = status.borrow().failures;
+        let settled = status.wait_for(|status| status.connected.is_some() || status.failures > failures).await;
+        let settled = settled.map(|status| status.clone()).unwrap_or_default();
+        settled.connected.ok_or_else(|| self.why(&settled))
+    }
+
+    /// Resolves, with the reason, when all servers have been tried in vain since this call.
+    pub(super) async fn failed(&self) -> Error {
+        let mut status = self.shared.status.subscribe();
+        let failures = status.borrow().failures;
+        let failed = status.wait_for(|status| status.failures > failures).await;
+        let failed = failed.map(|status| status.clone()).unwrap_or_default();
+        self.why(&failed)
+    }
+
+    /// Why there is no connection, or why the last one ended, as far as it is known.
+    pub(super) fn reason(&self) -> Option<String> {
+        self.shared.status.borrow().failure.as_ref().map(|failure| failure.reason.clone())
+    }
+
+    /// Gives up the connection on which an answer is overdue, and goes to another server.
+    pub(super) fn switch(&self) {
+        *self.shared.ready() = None;
+        self.shared.status.send_modify(|status| {
+            status.switches += 1;
+            status.connected = None;
+        });
+    }
+
+    fn why(&self, status: &Status) -> Error {
+        match &status.failure {
+            Some(failure) => Error::new(failure.kind, &failure.reason),
+            None => {
+                Error::new(Kind::Unreachable, format!("there is no connection to {}", self.shared.ensemble.location()))
+            }
+        }
+    }
+}
+
+/// Accepts the library's connections; the newest one counts.
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let mut carrying = pin!(None);
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) if is_our_own(peer, listener.local_addr()) => {
+                    carrying.set(Some(carry(stream, Arc::clone(&shared))));
+                }
+                // Somebody else on this host, who has no business on our connection.
+                Ok(_) => {}
+                Err(_) => tokio::time::sleep(TRY_AGAIN).await,
+            },
+            () = async {
+                match carrying.as_mut().as_pin_mut() {
+                    Some(carrying) => carrying.await,
+                    None => std::future::pending().await,
+                }
+            } => carrying.set(None),
+        }
+    }
+}
+
+/// Whether the other end of an accepted connection is a socket of this very process.
+fn is_our_own(peer: SocketAddr, listener: io::Result<SocketAddr>) -> bool {
+    let (SocketAddr::V4(peer), Ok(SocketAddr::V4(listener))) = (peer, listener) else { return false };
+    let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") else { return false };
+    let numbers = descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+    let connects = |socket: RawFd| {
+        getsockname::<SockaddrIn>(socket).is_ok_and(|name| name == SockaddrIn::from(peer))
+            && getpeername::<SockaddrIn>(socket).is_ok_and(|name| name == SockaddrIn::from(listener))
+    };
+    numbers.into_iter().any(connects)
+}
+
+/// Carries one connection of the library until it ends or another server is asked for.
+async fn carry(mut library: TcpStream, shared: Arc<Shared>) {
+    let _ = library.set_nodelay(true);
+    let mut status = shared.status.subscribe();
+    let switches = status.borrow().switches;
+    let ended = tokio::select! {
+        ended = connect_and_relay(&mut library, &shared) => ended,
+        _ = status.wait_for(|status| status.switches != switches) => Ok(()),
+    };
+    shared.status.send_modify(|status| {
+        status.connected = None;
+        if let Err(error) = ended {
+            status.failure = Some(error.into());
+        }
+    });
+}
+
+async fn connect_and_relay(library: &mut TcpStream, shared: &Shared) -> Result<(), Error> {
+    let ensemble = &shared.ensemble;
+    let Ok(Some(request)) = frames::read(library).await else { return Ok(()) };
+    let asked = Duration::from_millis(frames::asked_session(&request).unwrap_or_default());
+    let patience = (asked / WELCOME_SHARE).clamp(WELCOME_BOUNDS.0, WELCOME_BOUNDS.1);
+    for failed in 0.. {
+        let ready = shared.ready().take();
+        let dialed = match ready {
+            Some(ready) => Ok(ready),
+            None => ensemble.dial().await,
+        };
+        let (mut server, name) = match dialed {
+            Ok(dialed) => dialed,
+            Err(error) => {
+                shared.fail(error, true);
+                tokio::time::sleep(TRY_AGAIN).await;
+                continue;
+            }
+        };
+        let abandoned = Abandoned::new(&server);
+        let sent = Instant::now();
+        let rounds = u32::try_from(failed / ensemble.len()).unwrap_or(u32::MAX).min(MAX_DOUBLINGS);
+        let limit = if ensemble.len() == 1 { Duration::MAX } else { patience * (1 << rounds) };
+        match before(sent + limit, be_welcomed(&mut server, &request)).await {
+            Ok(Ok((answer, welcome))) => {
+                if let Welcome::Session(millis) = welcome {
+                    let session = Duration::from_millis(millis.into());
+                    shared.status.send_modify(|status| status.connected = Some(Connected { sent, session }));
+                }
+                if library.write_all(&answer).await.is_err() {
+                    return Ok(());
+                }
+                return relay(library, server, &name, abandoned).await;
+            }
+            unwelcome => {
+                let reason = match unwelcome {
+                    Ok(Err(error)) => explain(&server, &name, &error),
+                    _ => Error::new(Kind::Unreachable, format!("{name} does not answer; is it overloaded or stopped?")),
+                };
+                let all = (failed + 1) % ensemble.len() == 0;
+                shared.fail(reason, all);
+                if all {
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sends the connect request, and waits for its answer.
+async fn be_welcomed(server: &mut Wire, request: &[u8]) -> io::Result<(Vec<u8>, Welcome)> {
+    send(server, request).await?;
+    let answer = frames::read(server).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let welcome = frames::welcome(&answer)?;
+    Ok((answer, welcome))
+}
+
+/// Carries frames both ways until one side ends.
+async fn relay(library: &mut TcpStream, server: Wire, name: &Server, mut abandoned: Abandoned) -> Result<(), Error> {
+    let refusal = server.refusal();
+    let (mut from_library, mut to_library) = library.split();
+    let (mut from_server, mut to_server) = tokio::io::split(server);
+    let unanswered = Mutex::new(Unanswered::default());
+    let unanswered = || unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+    let up = async {
+        // The library closes its end when its session is closed, and when it gives the connection up.
+        while let Ok(Some(frame)) = frames::read(&mut from_library).await {
+            unanswered().note(&frame);
+            send(&mut to_server, &frame).await?;
+        }
+        Ok(())
+    };
+    let down = async {
+        while let Some(frame) = frames::read(&mut from_server).await? {
+            unanswered().check(&frame)?;
+            if to_library.write_all(&frame).await.is_err() {
+                return Ok(());
+            }
+        }
+        Err(io::Error::from(io::ErrorKind::UnexpectedEof))
+    };
+    let ended = tokio::select! {
+        ended = up => ended,
+        ended = down => ended,
+    };
+    if !unanswered().any() {
+        abandoned.nothing();
+    }
+    ended.map_err(|error: io::Error| match refusal.said() {
+        Some(said) => refused(name, &said),
+        None => why_ended(name, &error),
+    })
+}
+
+async fn send(server: &mut (impl AsyncWrite + Unpin), frame: &[u8]) -> io::Result<()> {
+    server.write_all(frame).await?;
+    server.flush().await
+}
+
+/// Why a server did not welcome us.
+fn explain(server: &Wire, name: &Server, error: &io::Error) -> Error {
+    if let Some(said) = server.refusal().said() {
+        return refused(name, &said);
+    }
+    if error.kind() == io::ErrorKind::InvalidData {
+        return why_ended(name, error);
+    }
+    let hint = "it may be starting, lack a quorum, have too many clients from here, or speak TLS on this port";
+    Error::new(Kind::Unreachable, format!("{name} hung up before it answered; {hint}"))
+}
+
+/// Why a connection to a server ended.
+fn why_ended(name: &Server, error: &io::Error) -> Error {
+    let text = error.to_string();
+    match error.kind() {
+        io::ErrorKind::InvalidData => {
+            let reason = shown(text.as_bytes());
+            Error::new(Kind::Unreachable, format!("{name} does not answer as ZooKeeper does: {reason}"))
+        }
+        io::ErrorKind::UnexpectedEof => Error::new(Kind::Unreachable, format!("{name} closed the connection")),
+        _ => Error::new(Kind::Unreachable, format!("the connection to {name} broke: {text}")),
+    }
+}
+
+/// A server's socket, which is let go of without a word when it goes while an answer is owed: see [`forget`].
+struct Abandoned(Option<std::os::fd::OwnedFd>);
+
+impl Abandoned {
+    fn new(server: &Wire) -> Self {
+        Self(server.socket().ok())
+    }
+
+    /// No answer is owed: the connection may end in an orderly way.
+    fn nothing(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        if let Some(socket) = &self.0 {
+            forget(socket);
+        }
+    }
+}
