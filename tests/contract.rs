@@ -49,7 +49,7 @@ contract! {
     the_command_is_told_about_its_lock
     the_lock_is_free_after_every_end_of_the_command
     verbose_says_when_it_is_acquired_and_released
-    a_hundred_contenders_never_overlap
+    many_contenders_never_overlap
     waiters_are_served_in_the_order_in_which_they_came
     a_dead_waiter_delays_the_others_by_less_than_a_ttl
     a_signal_ends_the_wait_at_once
@@ -253,20 +253,19 @@ fn verbose_says_when_it_is_acquired_and_released<S: Service>(service: &S) {
     service.run("job").arg("-v").shell("exit 3").output().code(3).stderr_ends_with_line("released job");
 }
 
-fn a_hundred_contenders_never_overlap<S: Service>(service: &S) {
-    const CONTENDERS: usize = 100;
+fn many_contenders_never_overlap<S: Service>(service: &S) {
     let (witness, counter) = (Witness::in_dir(service.scratch().root()), service.scratch().path("counter"));
     let holder = service.hold("job");
     let contend = |_| service.run("job").arg("-q").command(witness.counter_command(&counter)).spawn();
-    let contenders: Vec<_> = (0..CONTENDERS).map(contend).collect();
-    service.wait_queued("job", CONTENDERS);
+    let contenders: Vec<_> = (0..S::CONTENDERS).map(contend).collect();
+    service.wait_queued("job", S::CONTENDERS);
     holder.let_go().success();
     for contender in contenders {
         contender.wait().success();
     }
-    assert_eq!(read_counter(&counter), CONTENDERS as u64);
+    assert_eq!(read_counter(&counter), S::CONTENDERS as u64);
     let sections = witness.check();
-    assert_eq!(sections.len(), CONTENDERS);
+    assert_eq!(sections.len(), S::CONTENDERS);
     assert!(sections.iter().all(|section| section.end.is_some()));
 }
 
@@ -283,8 +282,10 @@ fn waiters_are_served_in_the_order_in_which_they_came<S: Service>(service: &S) {
     for waiter in waiters {
         waiter.wait().success();
     }
-    for number in 1..=8 {
-        turns.expect(&number.to_string());
+    if S::IN_ORDER {
+        for number in 1..=8 {
+            turns.expect(&number.to_string());
+        }
     }
 }
 

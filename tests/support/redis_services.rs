@@ -20,6 +20,7 @@ pub struct RedlockService<const N: usize> {
 
 impl<const N: usize> Service for RedlockService<N> {
     const KIND: &'static str = "redlock";
+    const IN_ORDER: bool = false;
     const LEASE_OF_30S: &'static str = "30";
 
     fn fresh() -> Self {
@@ -213,7 +214,7 @@ impl Service for UnixService {
 
 on_other_servers! {
     /// A redis that is reached through TLS.
-    RedissService: RedisService::on(Redis::with_tls(Tls::default(), [""; 0]))
+    RedissService: RedisService::on(Redis::with_tls(Tls::default(), [""; 0])), 25 contenders
 }
 
 /// Three independent servers.
@@ -224,5 +225,5 @@ pub type Redlock5 = RedlockService<5>;
 
 on_other_servers! {
     /// Three independent servers that are reached through TLS.
-    RedlocksService: Redlock3::on(RedisGroup::with_tls(3, Tls::default()))
+    RedlocksService: Redlock3::on(RedisGroup::with_tls(3, Tls::default())), 25 contenders
 }

@@ -29,6 +29,10 @@ pub trait Service {
     /// What `DLOCK_LEASE_TTL` says under a `--ttl` of 30 seconds.
     const LEASE_OF_30S: &'static str;
 
+    /// Whether it serves those who wait in the order in which they came.
+    const IN_ORDER: bool = true;
+    /// How many contend for one lock at a time, at most: a hundred, but for what takes long to connect to.
+    const CONTENDERS: usize = 100;
     /// How much later than it ends the service takes away a lease.
     const EXPIRY_GRANULARITY: Duration = Duration::ZERO;
 
@@ -406,13 +410,15 @@ pub fn trusting(ca: PathBuf) -> Vec<OsString> {
 
 /// Makes another service of one that is there: the same on other servers.
 macro_rules! on_other_servers {
-    ($(#[$what:meta])* $name:ident: $inner:ident::on($servers:expr)) => {
+    ($(#[$what:meta])* $name:ident: $inner:ident::on($servers:expr), $contenders:literal contenders) => {
         $(#[$what])*
         pub struct $name($inner);
 
         impl Service for $name {
             const KIND: &'static str = $inner::KIND;
             const LEASE_OF_30S: &'static str = $inner::LEASE_OF_30S;
+            const IN_ORDER: bool = $inner::IN_ORDER;
+            const CONTENDERS: usize = $contenders;
             const EXPIRY_GRANULARITY: std::time::Duration = $inner::EXPIRY_GRANULARITY;
 
             fn fresh() -> Self {
@@ -453,18 +459,19 @@ pub(super) use on_other_servers;
 
 on_other_servers! {
     /// Three servers of etcd.
-    EtcdClusterService: EtcdService::on(Etcd::cluster())
+    EtcdClusterService: EtcdService::on(Etcd::cluster()), 100 contenders
 }
 on_other_servers! {
     /// An etcd that is reached through TLS.
-    EtcdTlsService: EtcdService::on(Etcd::with(EtcdOptions { tls: Some(Tls::default()), ..EtcdOptions::single() }))
+    EtcdTlsService: EtcdService::on(Etcd::with(EtcdOptions { tls: Some(Tls::default()), ..EtcdOptions::single() })), 25 contenders
 }
 on_other_servers! {
     /// Three servers of ZooKeeper.
-    ZooKeeperEnsembleService: ZooKeeperService::on(ZooKeeper::ensemble())
+    ZooKeeperEnsembleService: ZooKeeperService::on(ZooKeeper::ensemble()), 100 contenders
 }
 on_other_servers! {
     /// A ZooKeeper that is reached through TLS.
     ZooKeeperTlsService:
-        ZooKeeperService::on(ZooKeeper::with(ZooKeeperOptions { tls: Some(Tls::default()), ..ZooKeeperOptions::single() }))
+        ZooKeeperService::on(ZooKeeper::with(ZooKeeperOptions { tls: Some(Tls::default()), ..ZooKeeperOptions::single() })),
+        25 contenders
 }
