@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::support::dlock::Running;
-use crate::support::service::{EtcdService, RedisService, Service};
+use crate::support::service::{EtcdService, RedisService, Service, ZooKeeperService};
 
 /// A service whose requests can be counted.
 trait Counted: Service {
@@ -32,6 +32,16 @@ impl Counted for EtcdService {
         work();
         let mut requests = counter.so_far();
         requests.remove("LeaseKeepAlive");
+        requests
+    }
+}
+
+impl Counted for ZooKeeperService {
+    fn count(&self, work: impl FnOnce()) -> BTreeMap<String, u64> {
+        let counter = self.zookeeper.count_requests();
+        work();
+        let mut requests = counter.so_far();
+        requests.remove("ping");
         requests
     }
 }
@@ -72,4 +82,9 @@ fn a_hand_over_on_redis_costs_the_same_however_many_wait() {
 #[test]
 fn a_hand_over_on_etcd_costs_the_same_however_many_wait() {
     does_not_grow::<EtcdService>();
+}
+
+#[test]
+fn a_hand_over_on_zookeeper_costs_the_same_however_many_wait() {
+    does_not_grow::<ZooKeeperService>();
 }
