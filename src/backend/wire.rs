@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
@@ -21,6 +23,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use super::{Error, Kind};
+use crate::clock::{Instant, sleep_until};
+
+/// How long one address of a name is tried alone before the next one is tried as well.
+const STAGGER: Duration = Duration::from_millis(50);
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -201,7 +207,7 @@ impl Wire {
             }
             Address::Tcp(host, port) => (host.as_str(), *port),
         };
-        let stream = TcpStream::connect((host, port)).await.map_err(|error| unreachable(&error))?;
+        let stream = connect(host, port).await.map_err(|error| unreachable(&error))?;
         // Requests are small and wait for their answers: Nagle's algorithm only delays them.
         stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
         let socket = stream.as_fd().try_clone_to_owned().map_err(|error| unreachable(&error))?;
@@ -240,6 +246,30 @@ impl Wire {
     pub(crate) fn refusal(&self) -> Refusal {
         self.refusal.clone()
     }
+}
+
+/// Connects to whichever of the addresses of `host` answers first, each next one being tried a little later than the
+/// one before it: a name often has one that leads nowhere, and silence there must not use up all the time there is.
+async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let begun = Instant::now();
+    let mut trying: FuturesUnordered<_> = tokio::net::lookup_host((host, port))
+        .await?
+        .zip(0u32..)
+        .map(|(address, place)| async move {
+            if place > 0 {
+                sleep_until(begun + STAGGER * place).await;
+            }
+            TcpStream::connect(address).await
+        })
+        .collect();
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+    while let Some(connected) = trying.next().await {
+        match connected {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 /// Lets go of a connection whose last request is to be repeated on another: what the network has not delivered yet

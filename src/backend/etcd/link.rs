@@ -44,6 +44,8 @@ pub(super) struct Cluster {
     unanswered: bool,
     /// The member to ask first.
     first: usize,
+    /// How many connections there have been.
+    links: u64,
 }
 
 impl Cluster {
@@ -52,7 +54,7 @@ impl Cluster {
         let mut random = [0; 2];
         let _ = getrandom::fill(&mut random);
         let first = usize::from(u16::from_ne_bytes(random)) % location.addresses.len();
-        Self { location, tls: tls.map(|tls| tls.offering(b"h2")), link: None, unanswered: false, first }
+        Self { location, tls: tls.map(|tls| tls.offering(b"h2")), link: None, unanswered: false, first, links: 0 }
     }
 
     /// Makes sure that there is a connection to a member that answers.
@@ -64,6 +66,7 @@ impl Cluster {
             let link = self.race().await?;
             self.first = link.member;
             self.link = Some(link);
+            self.links += 1;
         }
         Ok(())
     }
@@ -102,6 +105,11 @@ impl Cluster {
     /// The client to send something with whose answer nobody waits for.
     pub(super) fn client(&self) -> Option<Client> {
         self.link.as_ref().map(|link| link.client.clone())
+    }
+
+    /// Which connection this is: another number means another one, perhaps to another member.
+    pub(super) fn links(&self) -> u64 {
+        self.links
     }
 
     /// An answer that no etcd gives.
@@ -145,7 +153,7 @@ impl Cluster {
         let name = format!("{}://{address}", self.location.scheme);
         let wire = Wire::dial(&name, address, self.tls.as_ref()).await?;
         let refusal = wire.refusal();
-        let channel = channel(address, wire).await.map_err(|error| match refusal.said() {
+        let channel = channel(address, wire, self.tls.is_some()).await.map_err(|error| match refusal.said() {
             Some(said) => refused(&name, &said),
             None => Error::unavailable(format!("could not use {address}: {error}")),
         })?;
@@ -160,6 +168,9 @@ impl Cluster {
             let status = client.status().await.map_err(|error| self.explain(&error, &refusal))?;
             if status.leader() == 0 {
                 return Err(Error::unavailable(format!("{address} knows no leader: is a majority of etcd running?")));
+            }
+            if status.is_learner() {
+                return Err(Error::unavailable(format!("{address} is a learner, which serves no locks")));
             }
         }
         Ok(Link { client, member, refusal })
@@ -215,10 +226,19 @@ fn is_about_lease(error: &etcd_client::Error) -> bool {
     text.contains(NO_LEASE) || text.contains(LEASE_KNOWN)
 }
 
-/// A channel over this one connection; when that breaks, so does the channel.
-async fn channel(address: &Address, wire: Wire) -> Result<tonic::transport::Channel, tonic::transport::Error> {
-    // The connection is encrypted already where it is to be; to the library it is always plain.
+/// A channel over this one connection, `encrypted` already or not; when that breaks, so does the channel.
+async fn channel(
+    address: &Address,
+    wire: Wire,
+    encrypted: bool,
+) -> Result<tonic::transport::Channel, tonic::transport::Error> {
+    // To the library the connection is always plain; what it tells the server of it is true.
+    let scheme = if encrypted { "https" } else { "http" };
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+    let endpoint = match format!("{scheme}://{address}").parse() {
+        Ok(origin) => endpoint.origin(origin),
+        Err(_) => endpoint,
+    };
     let once = Arc::new(Mutex::new(Some(wire)));
     let connector = tower::service_fn(move |_| {
         let wire = once.lock().ok().and_then(|mut wire| wire.take());

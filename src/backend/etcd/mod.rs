@@ -52,12 +52,22 @@ struct Session {
     created: Option<i64>,
     /// The token, once the lock is ours: the same for every further attempt.
     token: Option<u64>,
-    /// The watch on the key before ours, with that key's name.
-    watch: Option<(String, WatchStream)>,
+    /// The watch on the key before ours.
+    watch: Option<Watch>,
     /// The key before ours, and the revision at which it was seen.
     predecessor: Option<(String, i64)>,
     /// It has been tried to take all this away.
     withdrawing: bool,
+}
+
+/// A watch on one key.
+struct Watch {
+    key: String,
+    /// The connection that it came by: one that was given up is silent for ever.
+    link: u64,
+    stream: WatchStream,
+    /// The server has said that it watches.
+    works: bool,
 }
 
 /// What one look at the queue shows.
@@ -93,7 +103,8 @@ fn value(claim: &Claim, token: Option<u64>, since: u64) -> String {
     format!("{}{token}\"since\":{since},{}", claim.owner.prefix(), claim.about.rest())
 }
 
-/// What reads the queue: our own key, the holder's with its value, and the names of all.
+/// What reads the queue: our own key, the holder's with its value, and the names of all, which are short: a queue of
+/// thousands fits into one answer.
 fn look(prefix: &str, own: &str) -> Vec<TxnOp> {
     let oldest_first = || GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
     vec![
@@ -396,37 +407,37 @@ impl Backend for EtcdBackend {
         };
         // Then it is time for a sign of life, and for a look at who holds the lock by now.
         let sign_of_life = session.sent + ttl / SIGNS_OF_LIFE;
-        let known = session.watch.take().filter(|(key, _)| *key == predecessor);
-        let stream = if let Some((_, stream)) = known {
-            stream
+        let link = self.cluster.links();
+        let known = session.watch.take().filter(|watch| watch.key == predecessor && watch.link == link);
+        let watch = if let Some(watch) = known {
+            watch
         } else {
+            let key = predecessor.clone();
             let options = WatchOptions::new().with_start_revision(revision + 1).with_filters([WatchFilterType::NoPut]);
             let opened = self.cluster.ask(|mut client| async move { client.watch(predecessor, Some(options)).await });
             match before(Instant::now() + ttl / SIGN_ANSWERED, opened).await {
-                Ok(stream) => stream?,
+                Ok(stream) => Watch { key, link, stream: stream?, works: false },
                 Err(_) => return Err(Error::unavailable("the member of etcd that was asked does not answer")),
             }
         };
         let Some(session) = &mut self.session else { return Ok(()) };
-        let (_, stream) = session.watch.insert((session.predecessor.clone().unwrap_or_default().0, stream));
+        let watch = session.watch.insert(watch);
         loop {
             let message = tokio::select! {
                 biased;
-                message = stream.message() => message,
+                message = watch.stream.message() => message,
                 () = sleep_until(sign_of_life) => return Ok(()),
             };
             match message {
-                Ok(Some(message)) if message.events().is_empty() && !message.canceled() => {}
+                Ok(Some(message)) if message.events().is_empty() && !message.canceled() => watch.works = true,
                 Ok(Some(message)) if !message.canceled() => return Ok(()),
                 // Compacted, or the member is gone: a look tells what is true.
-                Ok(Some(_)) => {
-                    session.watch = None;
-                    return Ok(());
-                }
-                Ok(None) | Err(_) => {
+                ended => {
+                    let worked = watch.works || ended.is_ok_and(|message| message.is_some());
                     session.watch = None;
                     self.cluster.drop_link();
-                    return Ok(());
+                    // At once, but for a way to the server on which no watch ever works.
+                    return if worked { Ok(()) } else { Err(Error::unavailable("etcd ended a watch before it began")) };
                 }
             }
         }

@@ -169,9 +169,10 @@ impl Connection {
                 Ok(answers)
             }
             Err(error) => {
-                // A server's own "no" leaves the connection in order; anything else does not.
+                // A server's own "no" leaves the connection in order; anything else does not. Behind the same name there
+                // may be another server by now than the one that has become a replica.
                 let refusal = link.refusal.clone();
-                if error.code().is_some() {
+                if error.code().is_some_and(|code| code != "READONLY") {
                     link.outstanding = Outstanding::Nothing;
                 } else {
                     self.link = None;

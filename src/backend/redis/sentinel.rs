@@ -32,6 +32,8 @@ struct Statement {
     master: Address,
     /// Of two statements the one with the larger number is the newer one.
     epoch: u64,
+    /// Most sentinels hold it for dead, or another one is about to be made the master.
+    leaving: bool,
 }
 
 impl Sentinels {
@@ -51,9 +53,13 @@ impl Sentinels {
         Server::new(self.location.scheme, address, &self.location.login, self.database, self.tls.clone())
     }
 
-    /// Who is master: the newest of the first statements from half of the sentinels.
+    /// Who is master: the newest of the first statements from a majority of the sentinels (of two, one is enough: a pair
+    /// must survive the loss of one).
     async fn master(&mut self) -> Result<Address, Error> {
-        let needed = self.connections.len().div_ceil(2);
+        let needed = match self.connections.len() {
+            2 => 1,
+            all => all / 2 + 1,
+        };
         let (name, location, tls) = (&self.name, &self.location, &self.tls);
         let mut asking: FuturesUnordered<_> = self
             .connections
@@ -82,8 +88,9 @@ impl Sentinels {
             }
         }
         drop(asking);
+        let enough = statements.len() == needed;
         match statements.into_iter().max_by_key(|statement| statement.epoch) {
-            Some(statement) if errors.len() <= self.connections.len() - needed => Ok(statement.master),
+            Some(statement) if enough => Ok(statement.master),
             _ => {
                 let unreachable = errors.iter().all(|error| error.kind == Kind::Unreachable);
                 let kind = match errors.iter().find(|error| error.kind == Kind::Denied) {
@@ -104,7 +111,11 @@ async fn ask(connection: &mut Connection, name: &str) -> Result<Statement, Error
     command.arg("MASTER").arg(name);
     let answer = connection.ask(&command, Outstanding::Request).await?;
     let Value::Array(fields) = &answer else { return Err(connection.nonsense()) };
-    read(fields).ok_or_else(|| connection.nonsense())
+    let statement = read(fields).ok_or_else(|| connection.nonsense())?;
+    if statement.leaving {
+        return Err(Error::unavailable(format!("{} is being replaced as the master of {name}", statement.master)));
+    }
+    Ok(statement)
 }
 
 /// Reads names and values in turn.
@@ -113,7 +124,8 @@ fn read(fields: &[Value]) -> Option<Statement> {
         fields.chunks_exact(2).find_map(|pair| (text_of(&pair[0])? == name).then(|| text_of(&pair[1])).flatten())
     };
     let master = Address::Tcp(field("ip")?.to_owned(), field("port")?.parse().ok()?);
-    Some(Statement { master, epoch: field("config-epoch")?.parse().ok()? })
+    let leaving = field("flags")?.split(',').any(|flag| flag == "o_down" || flag == "failover_in_progress");
+    Some(Statement { master, epoch: field("config-epoch")?.parse().ok()?, leaving })
 }
 
 /// The connection to the server that keeps the locks: the one that was named, or the sentinels' master.
@@ -207,12 +219,17 @@ mod tests {
 
     #[test]
     fn a_statement_is_read_by_the_names_of_its_fields() {
-        let good = fields(&[("name", "ip"), ("ip", "10.0.0.1"), ("port", "6379"), ("config-epoch", "7")]);
-        let master = Address::Tcp("10.0.0.1".to_owned(), 6379);
-        assert_eq!(read(&good), Some(Statement { master, epoch: 7 }));
+        let good = |flags| {
+            let ip = [("name", "ip"), ("ip", "10.0.0.1"), ("port", "6379")];
+            fields(&[ip.as_slice(), &[("flags", flags), ("config-epoch", "7")]].concat())
+        };
+        for (flags, leaving) in [("master", false), ("master,s_down", false), ("s_down,o_down,master", true)] {
+            let master = Address::Tcp("10.0.0.1".to_owned(), 6379);
+            assert_eq!(read(&good(flags)), Some(Statement { master, epoch: 7, leaving }));
+        }
         for bad in [&[][..], &[("ip", "10.0.0.1")], &[("ip", "h"), ("port", "x"), ("config-epoch", "1")]] {
             assert_eq!(read(&fields(bad)), None);
         }
-        assert_eq!(read(&good[..3]), None);
+        assert_eq!(read(&good("master")[..3]), None);
     }
 }

@@ -56,6 +56,7 @@ struct Prepared {
     claim: Claim,
     signals: Signals,
     guard: Forked,
+    backend: Box<dyn Backend>,
     /// Children that this process already had: they are not the command's.
     spared: Vec<libc::pid_t>,
 }
@@ -76,6 +77,8 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
     let signals = Signals::block().map_err(|error| lacking("take over the signals", error))?;
     become_subreaper().map_err(|error| lacking("become a subreaper", error))?;
     let guard = fork_guard(command, || say_plainly(FAREWELL)).map_err(|error| lacking("fork the guard", error))?;
+    // A certificate may be in a descriptor that was handed to us (`--tls-key <(…)`).
+    let backend = settings.target.open(&settings.options).map_err(|error| Failure::told(Exit::Usage, error))?;
     surroundings::let_go_of_the_rest([signals.as_raw(), guard.as_raw()]);
     if !settings.chosen {
         report.note(
@@ -84,11 +87,11 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
     }
     let claim =
         Claim { key: settings.key.clone(), namespace: settings.namespace.clone(), owner, ttl: settings.ttl, about };
-    Ok(Prepared { claim, signals, guard, spared })
+    Ok(Prepared { claim, signals, guard, backend, spared })
 }
 
 fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
-    let Prepared { claim, signals, guard, spared } = prepared;
+    let Prepared { claim, signals, guard, backend, spared } = prepared;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return refuse(report, &lacking("start the event loop", error)),
@@ -96,7 +99,6 @@ fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
     let outcome = runtime.block_on(async {
         let signals = SignalStream::new(signals).map_err(|error| lacking("watch the signals", error))?;
         let guard = guard.connect().map_err(|error| lacking("watch the guard", error))?;
-        let backend = settings.target.open(&settings.options).map_err(|error| Failure::told(Exit::Usage, error))?;
         let mut run = Run { settings, report, claim, signals, guard, backend, spared, left: false };
         let outcome = run.story().await;
         // What could not be stopped stays the guard's to watch.
