@@ -153,7 +153,11 @@ pub(crate) async fn give_back(backend: &mut dyn Backend, claim: &Claim, patience
             Ok(Ok(released)) => return Ok(released),
             Ok(Err(error)) => {
                 perhaps_done |= error.kind != Kind::Unreachable;
+                let may_pass = error.may_pass();
                 result = Err(error);
+                if !may_pass {
+                    break;
+                }
             }
             Err(_) => perhaps_done = true,
         }

@@ -155,7 +155,7 @@ impl Cluster {
         let refusal = wire.refusal();
         let channel = channel(address, wire, self.tls.is_some()).await.map_err(|error| match refusal.said() {
             Some(said) => refused(&name, &said),
-            None => Error::unavailable(format!("could not use {address}: {error}")),
+            None => Error::unavailable(format!("could not use {address}: {}", in_full(&error.to_string(), &error))),
         })?;
         let mut options = ConnectOptions::new().with_require_leader(true).with_auto_token_refresh(true);
         if let (Some(user), Some(password)) = (&self.location.login.user, &self.location.login.password) {
@@ -182,10 +182,10 @@ impl Cluster {
             return refused(place, &said);
         }
         let etcd_client::Error::GRpcStatus(status) = error else {
-            let text = crate::holder::shown(error.to_string().as_bytes()).to_string();
+            let text = crate::holder::shown(in_full(&error.to_string(), error).as_bytes()).to_string();
             return Error::unavailable(format!("{place} did not do as asked: {text}; is etcd running there?"));
         };
-        let text = crate::holder::shown(status.message().as_bytes()).to_string();
+        let text = crate::holder::shown(in_full(status.message(), status).as_bytes()).to_string();
         let says = |words: &str| status.message().contains(words);
         let denied = matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated)
             || says("authentication")
@@ -214,6 +214,12 @@ impl Cluster {
         };
         Error::unavailable(format!("{place} did not do as asked: {text}; {hint}"))
     }
+}
+
+/// What an error says, and its first cause: that a connection broke is called no more than a transport error.
+fn in_full(text: &str, error: &dyn std::error::Error) -> String {
+    let cause = std::iter::successors(error.source(), |error| error.source()).last().map(ToString::to_string);
+    cause.filter(|cause| !text.contains(cause)).map_or_else(|| text.to_owned(), |cause| format!("{text}: {cause}"))
 }
 
 /// Whether this is a sound answer: that there is no such lease, or that there is one already.
