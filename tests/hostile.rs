@@ -35,7 +35,7 @@ fn impatient(scratch: &Scratch, url: &str) -> Dlock {
 
 /// Waits for its end, and watches its memory meanwhile.
 #[track_caller]
-fn wait_within_memory(running: Running) -> Outcome {
+pub fn wait_within_memory(running: Running) -> Outcome {
     let pid = running.pid();
     let mut peak = 0;
     let ended = eventually_within(CAP, || {
@@ -49,7 +49,7 @@ fn wait_within_memory(running: Running) -> Outcome {
 
 /// Nothing that came from elsewhere can do more than be read.
 #[track_caller]
-fn assert_harmless(text: &str) {
+pub fn assert_harmless(text: &str) {
     let wicked = |c: char| {
         (c.is_control() && c != '\n')
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

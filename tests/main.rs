@@ -77,3 +77,12 @@ mod interop;
 
 // Passwords: every way in works, and none of them leads out again.
 mod secrets;
+
+// What etcd alone has: its keys, leases, revisions and watches, what other hands do to them, and who may use it.
+mod etcd;
+
+// etcd that fails: members that die, freeze or cannot be reached, leaders that change, and answers that are lost.
+mod etcd_faults;
+
+// Servers that are no etcd, or lie as one.
+mod etcd_hostile;

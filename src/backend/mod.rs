@@ -182,6 +182,9 @@ impl fmt::Display for Error {
 /// caller's.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Backend {
+    /// Says which claim the next attempt is for: some connections are made for one claim only. Nothing is sent.
+    fn prepare(&mut self, _claim: &Claim) {}
+
     /// Makes sure that there is a connection; nothing when there is one. Requests are sent on this connection only.
     async fn connect(&mut self) -> Result<(), Error>;
 

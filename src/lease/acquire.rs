@@ -172,6 +172,7 @@ async fn attempt(
     limits: Limits,
     trace: &mut bool,
 ) -> Result<Attempt, Error> {
+    backend.prepare(claim);
     let connected = before(Instant::now() + limits.connect, backend.connect()).await;
     connected.map_err(|_| Error::new(Kind::Unreachable, unanswered(limits.connect)))??;
     let limit = acquire_timeout(claim.ttl);

@@ -340,6 +340,16 @@ impl Etcd {
         RequestCount { etcd: self, before: self.requests_by_others() }
     }
 
+    /// The sum over all members at work of what this metric says, one that has no labels.
+    #[track_caller]
+    pub fn metric(&self, name: &str) -> u64 {
+        let value = |member: &Member| {
+            let line = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+            member.metrics().lines().find_map(line).unwrap_or(0)
+        };
+        self.members.iter().filter(|member| member.is_at_work()).map(value).sum()
+    }
+
     /// Watches the keys that begin with `prefix`, from now on.
     #[track_caller]
     pub fn watch(&self, prefix: &str) -> Watch {
@@ -502,8 +512,7 @@ impl Member {
     /// Every message that clients have sent, by the method's name; each heartbeat of a lease is one.
     #[track_caller]
     fn requests(&self) -> BTreeMap<String, u64> {
-        let (status, text) = self.http("GET", "/metrics", "", None).unwrap();
-        assert_eq!(status, 200, "{text}");
+        let text = self.metrics();
         let counter = |line: &str| {
             let labels = line.strip_prefix("grpc_server_msg_received_total{")?;
             let method = labels.split_once(r#"grpc_method=""#)?.1.split_once('"')?.0;
@@ -511,6 +520,13 @@ impl Member {
             (count > 0).then(|| (method.to_owned(), count))
         };
         text.lines().filter_map(counter).collect()
+    }
+
+    #[track_caller]
+    fn metrics(&self) -> String {
+        let (status, text) = self.http("GET", "/metrics", "", None).unwrap();
+        assert_eq!(status, 200, "{text}");
+        text
     }
 
     fn post(&self, rpc: Rpc, request: &Value, token: Option<&str>) -> io::Result<Value> {

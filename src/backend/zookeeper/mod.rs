@@ -43,8 +43,8 @@ const LOOKS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct ZookeeperBackend {
     ensemble: Arc<Ensemble>,
-    /// The way to a server, before there is a session.
-    prepared: Option<Tunnel>,
+    /// What the next session is for.
+    claim: Option<Claim>,
     opening: Option<Opening>,
     session: Option<Session>,
     /// The claim that was released last, and what came of it.
@@ -70,7 +70,7 @@ impl ZookeeperBackend {
     /// A backend that has not connected yet; the path of `location` stands before every lock's.
     pub(crate) fn new(location: Location, tls: Option<Tls>) -> Self {
         let ensemble = Arc::new(Ensemble::new(location, tls));
-        Self { ensemble, prepared: None, opening: None, session: None, released: None }
+        Self { ensemble, claim: None, opening: None, session: None, released: None }
     }
 
     fn location(&self) -> &Location {
@@ -90,16 +90,6 @@ impl ZookeeperBackend {
             (Some(_), None) => Err(lacks("password")),
             (None, Some(_)) => Err(lacks("user")),
         }
-    }
-
-    /// The tunnel that is prepared, or a new one.
-    async fn tunnel(&mut self) -> Result<Tunnel, Error> {
-        if let Some(tunnel) = self.prepared.take() {
-            return Ok(tunnel);
-        }
-        Tunnel::open(Arc::clone(&self.ensemble)).await.map_err(|error| {
-            Error::new(Kind::Unreachable, format!("could not listen on this host for the ZooKeeper client: {error}"))
-        })
     }
 
     /// Makes sure that there is a live session for `claim`.
@@ -128,8 +118,10 @@ impl ZookeeperBackend {
     }
 
     /// Asks the library for a session.
-    async fn begin(&mut self, claim: &Claim, login: Option<&str>) -> Result<Opening, Error> {
-        let tunnel = self.tunnel().await?;
+    async fn begin(&self, claim: &Claim, login: Option<&str>) -> Result<Opening, Error> {
+        let tunnel = Tunnel::open(Arc::clone(&self.ensemble)).await.map_err(|error| {
+            Error::new(Kind::Unreachable, format!("could not listen on this host for the ZooKeeper client: {error}"))
+        })?;
         let mut connector = Client::connector().with_session_timeout(claim.ttl.min(MAX_SESSION));
         if let Some(login) = login {
             connector = connector.with_auth("digest", login.as_bytes());
@@ -181,6 +173,8 @@ impl ZookeeperBackend {
 
 /// What one look at the queue came to.
 enum Seen {
+    /// There is no directory to queue in.
+    NoDirectory,
     /// It must be looked at again: something was changed, or is to be.
     Changed,
     /// Our place is the first one.
@@ -195,17 +189,21 @@ impl ZookeeperBackend {
         // Nodes that were made only to see whether the lock is free are taken away when it is not.
         let mut only_to_see = false;
         let mut create = queue == Queue::Join;
+        let mut no_directory = false;
         for _ in 0..LOOKS {
             let Some(session) = &mut self.session else { return Err(self.vanished()) };
             let write = match session.placed {
+                Placed::Nowhere if no_directory => Write::CreateAll,
                 Placed::Nowhere if create => Write::Create,
                 Placed::At(_) if session.is_stale() => Write::Confirm,
                 _ => Write::Nothing,
             };
-            only_to_see |= write == Write::Create && queue == Queue::Pass;
+            only_to_see |= matches!(write, Write::Create | Write::CreateAll) && queue == Queue::Pass;
+            no_directory = false;
             match self.look(write).await? {
+                Seen::NoDirectory => no_directory = true,
                 Seen::Changed => create |= queue == Queue::Join || write == Write::Nothing,
-                Seen::First => return self.granted(claim, write).map(Attempt::Held),
+                Seen::First => return self.granted(claim, write).await.map(Attempt::Held),
                 Seen::Behind(holder, position) => {
                     let busy = self.busy(&holder, position.filter(|_| !only_to_see)).await?;
                     if only_to_see {
@@ -224,10 +222,7 @@ impl ZookeeperBackend {
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
         let (written, listed) = session.look(write).await;
         match written {
-            Err(ZkError::NoNode) if write == Write::Create => {
-                let made = session.make_directories().await;
-                return made.map(|()| Seen::Changed).map_err(|error| self.explain(&error));
-            }
+            Err(ZkError::NoNode) if matches!(write, Write::Create | Write::CreateAll) => return Ok(Seen::NoDirectory),
             // The look shows what is missing.
             Ok(()) | Err(ZkError::NoNode) => {}
             Err(error) => return Err(self.explain(&error)),
@@ -308,13 +303,14 @@ impl ZookeeperBackend {
     }
 
     /// The lock is ours.
-    fn granted(&mut self, claim: &Claim, write: Write) -> Result<Grant, Error> {
+    async fn granted(&mut self, claim: &Claim, write: Write) -> Result<Grant, Error> {
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
         let Placed::At(pair) = session.placed.clone() else { return Err(self.vanished()) };
         session.note_connection();
+        session.refresh().await?;
         // One who has waited says since when it holds; for one who has not, its nodes say it.
         let since = *session.held_since.get_or_insert(session.now());
-        if write != Write::Create {
+        if !matches!(write, Write::Create | Write::CreateAll) {
             session.publish(&pair, &claim.about.text(&claim.owner, pair.czxid, since));
         }
         Ok(Grant { token: pair.czxid, lease: session.lease() })
@@ -378,6 +374,10 @@ impl ZookeeperBackend {
 
 #[async_trait::async_trait(?Send)]
 impl Backend for ZookeeperBackend {
+    fn prepare(&mut self, claim: &Claim) {
+        self.claim = Some(claim.clone());
+    }
+
     async fn connect(&mut self) -> Result<(), Error> {
         match &mut self.session {
             Some(session) if session.end().is_none() => return session.connect().await,
@@ -385,11 +385,10 @@ impl Backend for ZookeeperBackend {
             Some(session) if session.held_since.is_some() => return Ok(()),
             _ => {}
         }
-        if self.opening.is_none() {
-            let tunnel = self.tunnel().await?;
-            self.prepared.insert(tunnel).prepare().await?;
+        match self.claim.clone() {
+            Some(claim) => self.open(&claim).await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
     async fn attempt(&mut self, claim: &Claim, queue: Queue) -> Result<Attempt, Error> {
@@ -435,6 +434,7 @@ impl Backend for ZookeeperBackend {
         match renewed {
             Ok(Some(stat)) if session.is_own(&stat) => {
                 session.note_connection();
+                session.refresh().await?;
                 Ok(Renewal::Extended(session.lease()))
             }
             Ok(Some(_)) => Ok(Renewal::NotMine("its node is another session's".to_owned())),

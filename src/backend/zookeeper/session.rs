@@ -21,6 +21,9 @@ use crate::clock::{Instant, before, wall_micros};
 const RENEWALS: u32 = 6;
 /// How often one who waits shows the server that it is alive: once in such a part of a session.
 const HEARTBEATS: u32 = 12;
+/// Which part of a session may have gone by since what is proven before that is worth another connection. Without delays
+/// it is at most a quarter of a session and the time between two renewals.
+const OLD: u32 = 2;
 /// How long one who waits waits for an answer at most.
 const OVERDUE: Duration = Duration::from_secs(2);
 /// How long a session may take to close: a server closes it itself when nobody hears from us.
@@ -68,6 +71,8 @@ pub(super) enum Write {
     Nothing,
     /// Our two nodes are made.
     Create,
+    /// The same, and before them the directories that are not there.
+    CreateAll,
     /// Our two nodes are confirmed by the leader.
     Confirm,
 }
@@ -216,6 +221,17 @@ impl Session {
         Lease::Until { sent: self.traffic.timeline.proven(), ttl, renew_every: ttl / RENEWALS }
     }
 
+    /// Makes what is proven young again, where answers came late: a connect request counts from when it was sent, while
+    /// renewals need a quarter of a session to count.
+    pub(super) async fn refresh(&mut self) -> Result<(), Error> {
+        if Instant::now().since(self.traffic.timeline.proven()) > self.length / OLD {
+            self.tunnel.switch();
+            // The lock is ours all the same: the caller must not take this for nothing having been sent.
+            return self.connect().await.map_err(Error::unavailable);
+        }
+        Ok(())
+    }
+
     /// Whether what is proven is as old as the last sign of life of one who waits.
     pub(super) fn is_stale(&self) -> bool {
         Instant::now().since(self.traffic.timeline.proven()) > self.length / HEARTBEATS
@@ -237,7 +253,7 @@ impl Session {
         let client = self.client.clone();
         let mut writer = client.new_multi_writer();
         let prepared = match (write, &self.placed) {
-            (Write::Create, _) => {
+            (Write::Create | Write::CreateAll, _) => {
                 let options = CreateMode::EphemeralSequential.with_acls(self.acls);
                 let names = [&self.names.curator, &self.names.kazoo];
                 let mut paths = names.into_iter().map(|name| self.directory.node(name));
@@ -252,27 +268,32 @@ impl Session {
         if let Err(error) = prepared {
             return (Err(error.clone()), Err(error));
         }
-        if write == Write::Create {
+        let creates = matches!(write, Write::Create | Write::CreateAll);
+        if creates {
             self.placed = Placed::Unsure;
             self.used = true;
         }
         let sent = self.traffic.begin();
-        let (written, listed) = tokio::join!(writer.commit(), client.list_children(self.directory.path()));
-        let written = written.map_err(ZkError::from);
+        let paths = if write == Write::CreateAll { self.directory.ancestry() } else { Vec::new() };
+        let directories = make(&client, &paths, self.acls);
+        let (directories, written, listed) =
+            tokio::join!(directories, writer.commit(), client.list_children(self.directory.path()));
+        // What is wrong with the directories is why there could be no nodes in them.
+        let written = written.map_err(ZkError::from).map_err(|error| directories.err().unwrap_or(error));
         self.traffic.end(sent, write != Write::Nothing, &written);
         self.traffic.end(sent, false, &listed);
-        let written = match (write, written) {
-            (Write::Create, Ok(results)) => {
+        let written = match (creates, written) {
+            (true, Ok(results)) => {
                 self.placed = self.made(sent, results).await;
                 Ok(())
             }
-            (Write::Create, Err(error)) => {
+            (true, Err(error)) => {
                 if is_refusal(&error) {
                     self.placed = Placed::Nowhere;
                 }
                 Err(error)
             }
-            (_, written) => written.map(drop),
+            (false, written) => written.map(drop),
         };
         (written, listed.or_else(|error| if error == ZkError::NoNode { Ok(Vec::new()) } else { Err(error) }))
     }
@@ -328,31 +349,6 @@ impl Session {
         let answer = client.get_data(&self.directory.node(name)).await;
         self.traffic.end(sent, false, &answer);
         absent(answer)
-    }
-
-    /// Makes the directories that are not there.
-    pub(super) async fn make_directories(&mut self) -> Result<(), ZkError> {
-        let client = self.client.clone();
-        let paths = self.directory.ancestry();
-        let options = CreateMode::Persistent.with_acls(self.acls);
-        let sent = self.traffic.begin();
-        let mut result = Ok(());
-        // All are asked for at once. What may not be made there may exist: only the last one's absence is a failure.
-        let asked: Vec<_> = paths.iter().map(|path| client.create(path, MADE_BY_DLOCK, &options)).collect();
-        let mut refused = None;
-        for made in asked {
-            let made = made.await.map(drop);
-            self.traffic.end(sent, true, &made);
-            result = match made {
-                Ok(()) | Err(ZkError::NodeExists) => Ok(()),
-                Err(ZkError::NoNode) => Err(refused.clone().unwrap_or(ZkError::NoNode)),
-                Err(error) => {
-                    refused.get_or_insert(error.clone());
-                    Err(error)
-                }
-            };
-        }
-        result
     }
 
     /// Removes the directories that a dlock made, from this one upwards, as far as they are empty.
@@ -467,6 +463,28 @@ impl Session {
         drop(client);
         let _ = before(Instant::now() + CLOSE, closed(state)).await;
         drop(tunnel);
+    }
+}
+
+/// Makes the directories at `paths`, from the root downwards, that are not there. All are asked for at once, before this returns.
+fn make<'a>(
+    client: &'a Client,
+    paths: &'a [String],
+    acls: Acls<'static>,
+) -> impl Future<Output = Result<(), ZkError>> + 'a {
+    let options = CreateMode::Persistent.with_acls(acls);
+    let asked: Vec<_> = paths.iter().map(|path| client.create(path, MADE_BY_DLOCK, &options)).collect();
+    async move {
+        let (mut refused, mut result) = (None, Ok(()));
+        for made in asked {
+            // What may not be made there may exist: only the last one's absence is a failure.
+            result = match made.await {
+                Ok(_) | Err(ZkError::NodeExists) => Ok(()),
+                Err(ZkError::NoNode) => Err(refused.clone().unwrap_or(ZkError::NoNode)),
+                Err(error) => Err(refused.get_or_insert(error).clone()),
+            };
+        }
+        result
     }
 }
 

@@ -11,7 +11,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::socket::{SockaddrIn, getpeername, getsockname};
@@ -75,17 +75,10 @@ struct Status {
 #[derive(Debug)]
 struct Shared {
     ensemble: Arc<Ensemble>,
-    /// A connection that was made before the library wanted it.
-    ready: Mutex<Option<(Wire, Server)>>,
     status: watch::Sender<Status>,
 }
 
 impl Shared {
-    fn ready(&self) -> MutexGuard<'_, Option<(Wire, Server)>> {
-        // Nothing is done under this lock that could leave it half done.
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn fail(&self, error: Error, all: bool) {
         self.status.send_modify(|status| {
             status.failures += u64::from(all);
@@ -113,8 +106,7 @@ impl Tunnel {
     pub(super) async fn open(ensemble: Arc<Ensemble>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
-        let shared =
-            Arc::new(Shared { ensemble, ready: Mutex::new(None), status: watch::Sender::new(Status::default()) });
+        let shared = Arc::new(Shared { ensemble, status: watch::Sender::new(Status::default()) });
         let task = tokio::spawn(serve(listener, Arc::clone(&shared)));
         Ok(Self { shared, port, task })
     }
@@ -122,15 +114,6 @@ impl Tunnel {
     /// Where the library finds it.
     pub(super) fn address(&self) -> String {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
-    }
-
-    /// Makes sure that there is a connection to a server, or says why there is none.
-    pub(super) async fn prepare(&self) -> Result<(), Error> {
-        if self.connected().is_none() && self.shared.ready().is_none() {
-            let dialed = self.shared.ensemble.dial().await?;
-            *self.shared.ready() = Some(dialed);
-        }
-        Ok(())
     }
 
     /// The connection, if a server has welcomed us on it.
@@ -163,7 +146,6 @@ impl Tunnel {
 
     /// Gives up the connection on which an answer is overdue, and goes to another server.
     pub(super) fn switch(&self) {
-        *self.shared.ready() = None;
         self.shared.status.send_modify(|status| {
             status.switches += 1;
             status.connected = None;
@@ -238,12 +220,7 @@ async fn connect_and_relay(library: &mut TcpStream, shared: &Shared) -> Result<(
     let asked = Duration::from_millis(frames::asked_session(&request).unwrap_or_default());
     let patience = (asked / WELCOME_SHARE).clamp(WELCOME_BOUNDS.0, WELCOME_BOUNDS.1);
     for failed in 0.. {
-        let ready = shared.ready().take();
-        let dialed = match ready {
-            Some(ready) => Ok(ready),
-            None => ensemble.dial().await,
-        };
-        let (mut server, name) = match dialed {
+        let (mut server, name) = match ensemble.dial().await {
             Ok(dialed) => dialed,
             Err(error) => {
                 shared.fail(error, true);
