@@ -132,12 +132,15 @@ fn a_refusal_is_silent_with_q<S: Service>(service: &S) {
 
 fn who_waits_gets_the_lock_when_it_is_free<S: Service>(service: &S) {
     let holder = service.hold("job");
-    let waiters = [service.queue_up("job", &["-q"]), service.queue_up("job", &["-q", "-w", "60"])];
+    let mut waiters = vec![service.queue_up("job", &["-q"]), service.queue_up("job", &["-q", "-w", "60"])];
     assert!(waiters.iter().all(|waiter| !waiter.has_held()));
     holder.let_go().success();
-    for waiter in waiters {
-        waiter.wait_held();
+    // Who of them is the first is another matter.
+    while !waiters.is_empty() {
+        let first = eventually("one of them to have it", || waiters.iter().position(Gated::has_held));
+        let waiter = waiters.swap_remove(first);
         service.assert_held("job");
+        assert!(!waiters.iter().any(Gated::has_held));
         waiter.let_go().success();
     }
     service.assert_free("job");

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::support::certificates::{Certificates, ClientCertificate, Identity, Tls};
 use crate::support::dlock::{Dlock, Outcome};
 use crate::support::process;
 use crate::support::proxy::{Behaviour, Hostile};
@@ -506,6 +507,66 @@ mod variables {
         url.env("DLOCK_USER", "nobody").env("DLOCK_PASSWORD", "wrong").output().success();
     }
 
+    /// That each of them does its work, and that a wrong file is found out, is in `tls.rs`.
+    #[test]
+    fn tls_ca_and_cert_and_key_and_server_name() {
+        let (scratch, files) = (Scratch::new(), Certificates::new());
+        let tls = Tls { server: Identity::OtherHost, clients: ClientCertificate::Needed };
+        let redis = Redis::with_tls(tls, [""; 0]);
+        let ca = files.ca();
+        let (name, wrong) = (OsStr::new("elsewhere.example"), OsStr::new("/nonexistent"));
+        let (cert, key) = (files.certificate(Identity::Client), files.key(Identity::Client));
+        let all = [("ca", ca.as_os_str()), ("cert", cert.as_os_str()), ("key", key.as_os_str()), ("server-name", name)];
+        let variable = |option: &str| format!("DLOCK_TLS_{}", option.replace('-', "_").to_uppercase());
+        let run = || run(&scratch).backend(redis.url());
+        let variables = |run: Dlock| all.iter().fold(run, |run, (option, value)| run.env(variable(option), value));
+        variables(run()).command(["true"]).output().success();
+        for (option, value) in all {
+            // Each of them is needed, and an empty one is none.
+            let outcome = variables(run()).env(variable(option), "").command(["touch", "ran"]).output();
+            assert!(matches!(outcome.status().code(), Some(64 | 69)), "without {option}: {outcome:?}");
+            outcome.stderr_is_one_line("--tls-");
+            // A flag beats it.
+            let flag = variables(run()).env(variable(option), wrong).arg(format!("--tls-{option}")).arg(value);
+            flag.command(["true"]).output().success();
+        }
+        assert!(!scratch.path("ran").exists());
+    }
+
+    #[test]
+    fn replicas() {
+        let scratch = Scratch::new();
+        let redis = Redis::start();
+        let run = || run(&scratch).backend(redis.url()).args(["-t", "1s"]);
+        for more in ["1", "4294967295"] {
+            let variable = run().env("DLOCK_REPLICAS", more).command(["touch", "ran"]).output();
+            variable.code(69).stderr_is_one_line(&format!("0 of the {more} replicas that --replicas wants"));
+        }
+        assert!(!scratch.path("ran").exists());
+        for none in ["0", ""] {
+            run().env("DLOCK_REPLICAS", none).command(["true"]).output().success();
+        }
+        run().args(["--replicas", "0"]).env("DLOCK_REPLICAS", "1").command(["true"]).output().success();
+        // It may stand for all of a user's backends; a flag may not.
+        run_file(&scratch).env("DLOCK_REPLICAS", "1").command(["true"]).output().success();
+        let flag = run_file(&scratch).args(["--replicas", "1"]).command(["true"]).output();
+        flag.code(64).stderr_is_one_line("--replicas is only for a redis server with replicas");
+    }
+
+    /// That it refuses the servers that it must refuse is shown where the servers are.
+    #[test]
+    fn strict_fencing() {
+        let scratch = Scratch::new();
+        for value in ["1", "true", "0", ""] {
+            run_file(&scratch).env("DLOCK_STRICT_FENCING", value).command(["true"]).output().success();
+        }
+        for url in [scratch.file_url(), "redis://127.0.0.1:1".to_owned(), "etcd://127.0.0.1:1".to_owned()] {
+            let flag = run(&scratch).backend(&url).arg("--strict-fencing").command(["touch", "ran"]).output();
+            flag.code(64).stderr_is_one_line("--strict-fencing is only for redlock://");
+        }
+        assert!(!scratch.path("ran").exists());
+    }
+
     #[test]
     fn a_wrong_value_is_refused_like_a_wrong_flag() {
         let scratch = Scratch::new();
@@ -520,6 +581,9 @@ mod variables {
             ("NAMESPACE", "a\tb"),
             ("CONNECT_TIMEOUT", "-1"),
             ("PASSWORD_FILE", "/nonexistent"),
+            ("REPLICAS", "many"),
+            ("REPLICAS", "-1"),
+            ("REPLICAS", "4294967296"),
         ] {
             let run = run_file(&scratch).env(format!("DLOCK_{name}"), value).command(["touch", "ran"]);
             run.output().code(64).stderr_is_one_line("");

@@ -78,6 +78,12 @@ mod interop;
 // Passwords: every way in works, and none of them leads out again.
 mod secrets;
 
+// TLS on every backend: who is trusted, who we are, no way to plain text, and passwords that are refused.
+mod tls;
+
+// Redis in production: sentinels, replicas, local sockets, settings that lose locks, and every way in which it says no.
+mod redis_production;
+
 // What etcd alone has: its keys, leases, revisions and watches, what other hands do to them, and who may use it.
 mod etcd;
 

@@ -12,13 +12,13 @@ use crate::support::scratch::Scratch;
 use crate::support::servers::{Port, Redis};
 
 /// A password with characters that have to be encoded in a URL. No part of it occurs anywhere else.
-const SECRET: &str = "hush/Zw7q@Kx9%Vb4:Tn2";
+pub const SECRET: &str = "hush/Zw7q@Kx9%Vb4:Tn2";
 /// The parts in which it could show up when something has cut it into pieces.
 const PARTS: [&str; 5] = ["hush", "Zw7q", "Kx9", "Vb4", "Tn2"];
 
 /// Nothing of the password is in `text`, in whatever encoding: its pieces are the same in all of them.
 #[track_caller]
-fn assert_kept(text: &str, place: &str) {
+pub fn assert_kept(text: &str, place: &str) {
     for part in PARTS {
         assert!(!text.contains(part), "{part:?} of the password is in {place}: {text}");
     }
@@ -26,12 +26,12 @@ fn assert_kept(text: &str, place: &str) {
 
 /// The same for all that came out of a dlock.
 #[track_caller]
-fn assert_silent(outcome: &Outcome) {
+pub fn assert_silent(outcome: &Outcome) {
     assert_kept(&outcome.stderr(), "stderr");
     assert_kept(&outcome.stdout(), "stdout");
 }
 
-fn encoded(secret: &str) -> String {
+pub fn encoded(secret: &str) -> String {
     utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string()
 }
 

@@ -43,6 +43,10 @@ const INTRODUCTION: Duration = Duration::from_millis(50);
 const LAST_RELEASES: Duration = Duration::from_millis(50);
 /// Between two looks at a lock that is held: a random time in this range, in milliseconds.
 const LOOK_AGAIN: (u64, u64) = (50, 250);
+/// A look must not take more than one of so many parts of the time: with so many times its length until the next one.
+const LOOK_SHARE: u32 = 8;
+/// How long the others have to give back what they have, before it is asked for again.
+const LEADER_PAUSE: Duration = Duration::from_millis(2);
 /// The longest first pause between two attempts of which nobody won the last one, in milliseconds; it doubles.
 const SPLIT_PAUSE: u64 = 8;
 /// The longest time for which such attempts are repeated at once.
@@ -149,20 +153,25 @@ impl RedlockBackend {
         self.events = Some(events);
     }
 
-    /// Gives the order to all servers, or to those of `which`; returns what its answers are called.
+    /// Gives the order to those of `which`; returns what its answers are called.
     fn tell(&mut self, which: impl Fn(usize) -> bool, order: &Order, patience: Duration) -> u64 {
         self.round += 1;
-        for (index, node) in self.nodes.iter().enumerate() {
-            if which(index) {
-                // The task lives as long as this end of its channel.
-                let _ = node.orders.send(Dispatch { round: self.round, order: order.clone(), patience });
-            }
-        }
+        self.tell_in(self.round, which, order, patience);
         self.round
     }
 
     fn tell_all(&mut self, order: &Order, patience: Duration) -> u64 {
         self.tell(|_| true, order, patience)
+    }
+
+    /// The same in a round that has begun.
+    fn tell_in(&self, round: u64, which: impl Fn(usize) -> bool, order: &Order, patience: Duration) {
+        for (index, node) in self.nodes.iter().enumerate() {
+            if which(index) {
+                // The task lives as long as this end of its channel.
+                let _ = node.orders.send(Dispatch { round, order: order.clone(), patience });
+            }
+        }
     }
 
     /// The next answer to any order, after noting what it tells of its server.
@@ -243,7 +252,7 @@ impl RedlockBackend {
         Error::new(kind, text)
     }
 
-    async fn try_once(&mut self, claim: &Claim) -> Result<Tried, Error> {
+    async fn try_once(&mut self, claim: &Claim, limit: Instant) -> Result<Tried, Error> {
         self.start();
         let patience = patience(claim.ttl);
         if let (Some(dropped), None) = (self.attempt.clone(), self.token) {
@@ -259,23 +268,7 @@ impl RedlockBackend {
         let sent = Instant::now();
         let round = self.tell_all(&Order::Acquire(Arc::clone(&attempt)), patience);
         let mut count = Count::new(self.nodes.len());
-        let verdict = loop {
-            for index in 0..self.nodes.len() {
-                if self.twin(index).is_some() {
-                    count.votes[index] = Vote::Lost;
-                }
-            }
-            let verdict = quorum::verdict(&count.votes);
-            let decided = verdict != Verdict::Undecided;
-            if decided && (self.introduced || !count.votes.contains(&Vote::Pending)) {
-                break verdict;
-            }
-            let limit = (decided && !self.introduced).then_some(sent + INTRODUCTION);
-            match self.hear_of(round, limit).await? {
-                Some(event) => count.add(event),
-                None => break verdict,
-            }
-        };
+        let mut verdict = self.poll(round, &mut count, sent + INTRODUCTION).await?;
         if !self.introduced {
             if let Some(error) = self.misfit(&count.failures) {
                 self.withdraw(&attempt, &count.votes, patience).await?;
@@ -283,6 +276,15 @@ impl RedlockBackend {
             }
             self.introduced = true;
         }
+        // Of several that came at once the others give back what they have: it need only be asked for again.
+        while verdict == Verdict::Impossible && count.leads(claim) && Instant::now() < limit {
+            sleep_until(Instant::now() + LEADER_PAUSE).await;
+            let refused = count.ask_again();
+            self.tell_in(round, |index| refused.contains(&index), &Order::Acquire(Arc::clone(&attempt)), patience);
+            verdict = self.poll(round, &mut count, sent).await?;
+        }
+        // Whoever waits shall have little part in the work of the servers, also when they are slow.
+        self.look_again = Instant::now() + Instant::now().since(sent) * LOOK_SHARE;
         let token = match verdict {
             Verdict::Granted(token) => Some(token),
             Verdict::WriteBack(token) => {
@@ -298,6 +300,27 @@ impl RedlockBackend {
         }
         self.withdraw(&attempt, &count.votes, patience).await?;
         self.lost(&count)
+    }
+
+    /// Adds the answers of `round` until they decide the attempt. In the first attempt those who are slow have until
+    /// `introduction` to say who they are.
+    async fn poll(&mut self, round: u64, count: &mut Count, introduction: Instant) -> Result<Verdict, Error> {
+        loop {
+            for index in 0..self.nodes.len() {
+                if self.twin(index).is_some() {
+                    count.votes[index] = Vote::Lost;
+                }
+            }
+            let verdict = quorum::verdict(&count.votes);
+            let decided = verdict != Verdict::Undecided;
+            if decided && (self.introduced || !count.votes.contains(&Vote::Pending)) {
+                return Ok(verdict);
+            }
+            match self.hear_of(round, decided.then_some(introduction)).await? {
+                Some(event) => count.add(event),
+                None => return Ok(verdict),
+            }
+        }
     }
 
     /// Lets those who granted the attempt with a smaller count hold its token; whether a majority does.
@@ -356,7 +379,7 @@ impl RedlockBackend {
         let wait = Duration::from_millis(random(LOOK_AGAIN.0, LOOK_AGAIN.1));
         // Once it has expired everybody looks: not all at the same time.
         let expiry = pttl.map_or(wait, |pttl| Duration::from_millis(pttl + random(2, LOOK_AGAIN.0)));
-        self.look_again = Instant::now() + wait.min(expiry);
+        self.look_again = self.look_again.max(Instant::now() + wait.min(expiry));
         Ok(if votes >= majority(servers) { Tried::Busy(busy) } else { Tried::Split(busy) })
     }
 }
@@ -366,19 +389,19 @@ struct Count {
     votes: Vec<Vote>,
     failures: Failures,
     /// Who has the lock on the servers that refused, and for how many milliseconds yet.
-    occupants: Vec<(Occupant, i64)>,
+    occupants: BTreeMap<usize, (Occupant, i64)>,
 }
 
 impl Count {
     fn new(servers: usize) -> Self {
-        Self { votes: vec![Vote::Pending; servers], failures: Failures::new(), occupants: Vec::new() }
+        Self { votes: vec![Vote::Pending; servers], failures: Failures::new(), occupants: BTreeMap::new() }
     }
 
     fn add(&mut self, event: Event) {
         self.votes[event.node] = match event.answer {
             Answer::Acquired(Acquired::Granted(count), _) => Vote::Granted(count),
             Answer::Acquired(Acquired::Busy { occupant, pttl }, _) => {
-                self.occupants.push((occupant, pttl));
+                self.occupants.insert(event.node, (occupant, pttl));
                 Vote::Lost
             }
             Answer::Failed(failure) => {
@@ -389,6 +412,23 @@ impl Count {
         };
     }
 
+    /// Whether, of all that are in each other's way, this one is to go on: it has most votes, or as many as another one
+    /// and the smaller id. All of them see about the same.
+    fn leads(&self, claim: &Claim) -> bool {
+        let mine = self.votes.iter().filter(|vote| matches!(vote, Vote::Granted(_))).count();
+        let (holder, votes, _) = self.holder();
+        mine > votes || (mine == votes && holder.id().is_some_and(|id| claim.owner.as_str() < id))
+    }
+
+    /// Forgets what the servers said that refused; returns which.
+    fn ask_again(&mut self) -> Vec<usize> {
+        let refused: Vec<usize> = std::mem::take(&mut self.occupants).into_keys().collect();
+        for &index in &refused {
+            self.votes[index] = Vote::Pending;
+        }
+        refused
+    }
+
     /// Who has most votes, how many, and after how many milliseconds the first of them expires by itself.
     fn holder(&self) -> (Holder, usize, Option<u64>) {
         let same = |one: &Occupant, other: &Occupant| {
@@ -397,11 +437,11 @@ impl Count {
                 id.is_some() && id.as_deref() == Holder::read(&other.value).id()
             }
         };
-        let votes = |of: &Occupant| self.occupants.iter().filter(|(other, _)| same(of, other)).count();
-        let Some((most, _)) = self.occupants.iter().max_by_key(|(occupant, _)| votes(occupant)) else {
+        let votes = |of: &Occupant| self.occupants.values().filter(|(other, _)| same(of, other)).count();
+        let Some((most, _)) = self.occupants.values().max_by_key(|(occupant, _)| votes(occupant)) else {
             return (Holder::Unknown, 0, None);
         };
-        let theirs = || self.occupants.iter().filter(|(other, _)| same(most, other));
+        let theirs = || self.occupants.values().filter(|(other, _)| same(most, other));
         let holder = match most.kind.as_str() {
             "string" => Holder::read(&most.value),
             other => Holder::InTheWay(format!("a redis {other} at the lock's key")),
@@ -459,15 +499,17 @@ impl Backend for RedlockBackend {
         }
     }
 
-    async fn attempt(&mut self, claim: &Claim, _: Queue) -> Result<Attempt, Error> {
+    async fn attempt(&mut self, claim: &Claim, queue: Queue) -> Result<Attempt, Error> {
         let limit = Instant::now() + SPLIT.min(claim.ttl / 10);
         let mut longest = SPLIT_PAUSE;
         loop {
-            match self.try_once(claim).await? {
+            match self.try_once(claim, limit).await? {
                 Tried::Held(grant) => return Ok(Attempt::Held(grant)),
                 Tried::Busy(busy) => return Ok(Attempt::Busy(busy)),
-                Tried::Split(busy) if Instant::now() >= limit => return Ok(Attempt::Busy(busy)),
-                // Several came at once, and none must be refused because of the others that are refused as well.
+                Tried::Split(busy) if queue == Queue::Join || Instant::now() >= limit => {
+                    return Ok(Attempt::Busy(busy));
+                }
+                // Who does not wait must not be refused because of others that are refused as well.
                 Tried::Split(_) => {
                     sleep_until(Instant::now() + Duration::from_millis(random(1, longest))).await;
                     longest *= 2;

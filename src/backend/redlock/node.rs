@@ -23,6 +23,9 @@ const CONTACT: Duration = Duration::from_secs(3);
 /// How long a connection may take to be made at least, whatever the time for an answer is.
 const CONNECT: Duration = Duration::from_millis(250);
 
+/// How long it takes at most to read what has arrived.
+const UNREAD: Duration = Duration::from_millis(10);
+
 /// What to do.
 #[derive(Clone, Debug)]
 pub(super) enum Order {
@@ -350,7 +353,7 @@ impl Node {
         patience: Duration,
     ) -> Result<(Value, Vec<Value>), Failure> {
         let now = Instant::now();
-        let limit = now + patience;
+        let (mut limit, mut overdue) = (now + patience, false);
         self.known.doubt.get_or_insert(now);
         let Self { connection, orders, waiting, .. } = self;
         let is_release = |dispatch: &Dispatch| matches!(dispatch.order, Order::Release(_));
@@ -367,7 +370,13 @@ impl Node {
                             return Err(silent(&self.name, Kind::Unavailable));
                         }
                     }
-                    () = sleep_until(limit) => break None,
+                    () = sleep_until(limit) => {
+                        if std::mem::replace(&mut overdue, true) {
+                            break None;
+                        }
+                        // It may have come while this process was kept from reading it.
+                        limit = Instant::now() + UNREAD;
+                    }
                 }
             }
         };
