@@ -2,6 +2,7 @@
 The wait for a lock: attempt, wait for a change, attempt again, until it is held or the wait has run out.
 */
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use super::timing::{Grace, Term, acquire_timeout};
@@ -31,8 +32,10 @@ pub(crate) enum Wait {
 }
 
 /// How requests are bounded.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+#[derive(Clone, Copy)]
+pub(crate) struct Limits<'a> {
+    /// What the backend is called when it does not answer.
+    pub name: &'a dyn Display,
     /// How long connecting may take.
     pub connect: Duration,
     /// The time between SIGTERM and SIGKILL: it decides how much of a lease is of use.
@@ -65,7 +68,7 @@ pub(crate) async fn acquire(
     backend: &mut dyn Backend,
     claim: &Claim,
     wait: Wait,
-    limits: Limits,
+    limits: Limits<'_>,
     news: impl FnMut(News),
 ) -> Result<Grant, Refused> {
     let mut trace = false;
@@ -82,7 +85,7 @@ async fn wait_for(
     backend: &mut dyn Backend,
     claim: &Claim,
     wait: Wait,
-    limits: Limits,
+    limits: Limits<'_>,
     mut news: impl FnMut(News),
     trace: &mut bool,
 ) -> Result<Grant, Refused> {
@@ -169,15 +172,18 @@ async fn attempt(
     backend: &mut dyn Backend,
     claim: &Claim,
     queue: Queue,
-    limits: Limits,
+    limits: Limits<'_>,
     trace: &mut bool,
 ) -> Result<Attempt, Error> {
     backend.prepare(claim);
     let connected = before(Instant::now() + limits.connect, backend.connect()).await;
-    connected.map_err(|_| Error::new(Kind::Unreachable, unanswered(limits.connect)))??;
+    connected.map_err(|_| {
+        let hint = "is it stopped, out of reach, or is something else listening there?";
+        Error::new(Kind::Unreachable, format!("{}; {hint}", unanswered(limits.name, limits.connect)))
+    })??;
     let limit = acquire_timeout(claim.ttl);
     let answered = before(Instant::now() + limit, backend.attempt(claim, queue)).await;
-    let result = answered.map_err(|_| Error::unavailable(unanswered(limit))).flatten();
+    let result = answered.map_err(|_| Error::unavailable(unanswered(limits.name, limit))).flatten();
     *trace |= match &result {
         Ok(Attempt::Busy(_)) => queue == Queue::Join,
         Ok(Attempt::Held(_)) => true,
@@ -187,8 +193,8 @@ async fn attempt(
     result
 }
 
-fn unanswered(limit: Duration) -> String {
-    format!("the backend did not answer within {}", humantime::format_duration(limit))
+fn unanswered(name: &dyn Display, limit: Duration) -> String {
+    format!("{name} did not answer within {}", humantime::format_duration(limit))
 }
 
 fn too_slow() -> Error {
@@ -196,7 +202,7 @@ fn too_slow() -> Error {
 }
 
 /// Whether a lease just granted leaves time to work.
-fn is_of_use(grant: &Grant, limits: Limits) -> bool {
+fn is_of_use(grant: &Grant, limits: Limits<'_>) -> bool {
     match grant.lease {
         Lease::Unlimited { .. } => true,
         Lease::Until { sent, ttl, .. } => {

@@ -27,7 +27,7 @@ pub(super) async fn acquire(
     backend: &mut dyn Backend,
     claim: &Claim,
 ) -> Result<Waited, Failure> {
-    let limits = Limits { connect: settings.connect_timeout, grace: settings.grace };
+    let limits = Limits { connect: settings.connect_timeout, grace: settings.grace, name: &settings.target };
     let wait = match settings.patience {
         Patience::None => Wait::No,
         Patience::For(patience) => Wait::Until(Instant::now() + patience),
