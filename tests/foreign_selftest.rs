@@ -7,6 +7,7 @@ use crate::support::foreign::{Foreign, Kind};
 use crate::support::process;
 use crate::support::redis_sets::RedisGroup;
 use crate::support::rendezvous::eventually;
+use crate::support::scratch::Scratch;
 use crate::support::servers::Redis;
 use crate::support::zookeeper::ZooKeeper;
 
@@ -44,6 +45,17 @@ fn exclude_each_other(kind: Kind, servers: &str, key: &str, queued: Option<&dyn 
     second.release();
     first.close();
     second.close();
+}
+
+#[test]
+fn flock_excludes_flock() {
+    let scratch = Scratch::new();
+    let path = scratch.path("k.lock").display().to_string();
+    exclude_each_other(Kind::Flock, "", &path, None);
+    let mut flock = Foreign::spawn(Kind::Flock, "", &path);
+    let pid: i32 = flock.acquire().parse().unwrap();
+    assert_eq!(process::comm(pid).as_deref(), Some("flock"));
+    flock.release();
 }
 
 #[test]
@@ -117,6 +129,35 @@ fn the_mutex_of_etcds_go_client_excludes_itself_and_etcdctl() {
     assert_eq!(mutex.try_acquire(), None);
     etcdctl.release();
     assert!(mutex.acquire().parse::<u64>().unwrap() > later);
+}
+
+#[test]
+fn etcds_lock_service_excludes_itself_and_etcdctl() {
+    let etcd = Etcd::start();
+    exclude_each_other(Kind::EtcdLockService, &etcd.url(), "k", Some(&|| keys(&etcd).len()));
+    assert_eq!(keys(&etcd), [""; 0]);
+    assert!(etcd.leases().is_empty(), "{:?}", etcd.leases());
+    let mut service = Foreign::spawn(Kind::EtcdLockService, &etcd.url(), "k");
+    let mut etcdctl = Foreign::spawn(Kind::Etcdctl, &etcd.url(), "k");
+    service.acquire();
+    assert_eq!(etcdctl.try_acquire(), None);
+    service.release();
+    etcdctl.acquire();
+    assert_eq!(service.try_acquire(), None);
+    etcdctl.release();
+}
+
+#[test]
+fn one_that_is_frozen_loses_its_lease_and_hears_of_it_afterwards() {
+    let etcd = Etcd::start();
+    let mut mutex = Foreign::spawn_with_lease(Kind::EtcdMutex, &etcd.url(), "k", "1");
+    mutex.acquire();
+    mutex.freeze();
+    eventually("the lease to end", || keys(&etcd).is_empty().then_some(()));
+    mutex.thaw();
+    assert!(!mutex.owns());
+    mutex.release_late();
+    mutex.close();
 }
 
 /// How many nodes stand under `/locks/k`.

@@ -72,7 +72,7 @@ mod input;
 // Servers and lock holders that lie: bounded time, bounded memory, one line, and nothing raw on the terminal.
 mod hostile;
 
-// The same locks taken by other programs: flock(1) on files, redis-py on redis.
+// The same locks taken by other programs, each by its own library, on every backend.
 mod interop;
 
 // Passwords: every way in works, and none of them leads out again.

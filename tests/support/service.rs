@@ -118,7 +118,7 @@ impl Gated {
     pub fn spawn(scratch: &Scratch, dlock: Dlock) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let gate = Gate::new(scratch.path(format!("gate-{}", NUMBER.fetch_add(1, Ordering::Relaxed))));
-        let running = dlock.shell(format!("echo held; {}", gate.wait())).spawn();
+        let running = dlock.shell(format!("echo held $DLOCK_TOKEN; {}", gate.wait())).spawn();
         Self { gate, running }
     }
 
@@ -126,6 +126,13 @@ impl Gated {
     #[track_caller]
     pub fn wait_held(&self) {
         self.running.wait_stdout("held");
+    }
+
+    /// Waits until its command runs; the token that it was given.
+    #[track_caller]
+    pub fn token(&self) -> u64 {
+        let line = self.running.wait_stdout("held");
+        line.trim_start_matches("held ").parse().unwrap_or_else(|_| panic!("no token: {line:?}"))
     }
 
     /// Whether its command has run.

@@ -286,7 +286,6 @@ impl ZookeeperBackend {
         let first = |prefix: &str| own.iter().find(|name| name.starts_with(prefix)).map(|name| (*name).to_owned());
         if let (Some(curator), Some(kazoo)) = (first(&session.names.curator), first(&session.names.kazoo))
             && let (Some(stat), Some(other)) = (session.stat(&curator).await?, session.stat(&kazoo).await?)
-            && session.is_own(&stat)
             && stat.czxid == other.czxid
         {
             session.placed = session.placed_at(sent, curator, kazoo, &stat);

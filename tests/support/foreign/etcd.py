@@ -2,6 +2,8 @@
 
 import base64
 import json
+import threading
+import urllib.error
 import urllib.request
 
 
@@ -24,6 +26,30 @@ class Etcd:
         answer = self.call('kv/range', **below(prefix), **options)
         keys = [(base64.b64decode(kv['key']).decode(), int(kv['create_revision'])) for kv in answer.get('kvs', [])]
         return sorted(keys, key=lambda pair: pair[1])
+
+
+class Session:
+    """A lease that is kept alive until it is closed; `NewSession` of the Go client."""
+
+    def __init__(self, etcd, lease):
+        self.etcd = etcd
+        grant = etcd.call('lease/grant', TTL=int(float(lease)))
+        self.id = int(grant['ID'])
+        self.over = threading.Event()
+        threading.Thread(target=self.keep_alive, args=[int(grant['TTL'])], daemon=True).start()
+
+    def keep_alive(self, ttl):
+        while not self.over.wait(ttl / 3):
+            self.etcd.call('lease/keepalive', ID=self.id)
+
+    def close(self):
+        """Ends the lease, if it has not ended by itself."""
+        self.over.set()
+        try:
+            self.etcd.call('lease/revoke', ID=self.id)
+        except urllib.error.HTTPError as error:
+            if 'lease not found' not in error.read().decode():
+                raise
 
 
 def b64(text):

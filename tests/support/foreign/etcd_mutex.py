@@ -2,7 +2,6 @@
 
 import json
 import sys
-import threading
 
 import driver
 import etcd
@@ -12,16 +11,8 @@ from etcd import b64
 class Lock:
     def __init__(self, servers, name, lease):
         self.etcd = etcd.Etcd(servers)
-        self.prefix, self.lease = f'{name}/', lease
-        # NewSession: a lease that is kept alive as long as the program runs.
-        grant = self.etcd.call('lease/grant', TTL=int(float(lease)))
-        self.id, self.key, self.revision = int(grant['ID']), None, None
-        self.over = threading.Event()
-        threading.Thread(target=self.keep_alive, args=[int(grant['TTL'])], daemon=True).start()
-
-    def keep_alive(self, ttl):
-        while not self.over.wait(ttl / 3):
-            self.etcd.call('lease/keepalive', ID=self.id)
+        self.prefix, self.session = f'{name}/', etcd.Session(self.etcd, lease)
+        self.id, self.key, self.revision = self.session.id, None, None
 
     def try_enter(self):
         """The transaction that both begin with: the owner's create revision, and the header's."""
@@ -83,8 +74,7 @@ class Lock:
         return any(int(kv['create_revision']) == self.revision for kv in kvs)
 
     def close(self):
-        self.over.set()
-        self.etcd.call('lease/revoke', ID=self.id)
+        self.session.close()
 
 
 driver.serve(Lock(*sys.argv[1:]))

@@ -12,13 +12,18 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 
+use nix::sys::signal::Signal;
+
 use super::daemon::{need, need_python, spawn_mortal};
+use super::process;
 use super::rendezvous::CAP;
 use super::scratch::Scratch;
 
 /// Whose lock it is, and what a key is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// flock(1); the key is the lock file, and there are no servers.
+    Flock,
     /// `Lock` of redis-py, as the distribution has it, on one server; the key is the redis key.
     RedisPy,
     /// `Redlock` of redlock-py on several servers; the key is the redis key.
@@ -27,6 +32,8 @@ pub enum Kind {
     Etcdctl,
     /// What `concurrency.Mutex` of etcd's Go client does; the key is the name, below which it makes its own.
     EtcdMutex,
+    /// etcd's own lock service; the key is the name, below which it makes its own.
+    EtcdLockService,
     /// `Lock` of kazoo; the key is the path of the parent node.
     Kazoo,
     /// `InterProcessMutex` of Curator; the key is the path of the parent node.
@@ -44,6 +51,11 @@ impl Kind {
             command
         };
         match self {
+            Self::Flock => {
+                need("flock", "util-linux");
+                need("setpriv", "util-linux");
+                script(need_python("subprocess", "python3"), "flock_lock.py")
+            }
             Self::RedisPy => script(need_python("redis", "python3-redis"), "redis_py.py"),
             Self::RedlockPy => script(made::python_with_redlock(), "redlock_py.py"),
             Self::Etcdctl => {
@@ -52,6 +64,7 @@ impl Kind {
                 script(need_python("json", "python3"), "etcdctl_lock.py")
             }
             Self::EtcdMutex => script(need_python("json", "python3"), "etcd_mutex.py"),
+            Self::EtcdLockService => script(need_python("json", "python3"), "etcd_lock_service.py"),
             Self::Kazoo => script(need_python("kazoo", "python3-kazoo"), "kazoo_lock.py"),
             Self::Curator => {
                 let mut command = Command::new(need("java", "default-jdk-headless"));
@@ -84,8 +97,9 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// A user of `key` at `servers`: a URL, or `HOST:PORT` and perhaps more of them with commas between. The lease is long:
-    /// 10 seconds of session at ZooKeeper, of lease at etcd, where they are renewed; 60 seconds on redis, where nobody does.
+    /// A user of `key` at `servers`: a URL (redis-py's own where it is not `redis://HOST:PORT`), or `HOST:PORT` and perhaps
+    /// more of them with commas between. The lease is long: 10 seconds of session at ZooKeeper, of lease at etcd, where they
+    /// are renewed; 60 seconds on redis, where nobody does.
     #[track_caller]
     pub fn spawn(kind: Kind, servers: &str, key: &str) -> Self {
         let lease = if matches!(kind, Kind::RedisPy | Kind::RedlockPy) { "60" } else { "10" };
@@ -96,7 +110,9 @@ impl Foreign {
     #[track_caller]
     pub fn spawn_with_lease(kind: Kind, servers: &str, key: &str, lease: &str) -> Self {
         let scratch = Scratch::new();
-        let servers = servers.split_once("://").map_or(servers, |(_, place)| place);
+        // redis-py is the only one that takes a URL.
+        let place = |url| str::split_once(url, "://").map_or(url, |(_, place)| place);
+        let servers = if kind == Kind::RedisPy { servers } else { place(servers) };
         let mut command = kind.command();
         command.args([servers, key, lease]).current_dir(scratch.root());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(scratch.path("log")).unwrap());
@@ -110,13 +126,18 @@ impl Foreign {
         this
     }
 
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Its process.
     pub fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
     /// Takes the lock, and waits until it is held. What is returned orders the holders where such a thing exists: the
-    /// revision that etcd's own users see, the czxid of the node at ZooKeeper. On redis it is the value of the key.
+    /// revision that etcd's own users see, the czxid of the node at ZooKeeper. On redis it is the value of the key, with
+    /// flock its process.
     #[track_caller]
     pub fn acquire(&mut self) -> String {
         self.start_acquire();
@@ -171,6 +192,13 @@ impl Foreign {
         error.unwrap_or_else(|| panic!("{:?} let a lost lock go: {answer}", self.kind))
     }
 
+    /// The same where the library may have nothing to say against it.
+    #[track_caller]
+    pub fn release_late(&mut self) {
+        let answer = self.ask("release");
+        assert!(answer == "released" || answer.starts_with("error "), "{answer}\n{}", self.log());
+    }
+
     /// Whether the library says that it holds the lock. Redis and the Go client's way ask the server for that.
     #[track_caller]
     pub fn owns(&mut self) -> bool {
@@ -179,6 +207,28 @@ impl Foreign {
             "no" => false,
             other => panic!("{:?} answered {other}\n{}", self.kind, self.log()),
         }
+    }
+
+    /// Freezes it with all that it started, so that nobody renews its lease. Returns when all stand still.
+    #[track_caller]
+    pub fn freeze(&self) {
+        for pid in self.tree() {
+            process::signal(pid, Signal::SIGSTOP);
+            process::wait_stopped(pid);
+        }
+    }
+
+    /// Lets it go on when it is frozen.
+    #[track_caller]
+    pub fn thaw(&self) {
+        for pid in self.tree() {
+            process::signal(pid, Signal::SIGCONT);
+        }
+    }
+
+    /// It and all that it started, parents before their children.
+    fn tree(&self) -> Vec<i32> {
+        [self.pid()].into_iter().chain(process::descendants(self.pid())).collect()
     }
 
     /// From the next acquisition on another lease, in seconds or `never`; only where each acquisition has one, which is

@@ -9,8 +9,7 @@ import driver
 
 class Lock:
     def __init__(self, server, key, lease):
-        host, port = server.split(':')
-        self.connection = redis.Redis(host=host, port=int(port))
+        self.connection = redis.Redis.from_url(server if '://' in server else f'redis://{server}')
         self.key, self.lease, self.lock = key, lease, None
 
     def take(self, blocking):
