@@ -92,3 +92,6 @@ mod etcd_faults;
 
 // Servers that are no etcd, or lie as one.
 mod etcd_hostile;
+
+// What only ZooKeeper's locks promise and suffer: two spellings, sessions that outlive connections, servers that follow.
+mod zookeeper;

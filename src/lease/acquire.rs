@@ -194,6 +194,7 @@ async fn attempt(
 }
 
 fn unanswered(name: &dyn Display, limit: Duration) -> String {
+    let limit = Duration::from_millis(limit.as_millis().try_into().unwrap_or(u64::MAX));
     format!("{name} did not answer within {}", humantime::format_duration(limit))
 }
 

@@ -23,3 +23,4 @@ pub mod service;
 pub mod tree;
 pub mod witness;
 pub mod zookeeper;
+pub mod zookeeper_proxy;

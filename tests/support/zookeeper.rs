@@ -739,6 +739,20 @@ impl Client {
         Ok(self.request(1, &body)?.text()?)
     }
 
+    /// Makes ephemeral nodes, with sequence numbers behind these paths, that everybody may use: in one transaction.
+    pub fn create_together(&mut self, paths: &[&str], data: &str) -> Result<(), Error> {
+        let mut body = Jute::default();
+        for path in paths {
+            // The operation, not the last one, no error; then the request as it stands alone.
+            body.int(1).flag(false).int(-1);
+            body.text(path).text(data).int(1).int(31).text("world").text("anyone").int(3);
+        }
+        body.int(-1).flag(true).int(-1);
+        let mut answer = self.request(14, &body)?;
+        // What the first one came to.
+        if answer.int()? == 1 { Ok(()) } else { Err(io::Error::other("nothing was made").into()) }
+    }
+
     pub fn delete(&mut self, path: &str) -> Result<(), Error> {
         self.request(2, Jute::default().text(path).int(-1)).map(|_| ())
     }
