@@ -71,7 +71,7 @@ fn does_not_grow<S: Counted>() {
     let (few, many) = (per_hand_over::<S>(10), per_hand_over::<S>(100));
     // The first of them have just arrived, and may still be at that.
     assert!(many <= few + 1, "with 10 waiters a hand-over takes {few} requests, with 100 it takes {many}");
-    assert!((1..=10).contains(&few), "{few} requests for a hand-over");
+    assert!((1..=12).contains(&few), "{few} requests for a hand-over");
 }
 
 #[test]

@@ -248,7 +248,8 @@ mod lost_answers {
         let token = &process::environ(waiter.running.command_pid())["DLOCK_TOKEN"];
         assert_eq!(*token, nodes[0].1.czxid.to_string());
         ends_well(waiter);
-        assert!(service.zookeeper.tree().is_empty());
+        // The directory stays where somebody else had nodes in it too.
+        assert!(service.zookeeper.children(LOCK).unwrap_or_default().is_empty());
         drop(proxy);
     }
 

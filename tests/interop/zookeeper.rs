@@ -131,3 +131,22 @@ fn dlocks_nodes_are_named_as_the_others_name_theirs() {
     }
     leave(&service, Vec::new());
 }
+
+/// A kazoo sees to the directory once and relies on it from then on: dlock takes away only what nobody else has used.
+#[test]
+fn a_kazoo_can_take_the_lock_again_whatever_dlocks_came_between() {
+    let service = ZooKeeperService::fresh();
+    let mut other = service.other(Kind::Kazoo);
+    let holder = service.hold(KEY);
+    for _ in 0..2 {
+        assert_eq!(other.try_acquire(), None, "both hold the lock");
+    }
+    holder.let_go().success();
+    for _ in 0..2 {
+        other.acquire();
+        service.assert_held(KEY);
+        other.release();
+        service.assert_free(KEY);
+    }
+    leave(&service, vec![other]);
+}

@@ -342,14 +342,22 @@ impl ZookeeperBackend {
         let Some(session) = &mut self.session else { return Ok(false) };
         let left = match session.placed.clone() {
             Placed::Nowhere => Ok(false),
-            Placed::At(pair) => session.remove(&[&pair.curator, &pair.kazoo]).await,
+            Placed::At(pair) => {
+                session.count().await;
+                session.remove(&[&pair.curator, &pair.kazoo]).await
+            }
             Placed::Unsure => match session.look(Write::Nothing).await.1 {
                 Err(error) => Err(error),
                 Ok(children) => {
                     let names = session.names.clone();
                     let own: Vec<&str> =
                         children.iter().map(String::as_str).filter(|name| names.are_of(name)).collect();
-                    if own.is_empty() { Ok(false) } else { session.remove(&own).await }
+                    if own.is_empty() {
+                        Ok(false)
+                    } else {
+                        session.count().await;
+                        session.remove(&own).await
+                    }
                 }
             },
         };

@@ -128,6 +128,8 @@ pub(super) struct Session {
     pub predecessor: Option<String>,
     /// Whether it asked for something to be made.
     pub used: bool,
+    /// Whether the nodes that were made last are counted; see [`Session::count`].
+    counted: bool,
     /// The text that our nodes are made with.
     data: String,
     acls: Acls<'static>,
@@ -157,6 +159,7 @@ impl Session {
             held_since: None,
             predecessor: None,
             used: false,
+            counted: false,
             data: format!("{}{}", claim.owner.prefix(), claim.about.rest()),
             acls,
             client,
@@ -272,12 +275,15 @@ impl Session {
         if creates {
             self.placed = Placed::Unsure;
             self.used = true;
+            self.counted = false;
         }
         let sent = self.traffic.begin();
         let paths = if write == Write::CreateAll { self.directory.ancestry() } else { Vec::new() };
         let directories = make(&client, &paths, self.acls);
-        let (directories, written, listed) =
-            tokio::join!(directories, writer.commit(), client.list_children(self.directory.path()));
+        let own = self.directory.path();
+        let directory = async { if creates { Some(client.get_data(own).await) } else { None } };
+        let (directories, written, listed, directory) =
+            tokio::join!(directories, writer.commit(), client.list_children(own), directory);
         // What is wrong with the directories is why there could be no nodes in them.
         let written = written.map_err(ZkError::from).map_err(|error| directories.err().unwrap_or(error));
         self.traffic.end(sent, write != Write::Nothing, &written);
@@ -285,6 +291,11 @@ impl Session {
         let written = match (creates, written) {
             (true, Ok(results)) => {
                 self.placed = self.made(sent, results).await;
+                self.counted = true;
+                if directory.is_some_and(|read| read.is_ok_and(|(data, _)| data == MADE_BY_DLOCK)) {
+                    // Nothing hangs on the answer.
+                    drop(client.set_data(self.directory.path(), MADE_BY_DLOCK, None));
+                }
                 Ok(())
             }
             (true, Err(error)) => {
@@ -352,6 +363,9 @@ impl Session {
     }
 
     /// Removes the directories that a dlock made, from this one upwards, as far as they are empty.
+    ///
+    /// The lock's own is kept when somebody else had a node there: a `Lock` of kazoo that was used once relies on its
+    /// directory and fails without it. See [`Self::count`].
     pub(super) async fn remove_directories(&mut self) {
         let client = self.client.clone();
         let paths = self.directory.ancestry();
@@ -359,7 +373,9 @@ impl Session {
             let sent = self.traffic.begin();
             let read = client.get_data(path).await;
             self.traffic.end(sent, false, &read);
-            if !read.is_ok_and(|(data, stat)| data == MADE_BY_DLOCK && stat.num_children == 0) {
+            let is_ours =
+                |stat: &Stat| path != self.directory.path() || nodes_made(stat) == 2 * i64::from(stat.version);
+            if !read.is_ok_and(|(data, stat)| data == MADE_BY_DLOCK && stat.num_children == 0 && is_ours(&stat)) {
                 return;
             }
             let sent = self.traffic.begin();
@@ -368,6 +384,25 @@ impl Session {
             if removed.is_err() {
                 return;
             }
+        }
+    }
+
+    /// Counts two nodes more that a dlock has made: the version of a directory that a dlock has made is the number of such
+    /// pairs. That is done as soon as they are there; here it is for those that were made by a request whose answer nobody
+    /// waited for. What is missing in the count only keeps a directory.
+    pub(super) async fn count(&mut self) {
+        if self.counted {
+            return;
+        }
+        self.counted = true;
+        let client = self.client.clone();
+        let sent = self.traffic.begin();
+        let read = client.get_data(self.directory.path()).await;
+        self.traffic.end(sent, false, &read);
+        if read.is_ok_and(|(data, _)| data == MADE_BY_DLOCK) {
+            let sent = self.traffic.begin();
+            let counted = client.set_data(self.directory.path(), MADE_BY_DLOCK, None).await;
+            self.traffic.end(sent, true, &counted);
         }
     }
 
@@ -492,6 +527,11 @@ async fn closed(mut state: StateWatcher) {
     while !state.peek_state().is_terminated() {
         state.changed().await;
     }
+}
+
+/// How many nodes were ever made in a directory: its `cversion` counts each twice, less those that are still there.
+fn nodes_made(directory: &Stat) -> i64 {
+    i64::midpoint(directory.cversion.into(), directory.num_children.into())
 }
 
 /// Options of the nodes of one who is `known` there, or of anybody.
