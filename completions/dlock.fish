@@ -33,8 +33,8 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -s b -l backend -d 'Whe
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l namespace -d 'What stands before every key on a server; empty for none; file: ignores it' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s w -l wait -d 'Wait no longer than this for the lock; 0 is --nonblock; default: for ever' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; 0 makes a skipped run a success' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s t -l ttl -d 'Length of the lease, at least 1s: how long the lock outlives a dead holder' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l kill-after -d 'Time between SIGTERM and SIGKILL, at most half of the ttl; default: the smaller of 5s and a quarter of the ttl' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s t -l ttl -d 'Length of the lease, at least 1s: how long the lock outlives a dead holder. etcd (2s by default) and ZooKeeper (4s to 40s) have bounds of their own, and grant what is nearest' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l kill-after -d 'Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a quarter of the ttl' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l on-lost -d 'What to do with the command when the lock is lost' -r -f -a "stop\t'SIGTERM, then SIGKILL'
 kill\t'SIGKILL at the time of the SIGTERM'
 ignore\t'Leave the command alone and keep its exit code'"

@@ -39,9 +39,9 @@ _arguments "${_arguments_options[@]}" : \
 '--wait=[Wait no longer than this for the lock; 0 is --nonblock; default\: for ever]:DURATION:_default' \
 '-E+[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
 '--conflict-exit-code=[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
-'-t+[Length of the lease, at least 1s\: how long the lock outlives a dead holder]:DURATION:_default' \
-'--ttl=[Length of the lease, at least 1s\: how long the lock outlives a dead holder]:DURATION:_default' \
-'--kill-after=[Time between SIGTERM and SIGKILL, at most half of the ttl; default\: the smaller of 5s and a quarter of the ttl]:DURATION:_default' \
+'-t+[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (2s by default) and ZooKeeper (4s to 40s) have bounds of their own, and grant what is nearest]:DURATION:_default' \
+'--ttl=[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (2s by default) and ZooKeeper (4s to 40s) have bounds of their own, and grant what is nearest]:DURATION:_default' \
+'--kill-after=[Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk\: a quarter); default\: the smaller of 5s and a quarter of the ttl]:DURATION:_default' \
 '--on-lost=[What to do with the command when the lock is lost]:ACTION:((stop\:"SIGTERM, then SIGKILL"
 kill\:"SIGKILL at the time of the SIGTERM"
 ignore\:"Leave the command alone and keep its exit code"))' \

@@ -126,11 +126,13 @@ pub(crate) struct RunArgs {
     #[arg(short = 'E', long, value_name = "N", env = "DLOCK_CONFLICT_EXIT_CODE", hide_env_values = true, default_value_t = crate::exit::CONFLICT, allow_hyphen_values = true)]
     pub conflict_exit_code: u8,
 
-    /// Length of the lease, at least 1s: how long the lock outlives a dead holder
+    /// Length of the lease, at least 1s: how long the lock outlives a dead holder. etcd (2s by default) and ZooKeeper (4s
+    /// to 40s) have bounds of their own, and grant what is nearest
     #[arg(short, long, value_name = "DURATION", env = "DLOCK_TTL", hide_env_values = true, default_value = "30s", value_parser = ttl, allow_hyphen_values = true)]
     pub ttl: Duration,
 
-    /// Time between SIGTERM and SIGKILL, at most half of the ttl; default: the smaller of 5s and a quarter of the ttl
+    /// Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a
+    /// quarter of the ttl
     #[arg(long, value_name = "DURATION", env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub kill_after: Option<Duration>,
 

@@ -109,9 +109,21 @@ pub(crate) fn say(message: &str) {
     put_all(line(message).as_bytes());
 }
 
-/// Writes a line of the guard's, which may not allocate: `text` must be a whole line.
-pub(crate) fn say_plainly(text: &'static str) {
-    put_soon(text.as_bytes());
+/// A line of the guard's, which may not allocate when it has something to say: made before the guard is forked.
+#[derive(Debug)]
+pub(crate) struct Farewell(String);
+
+impl Farewell {
+    /// The line that will say `message`.
+    #[must_use]
+    pub(crate) fn new(message: &str) -> Self {
+        Self(line(message))
+    }
+
+    /// Says it. Does not allocate.
+    pub(crate) fn say(&self) {
+        put_soon(self.0.as_bytes());
+    }
 }
 
 fn line(message: &str) -> String {

@@ -72,6 +72,9 @@ mod input;
 // Servers and lock holders that lie: bounded time, bounded memory, one line, and nothing raw on the terminal.
 mod hostile;
 
+// A majority of redis servers: who counts, what a minority may do, what is left where, and the tokens.
+mod redlock;
+
 // The same locks taken by other programs, each by its own library, on every backend.
 mod interop;
 

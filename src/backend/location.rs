@@ -26,6 +26,16 @@ impl fmt::Debug for Login {
     }
 }
 
+/// What to add to advice about credentials: inside another dlock run, why those from the environment are not there.
+#[must_use]
+pub(crate) fn nested_hint() -> &'static str {
+    if std::env::var_os("DLOCK_HELD").is_some() {
+        "; inside another dlock run use --password-file, because DLOCK_PASSWORD is not passed on"
+    } else {
+        ""
+    }
+}
+
 /// The servers of one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
@@ -56,6 +66,10 @@ impl Location {
             return Err(format!("{scheme}:// takes no ? and no #; {hint}"));
         }
         let (login, authority, path) = split(rest, hint)?;
+        // `etcd://a,etcd://b`: the first slash is not that of a path.
+        if authority.ends_with(':') && path.starts_with('/') {
+            return Err(format!("the scheme stands once, before the first server; {hint}"));
+        }
         let addresses: Vec<Address> =
             authority.split(',').map(|place| address(place, port, hint)).collect::<Result<_, _>>()?;
         let path = decoded(path, "path", hint)?;
@@ -114,6 +128,10 @@ fn address(place: &str, default_port: u16, hint: &str) -> Result<Address, String
     };
     if host.is_empty() {
         return Err(format!("the backend URL names no host; {hint}"));
+    }
+    // It would be taken for an IPv4 address in one piece.
+    if host.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("a server in the backend URL is only a number, not a host; {hint}"));
     }
     let host = match url::Host::parse(host) {
         Ok(url::Host::Ipv6(address)) => address.to_string(),

@@ -109,7 +109,10 @@ impl Target {
             (None, Some(rest))
                 if rest.starts_with("//") && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) =>
             {
-                Err(format!("unknown backend {scheme}://: use file: or {}", names()))
+                Err(match meant(scheme) {
+                    Some(meant) => format!("unknown backend {scheme}://: use {meant}"),
+                    None => format!("unknown backend {scheme}://: use file: or {}", names()),
+                })
             }
             _ => Err("a backend is a URL such as file:, file:///dir or redis://host: add the scheme".to_owned()),
         }
@@ -145,12 +148,12 @@ impl Target {
                 Ok(Self::Redlock { location: Location { path: String::new(), ..location }, database })
             }
             Kind::Etcd if location.path.is_empty() => Ok(Self::Etcd(location)),
-            Kind::Etcd => Err(format!("etcd has no path: use --namespace; {}", hint(kind))),
+            Kind::Etcd => Err("etcd has no path: use --namespace".to_owned()),
             Kind::Zookeeper => {
                 let bad =
                     |part: &str| part.is_empty() || part == "." || part == ".." || part.contains(char::is_control);
                 if !location.path.is_empty() && location.path.trim_end_matches('/').split('/').any(bad) {
-                    return Err(format!("the chroot is no path that ZooKeeper allows; {}", hint(kind)));
+                    return Err("the chroot is no path that ZooKeeper allows".to_owned());
                 }
                 let path = location.path.trim_end_matches('/').to_owned();
                 Ok(Self::Zookeeper(Location { path, ..location }))
@@ -274,6 +277,19 @@ impl fmt::Display for Target {
 fn names() -> String {
     let names: Vec<String> = SCHEMES.iter().map(|(name, ..)| format!("{name}://")).collect();
     names.join(" ")
+}
+
+/// What somebody probably means who writes a scheme of other clients.
+fn meant(scheme: &str) -> Option<&'static str> {
+    match scheme {
+        "http" => Some("etcd:// for etcd"),
+        "https" => Some("etcds:// for etcd with TLS"),
+        "zookeeper" => Some("zk://, or zks:// with TLS"),
+        "redis+tls" | "redis+ssl" | "redis-ssl" => Some("rediss://"),
+        "unix" => Some("redis+unix://"),
+        "sentinel" => Some("redis+sentinel://"),
+        _ => None,
+    }
 }
 
 /// How a URL of this kind is written.

@@ -197,7 +197,11 @@ impl Wire {
         tls: Option<&Tls>,
     ) -> Result<Self, Error> {
         let unreachable = |error: &dyn fmt::Display| {
-            Error::new(Kind::Unreachable, format!("could not reach {name}: {error}; is it running there?"))
+            let text = error.to_string();
+            // The resolver's errors have no kind of their own.
+            let hint =
+                if text.contains("lookup address") { "is the host's name right?" } else { "is it running there?" };
+            Error::new(Kind::Unreachable, format!("could not reach {name}: {text}; {hint}"))
         };
         let (host, port) = match address {
             Address::Unix(path) => {

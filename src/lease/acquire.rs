@@ -178,7 +178,7 @@ async fn attempt(
     backend.prepare(claim);
     let connected = before(Instant::now() + limits.connect, backend.connect()).await;
     connected.map_err(|_| {
-        let hint = "is it stopped, out of reach, or is something else listening there?";
+        let hint = "is it stopped or out of reach, is something else listening there, or does only one side speak TLS?";
         Error::new(Kind::Unreachable, format!("{}; {hint}", unanswered(limits.name, limits.connect)))
     })??;
     let limit = acquire_timeout(claim.ttl);

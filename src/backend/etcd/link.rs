@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use super::super::location::Location;
+use super::super::location::{Location, nested_hint};
 use super::super::wire::{Address, Refusal, Tls, Wire, refused};
 use super::super::{Error, Kind};
 use crate::clock::{Instant, sleep_until};
@@ -149,6 +149,14 @@ impl Cluster {
     }
 
     async fn open(&self, member: usize) -> Result<Link, Error> {
+        let login = &self.location.login;
+        // Without this the user would be left out in silence, and the locks be open to everybody.
+        if login.user.is_some() && login.password.is_none() {
+            let place = &self.location;
+            let message =
+                format!("{place} needs a password too: give both --user and --password-file{}", nested_hint());
+            return Err(Error::new(Kind::Denied, message));
+        }
         let address = &self.location.addresses[member];
         let name = format!("{}://{address}", self.location.scheme);
         let wire = Wire::dial(&name, address, self.tls.as_ref()).await?;
@@ -176,6 +184,15 @@ impl Cluster {
         Ok(Link { client, member, refusal })
     }
 
+    /// What to ask oneself when the answer is none of etcd's.
+    fn doubt(&self) -> &'static str {
+        if self.tls.is_some() {
+            "is etcd running there?"
+        } else {
+            "is etcd running there, or one with TLS, for which the scheme is etcds://?"
+        }
+    }
+
     fn explain(&self, error: &etcd_client::Error, refusal: &Refusal) -> Error {
         let place = &self.location;
         if let Some(said) = refusal.said() {
@@ -183,7 +200,7 @@ impl Cluster {
         }
         let etcd_client::Error::GRpcStatus(status) = error else {
             let text = crate::holder::shown(in_full(&error.to_string(), error).as_bytes()).to_string();
-            return Error::unavailable(format!("{place} did not do as asked: {text}; is etcd running there?"));
+            return Error::unavailable(format!("{place} did not do as asked: {text}; {}", self.doubt()));
         };
         let text = crate::holder::shown(in_full(status.message(), status).as_bytes()).to_string();
         let says = |words: &str| status.message().contains(words);
@@ -193,10 +210,13 @@ impl Cluster {
             || says("user name not found")
             || says("password");
         if denied {
-            let hint = "give the user and password (etcd://user:password@host, or --user and --password-file), and let \
-                        the user's role read and write the keys of the namespace; inside another dlock run use \
-                        --password-file, because DLOCK_PASSWORD is not passed on";
-            let text = if says("authentication is not enabled") {
+            let nested = nested_hint();
+            let hint = format!(
+                "give the user and password (etcd://user:password@host, or --user and --password-file){nested}"
+            );
+            let text = if says("permission denied") {
+                format!("{text}; let the user's role read and write the keys of --namespace")
+            } else if says("authentication is not enabled") {
                 format!("{text}; leave out the user and password")
             } else if self.location.login.password.is_none() {
                 format!("no password was given ({text}); {hint}")
@@ -210,7 +230,7 @@ impl Cluster {
             _ if says("no leader") => "is a majority of etcd running?",
             Code::ResourceExhausted => "it is overloaded, or somebody's value is too large",
             Code::Unimplemented => "is it an etcd with API version 3?",
-            _ => "is etcd running there?",
+            _ => self.doubt(),
         };
         Error::unavailable(format!("{place} did not do as asked: {text}; {hint}"))
     }

@@ -9,7 +9,7 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
 use tokio::task::JoinHandle;
 
-use super::super::location::Login;
+use super::super::location::{Login, nested_hint};
 use super::super::wire::{Address, Refusal, Tls, Wire, forget, refused};
 use super::super::{Error, Kind};
 use super::stream::Bounded;
@@ -188,6 +188,8 @@ impl Connection {
             return refused(server, &said);
         }
         let text = crate::holder::shown(error.to_string().as_bytes()).to_string();
+        // The server repeats what it was sent: a script, which nobody wants to read here.
+        let text = text.split_once(", with args beginning with").map_or(text.as_str(), |(text, _)| text).to_owned();
         let denied = matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm))
                 || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
             // What a server that wants a password says to a request as large as a script.
@@ -195,14 +197,20 @@ impl Connection {
             // What a script says of a user who may not run its commands or use its keys.
             || text.contains("No permissions") || text.contains("user executing the script");
         let text = if denied && self.server.login.password.is_none() {
-            format!("no password was given ({text})")
+            // What is said of a large request is only confusing.
+            if text.contains("unauthenticated") {
+                "no password was given".to_owned()
+            } else {
+                format!("no password was given ({text})")
+            }
         } else {
             text
         };
         if denied {
-            let hint = "check the user and password (redis://user:password@host, or --user and --password-file); \
-                        inside another dlock run use --password-file, because DLOCK_PASSWORD is not passed on";
-            return Error::new(Kind::Denied, format!("{server} refused the credentials: {text}; {hint}"));
+            let hint = "check the user and password (redis://user:password@host, or --user and --password-file); a \
+                        server that has no password set takes none";
+            let nested = nested_hint();
+            return Error::new(Kind::Denied, format!("{server} refused the credentials: {text}; {hint}{nested}"));
         }
         let hint = match error.code() {
             Some("LOADING") => "it is still loading its data",
@@ -210,11 +218,19 @@ impl Connection {
             Some("MISCONF") => "it cannot save its data: see its log",
             Some("OOM") => "it is out of memory: see its maxmemory",
             Some("MOVED" | "ASK" | "CROSSSLOT") => "it is one of a cluster's servers: name one that stands alone",
+            _ if text.contains("unknown command 'EVAL'") => {
+                "is it a sentinel? those are named by redis+sentinel://host,host/NAME"
+            }
+            _ if text.contains("unknown command 'SENTINEL'") => "it is no sentinel: is the port right (26379)?",
+            _ if text.contains("DB index") => "it has fewer databases: name a lower number, or none",
             Some("ERR") if text.contains("No such master") => "is the name after the sentinels' hosts right?",
             Some("CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN") => "its cluster is not complete",
             Some(_) => "see the server's documentation",
             None if matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType) => {
                 "is it a redis server?"
+            }
+            None if self.server.tls.is_none() && matches!(self.server.address, Address::Tcp(..)) => {
+                "is a redis server running there, or one with TLS, which has schemes of its own (rediss://)?"
             }
             None => "is a redis server running there?",
         };

@@ -126,7 +126,15 @@ impl RedisBackend {
         let now = std::str::from_utf8(bytes(now)?).ok()?.parse().ok()?;
         let holder = match kind {
             b"none" => Holder::Nobody,
-            b"string" => Holder::read(value),
+            b"string" => match Holder::read(value) {
+                // It is free when somebody deletes it, and not before: whoever waits must know what and where.
+                Holder::Foreign(mark) if pttl < 0 => {
+                    let lock = Keys::of(claim).lock;
+                    let what = format!(" (redis key {lock}, which never expires: delete it if its owner is gone)");
+                    Holder::Foreign([mark, what.into_bytes()].concat())
+                }
+                holder => holder,
+            },
             other => Holder::InTheWay(format!("a redis {} at the lock's key", String::from_utf8_lossy(other))),
         };
         let sign_of_life = patience(claim.ttl) / 3;

@@ -37,8 +37,10 @@ use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Rel
 use crate::clock::{Instant, before, sleep_until, wall_micros};
 use crate::holder::Holder;
 
-/// How long those who are slow may take to say who they are, in the first attempt.
-const INTRODUCTION: Duration = Duration::from_millis(50);
+/// How long the first connections of those who are slow may take once a majority is there.
+const FIRST_CONTACT: Duration = Duration::from_millis(250);
+/// How much longer than those who decide the first attempt the others may take to say who they are.
+const INTRODUCTION: Duration = Duration::from_millis(100);
 /// How much longer than those who matter the others may take to give the lock back.
 const LAST_RELEASES: Duration = Duration::from_millis(50);
 /// Between two looks at a lock that is held: a random time in this range, in milliseconds.
@@ -54,7 +56,7 @@ const SPLIT: Duration = Duration::from_millis(500);
 
 /// How long one server may take to answer: so short that a silent one costs an attempt little of its lease.
 fn patience(ttl: Duration) -> Duration {
-    (ttl / 20).clamp(Duration::from_millis(50), Duration::from_secs(1))
+    (ttl / 20).clamp(Duration::from_millis(100), Duration::from_secs(1))
 }
 
 /// A random number between the two, or the larger one where the kernel gives none.
@@ -94,11 +96,21 @@ pub(crate) struct RedlockBackend {
 struct Node {
     orders: UnboundedSender<Dispatch>,
     run_id: Option<String>,
-    /// It has said what makes locks unsafe there.
-    introduced: bool,
+    acquaintance: Acquaintance,
     /// A vote of the present attempt was given back there.
     freed: bool,
     denied: bool,
+}
+
+/// How well a server is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Acquaintance {
+    /// Not at all.
+    Stranger,
+    /// It was there once.
+    Seen,
+    /// It has said who it is, and what makes locks unsafe there.
+    Introduced,
 }
 
 /// Why there are no answers, by server.
@@ -145,7 +157,7 @@ impl RedlockBackend {
         let start = |(index, server): (usize, &Server)| Node {
             orders: node::start(index, server.clone(), self.strict, sender.clone()),
             run_id: None,
-            introduced: false,
+            acquaintance: Acquaintance::Stranger,
             freed: false,
             denied: false,
         };
@@ -182,10 +194,13 @@ impl RedlockBackend {
         };
         let event = event.ok_or_else(|| Error::unavailable("nobody looks after the servers"))?;
         let node = &mut self.nodes[event.node];
+        if !matches!(event.answer, Answer::Failed(_)) {
+            node.acquaintance = node.acquaintance.max(Acquaintance::Seen);
+        }
         match &event.answer {
             Answer::Acquired(_, Some(introduction)) => {
                 node.run_id.clone_from(&introduction.run_id);
-                if !std::mem::replace(&mut node.introduced, true) {
+                if std::mem::replace(&mut node.acquaintance, Acquaintance::Introduced) != Acquaintance::Introduced {
                     let server = &self.servers[event.node];
                     let concerns = introduction.concerns.iter().map(|concern| format!("{server}: {concern}"));
                     self.concerns.extend(concerns);
@@ -268,7 +283,7 @@ impl RedlockBackend {
         let sent = Instant::now();
         let round = self.tell_all(&Order::Acquire(Arc::clone(&attempt)), patience);
         let mut count = Count::new(self.nodes.len());
-        let mut verdict = self.poll(round, &mut count, sent + INTRODUCTION).await?;
+        let mut verdict = self.poll(round, &mut count).await?;
         if !self.introduced {
             if let Some(error) = self.misfit(&count.failures) {
                 self.withdraw(&attempt, &count.votes, patience).await?;
@@ -281,7 +296,7 @@ impl RedlockBackend {
             sleep_until(Instant::now() + LEADER_PAUSE).await;
             let refused = count.ask_again();
             self.tell_in(round, |index| refused.contains(&index), &Order::Acquire(Arc::clone(&attempt)), patience);
-            verdict = self.poll(round, &mut count, sent).await?;
+            verdict = self.poll(round, &mut count).await?;
         }
         // Whoever waits shall have little part in the work of the servers, also when they are slow.
         self.look_again = Instant::now() + Instant::now().since(sent) * LOOK_SHARE;
@@ -302,9 +317,10 @@ impl RedlockBackend {
         self.lost(&count)
     }
 
-    /// Adds the answers of `round` until they decide the attempt. In the first attempt those who are slow have until
-    /// `introduction` to say who they are.
-    async fn poll(&mut self, round: u64, count: &mut Count, introduction: Instant) -> Result<Verdict, Error> {
+    /// Adds the answers of `round` until they decide the attempt. In the first attempt those that are there have a moment
+    /// to say who they are.
+    async fn poll(&mut self, round: u64, count: &mut Count) -> Result<Verdict, Error> {
+        let mut decided = None;
         loop {
             for index in 0..self.nodes.len() {
                 if self.twin(index).is_some() {
@@ -312,11 +328,17 @@ impl RedlockBackend {
                 }
             }
             let verdict = quorum::verdict(&count.votes);
-            let decided = verdict != Verdict::Undecided;
-            if decided && (self.introduced || !count.votes.contains(&Vote::Pending)) {
-                return Ok(verdict);
-            }
-            match self.hear_of(round, decided.then_some(introduction)).await? {
+            let limit = if verdict == Verdict::Undecided {
+                None
+            } else {
+                let missing =
+                    |(vote, node): (&Vote, &Node)| *vote == Vote::Pending && node.acquaintance == Acquaintance::Seen;
+                if self.introduced || !count.votes.iter().zip(&self.nodes).any(missing) {
+                    return Ok(verdict);
+                }
+                Some(*decided.get_or_insert_with(|| Instant::now() + INTRODUCTION))
+            };
+            match self.hear_of(round, limit).await? {
                 Some(event) => count.add(event),
                 None => return Ok(verdict),
             }
@@ -473,11 +495,17 @@ impl Backend for RedlockBackend {
         let round = self.tell_all(&Order::Contact, Duration::from_secs(1));
         let mut ballots = vec![Ballot::Pending; self.nodes.len()];
         let mut failures = Failures::new();
+        let mut limit = None;
         loop {
             let outcome = quorum::outcome(&ballots);
-            let complete = !ballots.contains(&Ballot::Pending);
             // Strict fencing has the time to look at all of them.
-            if complete || (outcome != Outcome::Undecided && !self.strict) {
+            if outcome != Outcome::Undecided && !self.strict {
+                limit = limit.or(Some(Instant::now() + FIRST_CONTACT));
+            }
+            let over = outcome == Outcome::Unknown && !self.strict;
+            let event =
+                if over || !ballots.contains(&Ballot::Pending) { None } else { self.hear_of(round, limit).await? };
+            let Some(event) = event else {
                 if let Some(error) = self.misfit(&failures) {
                     return Err(error);
                 }
@@ -486,16 +514,14 @@ impl Backend for RedlockBackend {
                 }
                 self.reached = true;
                 return Ok(());
-            }
-            if let Some(event) = self.hear_of(round, None).await? {
-                ballots[event.node] = match event.answer {
-                    Answer::Failed(failure) => {
-                        failures.insert(event.node, failure);
-                        Ballot::Silent
-                    }
-                    _ => Ballot::Yes,
-                };
-            }
+            };
+            ballots[event.node] = match event.answer {
+                Answer::Failed(failure) => {
+                    failures.insert(event.node, failure);
+                    Ballot::Silent
+                }
+                _ => Ballot::Yes,
+            };
         }
     }
 

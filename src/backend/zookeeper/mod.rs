@@ -24,7 +24,7 @@ use self::ensemble::Ensemble;
 use self::names::{Contender, Directory, Standing, is_worn_out, sequence, standing};
 use self::session::{Placed, Session, Write, acls};
 use self::tunnel::Tunnel;
-use super::location::Location;
+use super::location::{Location, nested_hint};
 use super::wire::Tls;
 use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Queue, Released, Renewal};
 use crate::clock::Instant;
@@ -144,9 +144,8 @@ impl ZookeeperBackend {
         let location = self.location();
         let denied = |what: &str| {
             let known = if location.login.user.is_some() { "check the user and password" } else { "no user was given" };
-            let hint = "give them with --user and --password-file, or mend the nodes' access lists; inside another \
-                        dlock run use --password-file, because DLOCK_PASSWORD is not passed on";
-            Error::new(Kind::Denied, format!("{location} {what}: {known} ({hint})"))
+            let hint = "give them with --user and --password-file, or mend the nodes' access lists";
+            Error::new(Kind::Denied, format!("{location} {what}: {known} ({hint}{})", nested_hint()))
         };
         match error {
             ZkError::NoAuth => {

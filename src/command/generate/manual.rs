@@ -22,8 +22,12 @@ const GIVEN: &[(&str, &str)] = &[
     ),
     ("DLOCK_OWNER", "the id of this acquisition, as the holder's published text has it"),
     ("DLOCK_LEASE_TTL", "the granted lease in seconds; 0 for file:, where the lock has none"),
-    ("DLOCK_BACKEND_KIND", "file or redis"),
-    ("DLOCK_HELD", "for nested runs of dlock: the locks that are held around the command"),
+    ("DLOCK_BACKEND_KIND", "file, redis, redlock, etcd or zookeeper"),
+    (
+        "DLOCK_HELD",
+        "for nested runs of dlock: the locks that are held around the command; dlock run for one of them starts its command \
+         at once under the lock that is held already",
+    ),
 ];
 
 /// Variables that belong to no option.
@@ -110,7 +114,10 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
         .collect();
     let options = options.iter().map(|(name, meaning)| (name.as_str(), meaning.as_str()));
     page.control("SH", ["ENVIRONMENT"]);
-    page.text([roman("An option that is given beats its variable, and a variable that is empty counts as not set.")]);
+    page.text([roman(
+        "An option that is given beats its variable, and a variable that is empty counts as not set. For an option \
+         without a value, 0, no, n, false, f and off count as not set too, and anything else as set.",
+    )]);
     entries(&mut page, options.chain(OTHERS.iter().copied()));
     page.control("PP", []);
     page.text([roman("The command run under a lock finds:")]);

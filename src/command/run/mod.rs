@@ -21,10 +21,11 @@ use crate::clock::Instant;
 use crate::config::RunSettings;
 use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
+use crate::key::Key;
 use crate::lease::acquire::{TAKE_BACK, give_back};
 use crate::lease::keeper::{self, News};
 use crate::lease::timing::Term;
-use crate::report::{Report, say_plainly};
+use crate::report::{Farewell, Report};
 use crate::supervise::command::{Command, Ended};
 use crate::supervise::guard::{Forked, Guard, fork_guard};
 use crate::supervise::protocol::{Notice, Spawn, Unfit};
@@ -33,7 +34,10 @@ use crate::supervise::surroundings;
 use crate::supervise::sweep::{become_subreaper, existing_children};
 
 /// What the guard says when dlock has been killed; nobody else can say it then.
-const FAREWELL: &str = "dlock: dlock itself was killed: the command is stopped, because nobody keeps its lock alive\n";
+fn farewell(settings: &RunSettings) -> String {
+    let (program, key, target) = (program(&settings.argv), &settings.key, &settings.target);
+    format!("dlock itself was killed: {program} is stopped, because nobody keeps its lock {key} at {target} alive")
+}
 
 /// Runs a command under a lock. Everything that decides how dlock ends is in the returned [`Exit`].
 pub(crate) fn run(settings: &RunSettings) -> Exit {
@@ -76,7 +80,8 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
         .map_err(|error| lacking("prepare the command", error))?;
     let signals = Signals::block().map_err(|error| lacking("take over the signals", error))?;
     become_subreaper().map_err(|error| lacking("become a subreaper", error))?;
-    let guard = fork_guard(command, || say_plainly(FAREWELL)).map_err(|error| lacking("fork the guard", error))?;
+    let guard =
+        fork_guard(command, Farewell::new(&farewell(settings))).map_err(|error| lacking("fork the guard", error))?;
     // A certificate may be in a descriptor that was handed to us (`--tls-key <(…)`).
     let backend = settings.target.open(&settings.options).map_err(|error| Failure::told(Exit::Usage, error))?;
     surroundings::let_go_of_the_rest([signals.as_raw(), guard.as_raw()]);
@@ -141,7 +146,7 @@ impl Run<'_> {
     async fn wait(&mut self) -> Result<Waited, Failure> {
         let guard = self.guard.pid();
         let acquiring = async {
-            expect_ready(&mut self.guard).await?;
+            expect_ready(&mut self.guard, &self.claim.key).await?;
             acquire::acquire(self.settings, self.report, self.backend.as_mut(), &self.claim).await
         };
         let waited = tokio::select! {
@@ -170,6 +175,14 @@ impl Run<'_> {
         }
         for concern in self.backend.concerns() {
             self.report.note(&format!("{key} at {target}: {concern}"));
+        }
+        if let Some(ttl) =
+            ttl.filter(|&ttl| settings.grace.asked.is_some_and(|asked| kill_after < asked && kill_after < ttl))
+        {
+            let (given, ttl) = (humantime::format_duration(kill_after), humantime::format_duration(ttl));
+            self.report.note(&format!(
+                "{key} at {target}: --kill-after is only {given}, because the server grants no more than {ttl} of lease"
+            ));
         }
         self.report.detail(&format!("acquired {key} at {target}, token {}", grant.token));
         let window = term.and_then(|term| hold::window(&term, settings.on_lost));
@@ -301,22 +314,23 @@ impl Run<'_> {
             (None, Some((Ended::Code(code), 0))) => Ok(Exit::Command(code)),
             (None, Some((Ended::Signal(signal), 0))) => Ok(Exit::Signal(signal)),
             (None, Some((_, errno))) => cannot(Exit::NotExecutable, &errno_text(errno)),
-            (Some(Cause::GuardKilled), _) | (None, None) => Err(killed_guard()),
+            (Some(Cause::GuardKilled), _) | (None, None) => Err(killed_guard(key)),
         }
     }
 }
 
 /// Finds out whether a command can be supervised here, before anything is acquired.
-async fn expect_ready(guard: &mut Guard) -> Result<(), Failure> {
+async fn expect_ready(guard: &mut Guard, key: &Key) -> Result<(), Failure> {
     match guard.next().await {
         Some(Notice::Ready) => Ok(()),
         Some(Notice::Unfit(code)) => Err(lacking("supervise a command here", Unfit::reason(code))),
-        _ => Err(killed_guard()),
+        _ => Err(killed_guard(key)),
     }
 }
 
-fn killed_guard() -> Failure {
-    Failure::told(Exit::Internal, "somebody killed the guard process; the command was stopped")
+fn killed_guard(key: &Key) -> Failure {
+    let message = format!("somebody killed the guard process; the command was stopped (lock {key})");
+    Failure::told(Exit::Internal, message)
 }
 
 fn errno_text(errno: i32) -> String {

@@ -6,6 +6,8 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::clock::{Instant, sleep_until};
 use crate::key::Key;
 use crate::lease::acquire;
@@ -22,17 +24,25 @@ const REPEAT: Duration = Duration::from_secs(30);
 
 /// The latest news of the wait, and when it came.
 #[derive(Debug, Default)]
-pub(super) struct News(RefCell<Option<(acquire::News, Instant)>>);
+pub(super) struct News {
+    latest: RefCell<Option<(acquire::News, Instant)>>,
+    /// Trouble has begun or ended.
+    turned: Notify,
+}
 
 impl News {
     /// Replaces the news.
     pub(super) fn set(&self, news: acquire::News) {
-        *self.0.borrow_mut() = Some((news, Instant::now()));
+        let trouble = matches!(news, acquire::News::Trouble(_));
+        let before = self.latest.replace(Some((news, Instant::now())));
+        if before.is_some_and(|(before, _)| matches!(before, acquire::News::Trouble(_)) != trouble) {
+            self.turned.notify_one();
+        }
     }
 
     /// What there is to say now.
     fn line(&self, key: &Key) -> Option<String> {
-        let news = self.0.borrow();
+        let news = self.latest.borrow();
         let (busy, came) = match news.as_ref()? {
             (acquire::News::Busy(busy), came) => (busy, came),
             (acquire::News::Trouble(trouble), _) => return Some(format!("waiting for {key}: {trouble}")),
@@ -58,7 +68,11 @@ pub(super) async fn announce(report: &Report, key: &Key, news: &News) -> Infalli
             (true, true) => REFRESH,
             (true, false) => REPEAT,
         };
-        sleep_until(Instant::now() + again).await;
+        // An outage is told when it begins: until then whoever reads the log looks for the fault with the holder.
+        tokio::select! {
+            () = sleep_until(Instant::now() + again) => {}
+            () = news.turned.notified() => sleep_until(Instant::now() + SILENCE).await,
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use super::super::stop::{Forwards, Ladder, Sent, Step};
 use super::super::surroundings;
 use super::super::sweep::{Sweep, become_subreaper};
 use crate::clock::{Alarm, Instant};
+use crate::report::Farewell;
 
 /// The guard's name in process lists.
 const NAME: &std::ffi::CStr = c"lockguard";
@@ -49,7 +50,7 @@ pub(super) struct Watch {
     signals: Signals,
     alarm: Alarm,
     sweep: Sweep,
-    farewell: fn(),
+    farewell: Farewell,
     dlock: pid_t,
     child: Option<Child>,
     ladder: Ladder,
@@ -62,7 +63,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Becomes the guard; does not return.
-    pub(super) fn begin(command: Command, socket: OwnedFd, mut sweep: Sweep, farewell: fn()) -> ! {
+    pub(super) fn begin(command: Command, socket: OwnedFd, mut sweep: Sweep, farewell: Farewell) -> ! {
         surroundings::rename_process(NAME);
         let unfit = if become_subreaper().is_err() {
             Some(Unfit::Subreaper)
@@ -215,7 +216,7 @@ impl Watch {
                 // In a process of its own: a reader that has stopped reading must not stop the guard.
                 // SAFETY: the guard has one thread, and the child only writes; the sweep takes it along.
                 if !child.ended && unsafe { libc::fork() } == 0 {
-                    (self.farewell)();
+                    self.farewell.say();
                     exit(0);
                 }
             }
