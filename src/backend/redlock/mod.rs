@@ -47,6 +47,8 @@ const LAST_RELEASES: Duration = Duration::from_millis(50);
 const LOOK_AGAIN: (u64, u64) = (50, 250);
 /// A look must not take more than one of so many parts of the time: with so many times its length until the next one.
 const LOOK_SHARE: u32 = 8;
+/// But no longer than this: what took so long may have been a server that is not there.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How long the others have to give back what they have, before it is asked for again.
 const LEADER_PAUSE: Duration = Duration::from_millis(2);
 /// The longest first pause between two attempts of which nobody won the last one, in milliseconds; it doubles.
@@ -299,7 +301,7 @@ impl RedlockBackend {
             verdict = self.poll(round, &mut count).await?;
         }
         // Whoever waits shall have little part in the work of the servers, also when they are slow.
-        self.look_again = Instant::now() + Instant::now().since(sent) * LOOK_SHARE;
+        self.look_again = Instant::now() + (Instant::now().since(sent) * LOOK_SHARE).min(LONGEST_PAUSE);
         let token = match verdict {
             Verdict::Granted(token) => Some(token),
             Verdict::WriteBack(token) => {
