@@ -13,8 +13,8 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use crate::backend::Options;
+use crate::backend::tls::TlsFiles;
 use crate::backend::url::Target;
-use crate::backend::wire::TlsFiles;
 use crate::cli::{Leftovers, OnLost, RunArgs};
 use crate::exit::{Exit, Failure};
 use crate::key::{Key, Namespace};

@@ -553,7 +553,7 @@ mod credentials {
             dlock = dlock.env("DLOCK_PASSWORD", password);
         }
         let outcome = dlock.command(["echo", "ran"]).output();
-        outcome.code(77).stdout_is("").stderr_is_one_line("refused the credentials");
+        outcome.code(77).stdout_is("").stderr_is_one_line("did not get job: ");
         let line = outcome.stderr();
         assert!(parts.iter().all(|part| line.contains(part)), "{parts:?}: {line}");
         assert!(password.is_none_or(|password| !line.contains(password)), "{line}");
@@ -567,13 +567,13 @@ mod credentials {
         assert_refused(&service, Some("someone"), Some("secret guess"), &["invalid user ID or password", hint]);
         assert_refused(&service, Some("nobody"), Some(PASSWORD), &["invalid user ID or password", hint]);
         assert_refused(&service, None, None, &["no password was given", hint]);
-        assert_refused(&service, Some("someone"), None, &["no password was given", hint]);
+        assert_refused(&service, Some("someone"), None, &["needs a password too", hint]);
         let right = || service.run("job").arg("--user=someone").env("DLOCK_PASSWORD", PASSWORD);
         right().command(["true"]).output().success();
         // Another namespace is not theirs.
         let elsewhere = right().args(["--namespace", "elsewhere"]).command(["echo", "ran"]).output();
         elsewhere.code(77).stdout_is("").stderr_is_one_line("permission denied");
-        assert!(elsewhere.stderr().contains("the keys of the namespace"), "{elsewhere:?}");
+        assert!(elsewhere.stderr().contains("the keys of --namespace"), "{elsewhere:?}");
         assert_clean(&service);
     }
 

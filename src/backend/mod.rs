@@ -9,8 +9,9 @@ mod location;
 mod queue;
 pub(crate) mod redis;
 mod redlock;
+pub(crate) mod tls;
 pub(crate) mod url;
-pub(crate) mod wire;
+mod wire;
 mod zookeeper;
 
 use std::fmt;
@@ -25,7 +26,7 @@ use crate::key::{Key, Namespace};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Certificates and keys.
-    pub tls: wire::TlsFiles,
+    pub tls: tls::TlsFiles,
     /// How many replicas must confirm every grant and renewal; 0 for none.
     pub replicas: u32,
     /// Whether servers that could forget a fencing counter are refused.

@@ -14,7 +14,8 @@ use super::file::FileBackend;
 use super::location::Location;
 use super::redis::{self, RedisBackend, Server};
 use super::redlock::RedlockBackend;
-use super::wire::{Address, Tls};
+use super::tls::Tls;
+use super::wire::Address;
 use super::zookeeper::{self, ZookeeperBackend};
 use super::{Backend, Options};
 

@@ -15,7 +15,8 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 
 use super::super::location::{Location, nested_hint};
-use super::super::wire::{Address, Refusal, Tls, Wire, refused};
+use super::super::tls::{Tls, refused};
+use super::super::wire::{Address, Refusal, Wire};
 use super::super::{Error, Kind};
 use crate::clock::{Instant, sleep_until};
 

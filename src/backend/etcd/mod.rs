@@ -19,7 +19,7 @@ use etcd_client::{
 use self::link::{Cluster, LEASE_KNOWN, NO_LEASE};
 use super::location::Location;
 use super::queue::{Entry, Place, place};
-use super::wire::Tls;
+use super::tls::Tls;
 use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released, Renewal};
 use crate::clock::{Instant, before, sleep_until};
 use crate::holder::Holder;

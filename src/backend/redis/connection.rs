@@ -10,7 +10,8 @@ use ::redis::{AsyncConnectionConfig, Cmd, ErrorKind, RedisConnectionInfo, RedisE
 use tokio::task::JoinHandle;
 
 use super::super::location::{Login, nested_hint};
-use super::super::wire::{Address, Refusal, Tls, Wire, forget, refused};
+use super::super::tls::{Tls, refused};
+use super::super::wire::{Address, Refusal, Wire, forget};
 use super::super::{Error, Kind};
 use super::stream::Bounded;
 

@@ -23,14 +23,14 @@ pub(super) use self::connection::{DEFAULT_PORT, Server};
 use self::keys::Keys;
 use self::sentinel::{Master, Sentinels};
 use super::location::Location;
-use super::wire::Tls;
+use super::tls::Tls;
 use super::{Attempt, Backend, Busy, Claim, Error, Grant, Lease, Queue, Released, Renewal};
 use crate::clock::{Instant, before};
 use crate::holder::Holder;
 
-const ATTEMPT: &str = concat!(include_str!("queue.lua"), include_str!("attempt.lua"));
-const RENEW: &str = concat!(include_str!("queue.lua"), include_str!("renew.lua"));
-const RELEASE: &str = concat!(include_str!("queue.lua"), include_str!("release.lua"));
+const ATTEMPT: &str = concat!(include_str!("value.lua"), include_str!("queue.lua"), include_str!("attempt.lua"));
+const RENEW: &str = concat!(include_str!("value.lua"), include_str!("queue.lua"), include_str!("renew.lua"));
+const RELEASE: &str = concat!(include_str!("value.lua"), include_str!("queue.lua"), include_str!("release.lua"));
 
 /// The longest time that a dead waiter counts as alive, however long the leases are.
 const MAX_PATIENCE: Duration = Duration::from_secs(30);

@@ -1,12 +1,8 @@
--- Shared by the scripts: the queue of waiters beside a lock.
+-- Shared by the scripts of a single server: the queue of waiters beside a lock.
 --   queue  sorted set: waiter's id by ticket, first come first served
 --   alive  hash: waiter's id to the server time in ms until which it counts as alive
 --   wakes  what a waiter's own wake list begins with, before its id
 -- The server's clock is the only one that counts here.
-
-local function starts_with(text, prefix)
-  return string.sub(text, 1, #prefix) == prefix
-end
 
 local function clock()
   local time = redis.call('TIME')
@@ -42,14 +38,4 @@ local function wake(wakes, head)
     redis.call('LPUSH', wakes .. head, '1')
     redis.call('PEXPIRE', wakes .. head, 30000)
   end
-end
-
--- What is at the key, for messages: its type and, of a string, as much as is ever shown.
-local function occupant(lock)
-  local kind = redis.call('TYPE', lock)['ok']
-  local value = ''
-  if kind == 'string' then
-    value = redis.call('GETRANGE', lock, 0, 4095)
-  end
-  return kind, value
 end

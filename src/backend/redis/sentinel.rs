@@ -9,7 +9,8 @@ use ::redis::{Cmd, Value};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::super::location::{Location, Login};
-use super::super::wire::{Address, Tls};
+use super::super::tls::Tls;
+use super::super::wire::Address;
 use super::super::{Error, Kind};
 use super::connection::{Connection, Outstanding, Server};
 use super::text_of;

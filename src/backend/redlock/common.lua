@@ -1,18 +1,4 @@
--- Shared by the scripts. A value of ours begins with the owner's prefix and the number of the attempt that wrote it.
-
-local function starts_with(text, prefix)
-  return string.sub(text, 1, #prefix) == prefix
-end
-
--- What is at the key: its type and, of a string, as much as is ever shown.
-local function occupant(lock)
-  local kind = redis.call('TYPE', lock)['ok']
-  local value = ''
-  if kind == 'string' then
-    value = redis.call('GETRANGE', lock, 0, 4095)
-  end
-  return kind, value
-end
+-- Shared by the scripts of Redlock. A value of ours begins with the owner's prefix and the number of the attempt that wrote it.
 
 -- The number of the attempt that wrote this value, if it is of this owner.
 local function attempt_of(kind, value, owner)

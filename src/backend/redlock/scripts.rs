@@ -10,7 +10,7 @@ use super::super::redis::{bytes, concerns, inspection, millis, number, script, t
 
 macro_rules! with_common {
     ($file:literal) => {
-        concat!(include_str!("common.lua"), include_str!($file))
+        concat!(include_str!("../redis/value.lua"), include_str!("common.lua"), include_str!($file))
     };
 }
 

@@ -10,7 +10,8 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::super::location::Location;
-use super::super::wire::{Tls, Wire};
+use super::super::tls::Tls;
+use super::super::wire::Wire;
 use super::super::{Error, Kind};
 
 /// How long one server may take to accept a connection before the next one is tried beside it.

@@ -25,7 +25,7 @@ use self::names::{Contender, Directory, Standing, is_worn_out, sequence, standin
 use self::session::{Placed, Session, Write, acls};
 use self::tunnel::Tunnel;
 use super::location::{Location, nested_hint};
-use super::wire::Tls;
+use super::tls::Tls;
 use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Queue, Released, Renewal};
 use crate::clock::Instant;
 use crate::holder::{Holder, shown};

@@ -20,7 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::super::wire::{Wire, forget, refused};
+use super::super::tls::refused;
+use super::super::wire::{Wire, forget};
 use super::super::{Error, Kind};
 use super::ensemble::{Ensemble, Server};
 use super::frames::{self, Unanswered, Welcome};

@@ -80,8 +80,10 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
         .map_err(|error| lacking("prepare the command", error))?;
     let signals = Signals::block().map_err(|error| lacking("take over the signals", error))?;
     become_subreaper().map_err(|error| lacking("become a subreaper", error))?;
+    // Written now: the guard allocates nothing after its start.
+    let farewell = Farewell::new(&farewell(settings));
     let guard =
-        fork_guard(command, Farewell::new(&farewell(settings))).map_err(|error| lacking("fork the guard", error))?;
+        fork_guard(command, Box::new(move || farewell.say())).map_err(|error| lacking("fork the guard", error))?;
     // A certificate may be in a descriptor that was handed to us (`--tls-key <(…)`).
     let backend = settings.target.open(&settings.options).map_err(|error| Failure::told(Exit::Usage, error))?;
     surroundings::let_go_of_the_rest([signals.as_raw(), guard.as_raw()]);

@@ -32,7 +32,6 @@ use super::command::Command;
 use super::protocol::{LENGTH, Notice, Order, Spawn};
 use super::sweep::Sweep;
 use crate::readable::readable;
-use crate::report::Farewell;
 
 /// dlock's end of the line to its guard.
 #[derive(Debug)]
@@ -51,7 +50,7 @@ pub(crate) struct Forked {
 /// Forks the guard for `command`. Must be called from the main thread, before any other thread exists; every
 /// catchable signal must be blocked. In the guard this does not return. `farewell` is said by the guard when dlock
 /// died and the command is being stopped.
-pub(crate) fn fork_guard(command: Command, farewell: Farewell) -> nix::Result<Forked> {
+pub(crate) fn fork_guard(command: Command, farewell: Box<dyn Fn()>) -> nix::Result<Forked> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (ours, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
     let sweep = Sweep::new();

@@ -20,7 +20,6 @@ use super::super::stop::{Forwards, Ladder, Sent, Step};
 use super::super::surroundings;
 use super::super::sweep::{Sweep, become_subreaper};
 use crate::clock::{Alarm, Instant};
-use crate::report::Farewell;
 
 /// The guard's name in process lists.
 const NAME: &std::ffi::CStr = c"lockguard";
@@ -50,7 +49,7 @@ pub(super) struct Watch {
     signals: Signals,
     alarm: Alarm,
     sweep: Sweep,
-    farewell: Farewell,
+    farewell: Box<dyn Fn()>,
     dlock: pid_t,
     child: Option<Child>,
     ladder: Ladder,
@@ -63,7 +62,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Becomes the guard; does not return.
-    pub(super) fn begin(command: Command, socket: OwnedFd, mut sweep: Sweep, farewell: Farewell) -> ! {
+    pub(super) fn begin(command: Command, socket: OwnedFd, mut sweep: Sweep, farewell: Box<dyn Fn()>) -> ! {
         surroundings::rename_process(NAME);
         let unfit = if become_subreaper().is_err() {
             Some(Unfit::Subreaper)
@@ -216,7 +215,7 @@ impl Watch {
                 // In a process of its own: a reader that has stopped reading must not stop the guard.
                 // SAFETY: the guard has one thread, and the child only writes; the sweep takes it along.
                 if !child.ended && unsafe { libc::fork() } == 0 {
-                    self.farewell.say();
+                    (self.farewell)();
                     exit(0);
                 }
             }

@@ -1,0 +1,219 @@
+/*!
+Speaking TLS: whom to trust, who we are, and why a server could not be trusted or would not have us. rustls on ring;
+there is no way from TLS to plain text.
+*/
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::{Error, Kind};
+
+/// What the user says about TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    /// Certificates of the authorities to trust instead of the system's (PEM).
+    pub ca: Option<PathBuf>,
+    /// Our own certificate, with those between it and its authority (PEM).
+    pub cert: Option<PathBuf>,
+    /// The private key of our certificate (PEM).
+    pub key: Option<PathBuf>,
+    /// The name that the server's certificate must be for, where it is not the one in the URL.
+    pub server_name: Option<String>,
+}
+
+impl TlsFiles {
+    /// Whether the user said nothing.
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How to speak TLS.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    connector: TlsConnector,
+    server_name: Option<ServerName<'static>>,
+    /// Whether there is a certificate of our own.
+    certified: bool,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Tls {
+    /// Reads the files. The error names the option to mend.
+    pub(crate) fn load(files: &TlsFiles) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        if let Some(path) = &files.ca {
+            for certificate in certificates("--tls-ca", path)? {
+                roots.add(certificate).map_err(|error| unreadable("--tls-ca", path, &error))?;
+            }
+        } else {
+            // A store with one odd certificate is as good as one without it; an empty one is not.
+            let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if added == 0 {
+                return Err(
+                    "this system has no certificate authorities that it trusts: name one with --tls-ca FILE, or \
+                            install the package ca-certificates"
+                        .to_owned(),
+                );
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("could not set up TLS: {error}"))?
+            .with_root_certificates(roots);
+        let mut config = match (&files.cert, &files.key) {
+            (None, None) => builder.with_no_client_auth(),
+            (Some(cert), Some(key)) => {
+                let chain = certificates("--tls-cert", cert)?;
+                let key_der =
+                    PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable("--tls-key", key, &error))?;
+                builder
+                    .with_client_auth_cert(chain, key_der)
+                    .map_err(|error| format!("--tls-cert and --tls-key do not fit together: {error}"))?
+            }
+            (Some(_), None) => return Err("--tls-cert needs --tls-key FILE with its private key".to_owned()),
+            (None, Some(_)) => return Err("--tls-key needs --tls-cert FILE with its certificate".to_owned()),
+        };
+        // Each process connects once: a ticket for the next time is of no use.
+        config.resumption = rustls::client::Resumption::disabled();
+        let server_name = match &files.server_name {
+            None => None,
+            Some(name) => Some(
+                ServerName::try_from(name.clone())
+                    .map_err(|_| format!("--tls-server-name: {name:?} is neither a host name nor an address"))?,
+            ),
+        };
+        let certified = files.cert.is_some();
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name, certified })
+    }
+
+    /// The same, offering `protocol` in the handshake (ALPN).
+    #[must_use]
+    pub(crate) fn offering(mut self, protocol: &[u8]) -> Self {
+        let mut config = self.connector.config().as_ref().clone();
+        config.alpn_protocols = vec![protocol.to_vec()];
+        self.connector = TlsConnector::from(Arc::new(config));
+        self
+    }
+
+    /// Whether there is a certificate of our own to show.
+    #[must_use]
+    pub(super) fn is_certified(&self) -> bool {
+        self.certified
+    }
+
+    /// Encrypts a connection to `host`, which errors call `name`.
+    pub(super) async fn connect(
+        &self,
+        name: &(dyn fmt::Display + Sync),
+        host: &str,
+        stream: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, Error> {
+        let expected = match &self.server_name {
+            Some(expected) => expected.clone(),
+            None => ServerName::try_from(host.to_owned())
+                .map_err(|error| Error::new(Kind::Unreachable, format!("could not reach {name} by TLS: {error}")))?,
+        };
+        let host = expected.to_str().into_owned();
+        self.connector.connect(expected, stream).await.map_err(|error| explain(&error, name, &host, self.certified))
+    }
+}
+
+fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(certificates) if certificates.is_empty() => Err(unreadable(option, path, &"it holds no certificate")),
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(unreadable(option, path, &error)),
+    }
+}
+
+fn unreadable(option: &str, path: &Path, reason: &dyn fmt::Display) -> String {
+    format!("{option}: could not read {}: {reason}; name a readable PEM file", path.display())
+}
+
+/// Why a server that wants to know who we are hangs up.
+const UNCERTIFIED: &str = "it wants a certificate of ours; give it with --tls-cert and --tls-key";
+
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+/// What a server that refuses our certificate (or the lack of one, where we are not `certified`) says.
+pub(super) fn alert(error: &io::Error, certified: bool) -> Option<String> {
+    use AlertDescription as Alert;
+    match tls_error(error)? {
+        rustls::Error::AlertReceived(Alert::CertificateRequired) => Some(UNCERTIFIED.to_owned()),
+        // What servers of other libraries say of none at all.
+        rustls::Error::AlertReceived(Alert::BadCertificate | Alert::NoCertificate) if !certified => {
+            Some(UNCERTIFIED.to_owned())
+        }
+        rustls::Error::AlertReceived(
+            alert @ (Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+            | Alert::NoCertificate),
+        ) => {
+            Some(format!("it says {alert:?} of our certificate; name one that it trusts with --tls-cert and --tls-key"))
+        }
+        _ => None,
+    }
+}
+
+/// A server's refusal of our certificate as an error.
+pub(crate) fn refused(name: &dyn fmt::Display, said: &str) -> Error {
+    Error::new(Kind::Denied, format!("{name} refused the TLS connection: {said}"))
+}
+
+/// A handshake that failed, in words.
+fn explain(error: &io::Error, name: &dyn fmt::Display, expected: &str, certified: bool) -> Error {
+    if let Some(said) = alert(error, certified) {
+        return refused(name, &said);
+    }
+    let reason = match tls_error(error) {
+        Some(rustls::Error::InvalidCertificate(reason)) => match reason {
+            CertificateError::UnknownIssuer => {
+                "its certificate is not signed by an authority that is trusted here; name that authority with --tls-ca"
+                    .to_owned()
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired; renew it on the server".to_owned()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid yet; check the clocks".to_owned()
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                format!("its certificate is not for {expected}; name the one it is for with --tls-server-name")
+            }
+            other => format!("its certificate is not acceptable: {other}"),
+        },
+        // Older servers hang up or send a general alert.
+        Some(rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)) if !certified => {
+            return refused(name, &format!("the handshake failed, perhaps because {UNCERTIFIED}"));
+        }
+        Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS on this port".to_owned(),
+        Some(other) => other.to_string(),
+        None => format!("{error}; does it speak TLS on this port?"),
+    };
+    Error::new(Kind::Unreachable, format!("could not reach {name} by TLS: {reason}"))
+}
