@@ -16,22 +16,23 @@ ACL: as for a single server; `INFO` is asked too, and `CONFIG GET` with strict f
 notices that two names mean one server.
 */
 
+mod count;
 #[cfg(test)]
 mod model;
 mod node;
 mod quorum;
 mod scripts;
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use self::node::{Answer, Dispatch, Event, Failure, Order};
+use self::count::{Count, Failures};
+use self::node::{Answer, Dispatch, Event, Order};
 use self::quorum::{Ballot, Outcome, Verdict, Vote, majority};
-use self::scripts::{Acquired, Occupant, Try};
+use self::scripts::{Occupant, Try};
 use super::redis::Server;
 use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released, Renewal};
 use crate::clock::{Instant, before, sleep_until, wall_micros};
@@ -114,9 +115,6 @@ enum Acquaintance {
     /// It has said who it is, and what makes locks unsafe there.
     Introduced,
 }
-
-/// Why there are no answers, by server.
-type Failures = BTreeMap<usize, Failure>;
 
 /// What came of one attempt.
 enum Tried {
@@ -405,73 +403,6 @@ impl RedlockBackend {
         let expiry = pttl.map_or(wait, |pttl| Duration::from_millis(pttl + random(2, LOOK_AGAIN.0)));
         self.look_again = self.look_again.max(Instant::now() + wait.min(expiry));
         Ok(if votes >= majority(servers) { Tried::Busy(busy) } else { Tried::Split(busy) })
-    }
-}
-
-/// The answers to one attempt so far.
-struct Count {
-    votes: Vec<Vote>,
-    failures: Failures,
-    /// Who has the lock on the servers that refused, and for how many milliseconds yet.
-    occupants: BTreeMap<usize, (Occupant, i64)>,
-}
-
-impl Count {
-    fn new(servers: usize) -> Self {
-        Self { votes: vec![Vote::Pending; servers], failures: Failures::new(), occupants: BTreeMap::new() }
-    }
-
-    fn add(&mut self, event: Event) {
-        self.votes[event.node] = match event.answer {
-            Answer::Acquired(Acquired::Granted(count), _) => Vote::Granted(count),
-            Answer::Acquired(Acquired::Busy { occupant, pttl }, _) => {
-                self.occupants.insert(event.node, (occupant, pttl));
-                Vote::Lost
-            }
-            Answer::Failed(failure) => {
-                self.failures.insert(event.node, failure);
-                Vote::Lost
-            }
-            _ => Vote::Lost,
-        };
-    }
-
-    /// Whether, of all that are in each other's way, this one is to go on: it has most votes, or as many as another one
-    /// and the smaller id. All of them see about the same.
-    fn leads(&self, claim: &Claim) -> bool {
-        let mine = self.votes.iter().filter(|vote| matches!(vote, Vote::Granted(_))).count();
-        let (holder, votes, _) = self.holder();
-        mine > votes || (mine == votes && holder.id().is_some_and(|id| claim.owner.as_str() < id))
-    }
-
-    /// Forgets what the servers said that refused; returns which.
-    fn ask_again(&mut self) -> Vec<usize> {
-        let refused: Vec<usize> = std::mem::take(&mut self.occupants).into_keys().collect();
-        for &index in &refused {
-            self.votes[index] = Vote::Pending;
-        }
-        refused
-    }
-
-    /// Who has most votes, how many, and after how many milliseconds the first of them expires by itself.
-    fn holder(&self) -> (Holder, usize, Option<u64>) {
-        let same = |one: &Occupant, other: &Occupant| {
-            one == other || {
-                let id = Holder::read(&one.value).id().map(str::to_owned);
-                id.is_some() && id.as_deref() == Holder::read(&other.value).id()
-            }
-        };
-        let votes = |of: &Occupant| self.occupants.values().filter(|(other, _)| same(of, other)).count();
-        let Some((most, _)) = self.occupants.values().max_by_key(|(occupant, _)| votes(occupant)) else {
-            return (Holder::Unknown, 0, None);
-        };
-        let theirs = || self.occupants.values().filter(|(other, _)| same(most, other));
-        let holder = match most.kind.as_str() {
-            "string" => Holder::read(&most.value),
-            other => Holder::InTheWay(format!("a redis {other} at the lock's key")),
-        };
-        let pttl = theirs().filter_map(|(_, pttl)| u64::try_from(*pttl).ok()).min();
-        (holder, theirs().count(), pttl)
     }
 }
 

@@ -1,0 +1,85 @@
+/*!
+What the servers have said to one attempt: their votes, and who stands in the way.
+*/
+
+use std::collections::BTreeMap;
+
+use super::super::Claim;
+use super::node::{Answer, Event, Failure};
+use super::quorum::Vote;
+use super::scripts::{Acquired, Occupant};
+use crate::holder::Holder;
+
+/// Why there are no answers, by server.
+pub(super) type Failures = BTreeMap<usize, Failure>;
+
+/// The answers to one attempt so far.
+pub(super) struct Count {
+    /// Each server's vote.
+    pub votes: Vec<Vote>,
+    /// Why there are no answers from the others.
+    pub failures: Failures,
+    /// Who has the lock on the servers that refused, and for how many milliseconds yet.
+    occupants: BTreeMap<usize, (Occupant, i64)>,
+}
+
+impl Count {
+    /// Nobody has answered yet.
+    pub(super) fn new(servers: usize) -> Self {
+        Self { votes: vec![Vote::Pending; servers], failures: Failures::new(), occupants: BTreeMap::new() }
+    }
+
+    /// Notes one answer.
+    pub(super) fn add(&mut self, event: Event) {
+        self.votes[event.node] = match event.answer {
+            Answer::Acquired(Acquired::Granted(count), _) => Vote::Granted(count),
+            Answer::Acquired(Acquired::Busy { occupant, pttl }, _) => {
+                self.occupants.insert(event.node, (occupant, pttl));
+                Vote::Lost
+            }
+            Answer::Failed(failure) => {
+                self.failures.insert(event.node, failure);
+                Vote::Lost
+            }
+            _ => Vote::Lost,
+        };
+    }
+
+    /// Whether, of all that are in each other's way, this one is to go on: it has most votes, or as many as another one
+    /// and the smaller id. All of them see about the same.
+    pub(super) fn leads(&self, claim: &Claim) -> bool {
+        let mine = self.votes.iter().filter(|vote| matches!(vote, Vote::Granted(_))).count();
+        let (holder, votes, _) = self.holder();
+        mine > votes || (mine == votes && holder.id().is_some_and(|id| claim.owner.as_str() < id))
+    }
+
+    /// Forgets what the servers said that refused; returns which.
+    pub(super) fn ask_again(&mut self) -> Vec<usize> {
+        let refused: Vec<usize> = std::mem::take(&mut self.occupants).into_keys().collect();
+        for &index in &refused {
+            self.votes[index] = Vote::Pending;
+        }
+        refused
+    }
+
+    /// Who has most votes, how many, and after how many milliseconds the first of them expires by itself.
+    pub(super) fn holder(&self) -> (Holder, usize, Option<u64>) {
+        let same = |one: &Occupant, other: &Occupant| {
+            one == other || {
+                let id = Holder::read(&one.value).id().map(str::to_owned);
+                id.is_some() && id.as_deref() == Holder::read(&other.value).id()
+            }
+        };
+        let votes = |of: &Occupant| self.occupants.values().filter(|(other, _)| same(of, other)).count();
+        let Some((most, _)) = self.occupants.values().max_by_key(|(occupant, _)| votes(occupant)) else {
+            return (Holder::Unknown, 0, None);
+        };
+        let theirs = || self.occupants.values().filter(|(other, _)| same(most, other));
+        let holder = match most.kind.as_str() {
+            "string" => Holder::read(&most.value),
+            other => Holder::InTheWay(format!("a redis {other} at the lock's key")),
+        };
+        let pttl = theirs().filter_map(|(_, pttl)| u64::try_from(*pttl).ok()).min();
+        (holder, theirs().count(), pttl)
+    }
+}
