@@ -13,7 +13,7 @@ fn project() -> &'static Path {
 }
 
 fn generate(arguments: &[&str]) -> Vec<u8> {
-    let output = Command::new(DLOCK).arg("generate").args(arguments).env_clear().output().unwrap();
+    let output = Command::new(*DLOCK).arg("generate").args(arguments).env_clear().output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "generate {arguments:?}: {output:?}");
     output.stdout
 }
@@ -57,7 +57,7 @@ fn man_pages_are_current_clean_and_complete() {
 
 #[test]
 fn every_option_of_the_help_is_in_the_page_and_in_the_completions() {
-    let help = Command::new(DLOCK).args(["run", "--help"]).env_clear().output().unwrap();
+    let help = Command::new(*DLOCK).args(["run", "--help"]).env_clear().output().unwrap();
     assert!(help.status.success() && help.stderr.is_empty());
     let help = String::from_utf8(help.stdout).unwrap();
     let options: Vec<&str> = help
@@ -92,7 +92,7 @@ fn generate_refuses_what_it_does_not_know() {
     for arguments in
         [&["generate", "man", "fly"][..], &["generate", "bash", "run"], &["generate", "tcsh"], &["generate"]]
     {
-        let output = Command::new(DLOCK).args(arguments).env_clear().output().unwrap();
+        let output = Command::new(*DLOCK).args(arguments).env_clear().output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
         assert!(said.starts_with("dlock: ") && said.lines().count() == 1 && output.stdout.is_empty(), "{said}");

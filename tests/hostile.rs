@@ -41,7 +41,7 @@ pub fn wait_within_memory(running: Running) -> Outcome {
     let mut peak = 0;
     let ended = eventually_within(CAP, || {
         // Until it has become dlock, the memory is this test's.
-        if fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == Path::new(DLOCK)) {
+        if fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == Path::new(*DLOCK)) {
             peak = peak.max(process::peak_rss_kib(pid).unwrap_or(0));
         }
         (!running.is_running()).then_some(())
@@ -269,7 +269,7 @@ fn on_a_terminal_the_waiting_line_holds_no_escape_sequence_but_dlocks_own() {
     let scratch = Scratch::new();
     let redis = Redis::start();
     redis.cli(&["SET", "dlock:k", &lying_holder(LIES, 7)]);
-    let mut command = Command::new(DLOCK);
+    let mut command = Command::new(*DLOCK);
     command.args(["run", "--key", "k", "--wait", "1.5", "--backend", &redis.url(), "--", "true"]);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).current_dir(scratch.root());
     let pty = Pty::spawn(&mut command);

@@ -15,7 +15,8 @@ use crate::support::service::{FileService, Gated, RedisService, Service};
 
 /// Shell code that runs `script` under dlock with `options`.
 fn inner(options: &str, script: &str) -> String {
-    format!("'{DLOCK}' run {options} -- sh -c '{}'", script.replace('\'', r"'\''"))
+    let dlock = *DLOCK;
+    format!("'{dlock}' run {options} -- sh -c '{}'", script.replace('\'', r"'\''"))
 }
 
 /// The same for a key on `service`.

@@ -21,7 +21,7 @@ fn the_first_command_of_the_readme_works() {
     let scratch = Scratch::new();
     // The directory of `file:` without a path is the user's own: a test keeps out of it.
     let url = format!("-b {} ", scratch.file_url());
-    let line = line.replace("cargo run --release --", DLOCK).replace("-b file: ", &url);
+    let line = line.replace("cargo run --release --", *DLOCK).replace("-b file: ", &url);
     assert!(line.contains(&url), "{line}");
     let output = Command::new("sh").args(["-c", &line]).current_dir(scratch.root()).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
@@ -30,7 +30,7 @@ fn the_first_command_of_the_readme_works() {
 
 #[test]
 fn readme_and_man_page_agree_on_the_exit_codes() {
-    let page = Command::new(DLOCK).args(["generate", "man", "run"]).output().unwrap();
+    let page = Command::new(*DLOCK).args(["generate", "man", "run"]).output().unwrap();
     let page = String::from_utf8(page.stdout).unwrap();
     let readme = readme();
     let table = readme.split("## Exit codes").nth(1).unwrap().split("\n## ").next().unwrap();

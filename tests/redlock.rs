@@ -5,6 +5,7 @@ what is left where, and tokens from counters that know nothing of each other.
 
 use std::time::Duration;
 
+use crate::support::dlock::DLOCK;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_services::Redlock3;
 use crate::support::redis_sets::{RedisGroup, RedisReplicas};
@@ -455,7 +456,7 @@ mod tokens {
     #[test]
     fn are_known_to_a_run_inside() {
         let service = Redlock3::fresh();
-        let binary = env!("CARGO_BIN_EXE_dlock");
+        let binary = *DLOCK;
         let script =
             format!("echo $DLOCK_TOKEN; {binary} run -n -k job -b '{}' -- sh -c 'echo $DLOCK_TOKEN'", service.url());
         let outcome = service.run("job").shell(script).output();

@@ -304,7 +304,7 @@ fn a_dlock_gets_its_arguments_and_surroundings_exactly() {
     let scratch = Scratch::new();
     let words = stand_in(&scratch, r#"for word; do echo "$word"; done"#).run("a key").backend("file:");
     let words = words.args(["-w", "1"]).command(["echo", ""]).output();
-    words.success().stdout_is(&format!("{DLOCK}\nrun\n--key\na key\n--backend\nfile:\n-w\n1\n--\necho\n\n"));
+    words.success().stdout_is(&format!("{}\nrun\n--key\na key\n--backend\nfile:\n-w\n1\n--\necho\n\n", *DLOCK));
 
     let root = scratch.root().display();
     let surroundings = stand_in(&scratch, "env | grep -v ^PWD= | cut -d= -f1 | sort; pwd; cat; umask; ulimit -n");

@@ -256,7 +256,7 @@ fn closed_streams_stay_closed() {
 
 /// A command that is refused the lock `k` of the dlock around it, because it hides that one.
 fn nested(scratch: &Scratch) -> String {
-    let dlock = crate::support::dlock::DLOCK;
+    let dlock = *crate::support::dlock::DLOCK;
     format!("env -u DLOCK_HELD '{dlock}' run -q -n -k k -b '{}' -- true", scratch.file_url())
 }
 

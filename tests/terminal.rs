@@ -16,7 +16,7 @@ const REDRAW: &str = "\r\x1b[2K";
 /// A shell at its prompt in the scratch directory, for which `$D` is dlock with the backend `url`, and `$R` the recorder.
 fn shell(scratch: &Scratch, url: &str) -> Pty {
     let mut bash = bash();
-    bash.current_dir(scratch.root()).env("D", DLOCK).env("DLOCK_BACKEND", url).env("R", scratch.path("recorder"));
+    bash.current_dir(scratch.root()).env("D", *DLOCK).env("DLOCK_BACKEND", url).env("R", scratch.path("recorder"));
     let terminal = Pty::spawn(&mut bash);
     terminal.expect(PROMPT);
     terminal
@@ -324,7 +324,7 @@ fn a_terminal_that_goes_away_tells_the_command_once() {
 fn a_session_leader_passes_its_hang_up_on_once() {
     let scratch = Scratch::new();
     let mut recorder = Recorder::new(&scratch);
-    let mut dlock = Command::new(DLOCK);
+    let mut dlock = Command::new(*DLOCK);
     dlock.args(["run", "--key", "k", "--backend", &scratch.file_url(), "--"]).arg(recorder.program());
     let mut terminal = Pty::spawn(dlock.current_dir(scratch.root()));
     recorder.ready();
@@ -347,7 +347,7 @@ fn a_terminal_that_goes_away_leaves_nothing_behind() {
             let script = format!("#!/bin/sh\nexec 9> '{}'\necho ready >&9\nexec sleep 1000\n", words.path().display());
             let work = scratch.script("work", &script);
             let mut terminal = if leader {
-                let mut dlock = Command::new(DLOCK);
+                let mut dlock = Command::new(*DLOCK);
                 dlock.args(["run", "--key", "k", "--backend", &url, "--"]).arg(&work);
                 Pty::spawn(dlock.current_dir(scratch.root()))
             } else {
@@ -378,7 +378,7 @@ fn a_wait_is_one_line_that_is_kept_up_to_date_and_gone_afterwards() {
     let scratch = Scratch::new();
     let url = scratch.file_url();
     let (holder, gate) = hold(&scratch, &url);
-    let mut dlock = Command::new(DLOCK);
+    let mut dlock = Command::new(*DLOCK);
     dlock.args(["run", "--key", "k", "--backend", &url, "--", "echo", "ran"]);
     let terminal = Pty::spawn(dlock.current_dir(scratch.root()));
     let redraws = |terminal: &Pty| terminal.screen().matches(REDRAW).count();
@@ -455,7 +455,7 @@ fn a_terminal_that_goes_away_ends_the_wait() {
         let (holder, gate) = hold(&scratch, &redis.url());
         let before = redis.keys();
         let mut terminal = if leader {
-            let mut dlock = Command::new(DLOCK);
+            let mut dlock = Command::new(*DLOCK);
             dlock.args(["run", "--key", "k", "--backend", &redis.url(), "--", "echo", "ran"]);
             Pty::spawn(dlock.current_dir(scratch.root()))
         } else {

@@ -497,7 +497,7 @@ fn a_wrong_password_is_tried_once<S: Secure>() {
     // An outer run whose password came by a variable does not pass it on.
     let command = [user().env("DLOCK_PASSWORD", SECRET), user()].map(|run| run.arg("-v"));
     let [outer, _] = command;
-    let inner = format!("'{}' run --key k --backend '{}' --user {USER} -- touch ran", DLOCK, site.url());
+    let inner = format!("'{}' run --key k --backend '{}' --user {USER} -- touch ran", *DLOCK, site.url());
     let outcome = outer.env("DLOCK_TLS_CA", site.files().ca()).shell(inner).output();
     outcome.code(77).stderr_ends_with_line("released k");
     assert!(

@@ -117,7 +117,7 @@ fn next_in_line<S: Service>(service: &S) -> String {
 fn on_a_terminal_the_line_is_kept_up_to_date_and_goes_away() {
     let service = FileService::fresh();
     let holder = service.hold("job");
-    let mut command = Command::new(DLOCK);
+    let mut command = Command::new(*DLOCK);
     command.args(["run", "--key", "job", "--backend", &service.url(), "--", "echo", "it is ours"]);
     command.current_dir(service.scratch().root()).env_clear();
     let terminal = Pty::spawn(&mut command);

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{env, fs, mem};
@@ -21,8 +21,11 @@ use nix::sys::signal::Signal;
 use super::process::{self, State};
 use super::rendezvous::{CAP, LifelineEnd, boottime, eventually_within};
 
-/// The program under test.
-pub const DLOCK: &str = env!("CARGO_BIN_EXE_dlock");
+/// The program under test: the one that was built along with the tests, or another one that `TESTED_DLOCK` names.
+pub static DLOCK: LazyLock<&str> = LazyLock::new(|| match env::var("TESTED_DLOCK") {
+    Ok(path) => path.leak(),
+    Err(_) => env!("CARGO_BIN_EXE_dlock"),
+});
 
 type Hook = Box<dyn FnMut() -> io::Result<()> + Send + Sync>;
 
@@ -50,7 +53,7 @@ impl Dlock {
         let home_value = home.as_os_str().to_owned();
         let env = [("PATH", path), ("HOME", home_value.clone()), ("TMPDIR", home_value)];
         Self {
-            program: DLOCK.into(),
+            program: (*DLOCK).into(),
             wrapper: Vec::new(),
             args: Vec::new(),
             env: env.into_iter().map(|(name, value)| (name.into(), value)).collect(),
