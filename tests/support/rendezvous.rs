@@ -180,7 +180,8 @@ impl Gate {
     }
 }
 
-fn make_fifo(path: &Path) {
+/// Makes a named pipe that everybody may use.
+pub fn make_fifo(path: &Path) {
     mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap_or_else(|error| panic!("mkfifo {}: {error}", path.display()));
     // Apart from mkfifo, because the umask does not apply here.
     fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();

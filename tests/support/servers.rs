@@ -271,6 +271,19 @@ impl Redis {
         self.launch();
     }
 
+    /// Kills the server if it runs, and starts it on the same port without anything that it had, also when it was asked to
+    /// persist. Returns when it answers.
+    #[track_caller]
+    pub fn restart_empty(&self) {
+        self.kill();
+        for name in ["appendonlydir", "dump.rdb"] {
+            let path = self.daemon.directory().join(name);
+            let _ = std::fs::remove_dir_all(&path);
+            let _ = std::fs::remove_file(&path);
+        }
+        self.launch();
+    }
+
     /// Watches what the server is asked, from now on.
     #[track_caller]
     pub fn monitor(&self) -> Monitor<'_> {
@@ -516,12 +529,16 @@ impl<'a> Monitor<'a> {
     /// to have come by itself.
     #[track_caller]
     pub fn expiry(&self, key: &str, until: Duration) -> Duration {
+        self.lease_end(key, until).unwrap_or_else(|| panic!("nobody took the lock at {key}: {:?}", self.others()))
+    }
+
+    /// The same, or none where nobody had taken the lock.
+    pub fn lease_end(&self, key: &str, until: Duration) -> Option<Duration> {
         let seen = self.others();
-        let last =
-            seen.iter().rev().find_map(|seen| (seen.at <= until).then(|| lease(seen, key)).flatten().zip(Some(seen)));
-        let (ttl, seen) = last.unwrap_or_else(|| panic!("nobody took the lock at {key}: {seen:?}"));
+        let mut given =
+            seen.iter().rev().filter(|seen| seen.at <= until).filter_map(|seen| Some((lease(seen, key)?, seen.at)));
         // The server counts in whole milliseconds.
-        seen.at + ttl - Duration::from_millis(1)
+        given.next().map(|(ttl, at)| at + ttl - Duration::from_millis(1))
     }
 
     /// Waits until the lease of the lock at `key` is renewed once more, so that the next renewal is as far away as it

@@ -112,7 +112,17 @@ impl Witness {
     #[track_caller]
     pub fn check(&self) -> Vec<Section> {
         let log = self.log();
-        parse(&log).unwrap_or_else(|wrong| panic!("{wrong}. The whole log:\n{log}"))
+        self.verdict().unwrap_or_else(|wrong| panic!("{wrong}. The whole log:\n{log}"))
+    }
+
+    /// The same without panicking: what is wrong, if something is.
+    pub fn verdict(&self) -> Result<Vec<Section>, String> {
+        parse(&self.log())
+    }
+
+    /// How many commands found another one running.
+    pub fn overlaps(&self) -> usize {
+        self.log().lines().filter(|line| line.starts_with("OVERLAP")).count()
     }
 }
 

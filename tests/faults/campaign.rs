@@ -1,0 +1,194 @@
+//! Goes through the matrix again and again, those cells first that were tried least.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+
+use super::matrix::{self, Cell};
+use super::results::Results;
+use super::world::Column;
+use super::{AT_ONCE, play};
+
+/// Hurts dlock in every way that it promises to survive, and checks each time what it promises.
+///
+/// Exits with 1 when something did not hold.
+#[derive(Parser)]
+#[command(name = "tests/run campaign", no_binary_name = true)]
+struct Options {
+    /// How long to go on; episodes that have begun are brought to their end.
+    #[arg(long, default_value_t = 20.0)]
+    minutes: f64,
+    /// What all random choices follow from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only this service (may be repeated).
+    #[arg(long, value_name = "NAME")]
+    backend: Vec<String>,
+    /// Only this fault (may be repeated); the names are in `--list`.
+    #[arg(long, value_name = "NAME")]
+    fault: Vec<String>,
+    /// Plays one episode again: a fault, a service and the seed that was printed with it.
+    #[arg(long, value_name = "FAULT:SERVICE:SEED")]
+    replay: Option<String>,
+    /// How many episodes at the same time.
+    #[arg(long, default_value_t = AT_ONCE)]
+    jobs: usize,
+    /// Ends after the first episode in which something did not hold.
+    #[arg(long)]
+    fail_fast: bool,
+    /// Where to add up what was seen.
+    #[arg(long, default_value = "target/campaign.jsonl")]
+    results: PathBuf,
+    /// Prints the tables of what was seen so far, and runs nothing.
+    #[arg(long)]
+    table: bool,
+    /// Lists faults and services, and runs nothing.
+    #[arg(long)]
+    list: bool,
+}
+
+/// What the jobs share.
+struct Shared {
+    results: Results,
+    rng: fastrand::Rng,
+    /// What was begun in this campaign, by cell: those that run count too.
+    begun: Vec<u64>,
+    failures: Vec<String>,
+    episodes: u64,
+}
+
+/// Returns the exit code.
+pub fn run() -> i32 {
+    let options = match Options::try_parse_from(std::env::args().skip(2)) {
+        Ok(options) => options,
+        Err(error) => {
+            let _ = error.print();
+            return error.exit_code();
+        }
+    };
+    match try_run(&options) {
+        Ok(code) => code,
+        Err(why) => {
+            eprintln!("campaign: {why}");
+            2
+        }
+    }
+}
+
+fn try_run(options: &Options) -> Result<i32, String> {
+    if options.list {
+        for fault in matrix::FAULTS {
+            let columns: Vec<String> =
+                fault.cells.iter().map(|(column, class)| format!("{column} ({class:?})")).collect();
+            println!("{}: {}: {}", fault.name, fault.title, columns.join(", "));
+        }
+        return Ok(0);
+    }
+    let results = Results::read(&options.results).map_err(|error| format!("{}: {error}", options.results.display()))?;
+    if options.table {
+        print!("{}", results.tables());
+        return Ok(0);
+    }
+    if let Some(replay) = &options.replay {
+        return replay_one(replay);
+    }
+    let cells = chosen(options)?;
+    let shared = Shared {
+        begun: cells.iter().map(|cell| results.runs(*cell)).collect(),
+        results,
+        rng: fastrand::Rng::with_seed(options.seed),
+        failures: Vec::new(),
+        episodes: 0,
+    };
+    let shared = Mutex::new(shared);
+    let start = Instant::now();
+    let length = Duration::try_from_secs_f64(options.minutes * 60.0).map_err(|error| error.to_string())?;
+    thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(|| {
+                while start.elapsed() < length && !(options.fail_fast && !lock(&shared).failures.is_empty()) {
+                    one(&cells, &shared);
+                }
+            });
+        }
+    });
+    let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("\n{}", shared.results.tables());
+    println!("This campaign: seed {}, {} episodes in {:.1?}.", options.seed, shared.episodes, start.elapsed());
+    for failure in &shared.failures {
+        println!("\n{failure}");
+    }
+    Ok(i32::from(!shared.failures.is_empty()))
+}
+
+/// The cells that the options leave.
+fn chosen(options: &Options) -> Result<Vec<Cell>, String> {
+    for name in &options.backend {
+        if !Column::ALL.iter().any(|column| column.name() == name) {
+            return Err(format!("there is no service {name}; see --list"));
+        }
+    }
+    for name in &options.fault {
+        if !matrix::FAULTS.iter().any(|fault| fault.name == name) {
+            return Err(format!("there is no fault {name}; see --list"));
+        }
+    }
+    let wanted = |list: &[String], name: &str| list.is_empty() || list.iter().any(|wanted| wanted == name);
+    let cells: Vec<Cell> = matrix::cells()
+        .filter(|cell| wanted(&options.backend, cell.column.name()) && wanted(&options.fault, cell.fault.name))
+        .collect();
+    if cells.is_empty() { Err("that fault is not tried on that service; see --list".to_owned()) } else { Ok(cells) }
+}
+
+/// Plays one episode of the cell that was tried least.
+fn one(cells: &[Cell], shared: &Mutex<Shared>) {
+    let (index, seed) = {
+        let mut shared = lock(shared);
+        // Where there is room for it, so that nobody waits for a service.
+        let free: Vec<usize> = (0..cells.len()).filter(|&index| play::room(cells[index].column) > 0).collect();
+        let candidates = if free.is_empty() { (0..cells.len()).collect() } else { free };
+        let least = candidates.iter().map(|&index| shared.begun[index]).min().unwrap_or(0);
+        let least: Vec<usize> = candidates.into_iter().filter(|&index| shared.begun[index] == least).collect();
+        let index = shared.rng.choice(&least).copied().unwrap_or(0);
+        shared.begun[index] += 1;
+        (index, shared.rng.u64(..))
+    };
+    let cell = cells[index];
+    let start = Instant::now();
+    let report = play::play(cell, seed);
+    let mut shared = lock(shared);
+    shared.episodes += 1;
+    let replay = format!("{}:{}:{seed}", cell.fault.name, cell.column);
+    println!(
+        "{:>5} {replay} {:.1?}{}",
+        shared.episodes,
+        start.elapsed(),
+        if report.violations.is_empty() { "" } else { " VIOLATED" }
+    );
+    if !report.violations.is_empty() {
+        let failure = format!("{replay}\n{}", play::shown(&report.violations));
+        println!("{failure}");
+        shared.failures.push(failure);
+    }
+    if let Err(error) = shared.results.add(cell, &report) {
+        shared.failures.push(format!("cannot write the results: {error}"));
+    }
+}
+
+fn replay_one(replay: &str) -> Result<i32, String> {
+    let parts: Vec<&str> = replay.split(':').collect();
+    let [fault, column, seed] = parts[..] else { return Err("--replay wants FAULT:SERVICE:SEED".to_owned()) };
+    let cell = matrix::cells().find(|cell| cell.fault.name == fault && cell.column.name() == column);
+    let cell = cell.ok_or("there is no such cell; see --list")?;
+    let seed = seed.parse().map_err(|_| "the seed is a number")?;
+    let report = play::play(cell, seed);
+    println!("{report:#?}");
+    Ok(i32::from(!report.violations.is_empty()))
+}
+
+fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

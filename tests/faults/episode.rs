@@ -1,0 +1,485 @@
+/*!
+One episode: somebody holds a lock, others wait for it, something goes wrong, and what came of it is checked.
+
+A fault is a function of an [`Episode`]: it puts the actors on the scene, breaks something, mends it, and says how each
+actor may end. What must hold always (the invariants) is checked by [`Episode::finish`].
+*/
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+use super::store::Store;
+use super::world::{Column, World};
+use crate::support::dlock::{Dlock, Outcome, Running};
+use crate::support::process;
+use crate::support::rendezvous::{Gate, Lifeline, boottime, eventually_within, last_until};
+use crate::support::scratch::Scratch;
+use crate::support::servers::Monitor;
+use crate::support::tree::{Members, Tree};
+use crate::support::witness::{OVERLAP_CODE, Witness};
+
+/// The lock that everybody wants.
+pub const KEY: &str = "job";
+
+/// No dlock and no guard may ever be larger.
+const MAX_RSS_KIB: u64 = 32 * 1024;
+
+/// What must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Invariant {
+    /// Two commands never overlap.
+    I1,
+    /// Tokens strictly rise.
+    I2,
+    /// A store that refuses smaller tokens takes no late write.
+    I3,
+    /// The command is dead before its lease can end at the server.
+    I4,
+    /// Nothing is left behind.
+    I5,
+    /// It goes on: somebody holds the lock soon after it can be held again.
+    I6,
+    /// The exit code and the last line are the right ones.
+    I7,
+    /// Nothing leaks.
+    I8,
+    /// Not one of dlock's: the episode itself could not be carried out.
+    Harness,
+}
+
+/// How a dlock may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With the command's own code.
+    Own(i32),
+    /// 79, and the last line says what was lost.
+    Lost,
+    /// 70, because the guard was killed.
+    GuardKilled,
+    /// By this signal.
+    By(Signal),
+    /// 69: the servers are out of reach.
+    Unavailable,
+    /// 75: somebody else has it.
+    Busy,
+}
+
+impl Ending {
+    fn fits(self, outcome: &Outcome) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+        let (code, stderr) = (outcome.status().code(), outcome.stderr());
+        let ours = stderr.lines().all(|line| line.starts_with("dlock: "));
+        let last = stderr.lines().next_back().unwrap_or_default();
+        ours && match self {
+            Self::Own(wanted) => code == Some(wanted) && !last.contains(" lost "),
+            Self::Lost => code == Some(79) && last.contains("lost job at "),
+            Self::GuardKilled => code == Some(70) && last.contains("guard"),
+            Self::By(signal) => outcome.status().signal() == Some(signal as i32),
+            Self::Unavailable => code == Some(69) && last.contains("did not get job"),
+            Self::Busy => code == Some(75) && (last.contains("held by") || last.contains("gave up")),
+        }
+    }
+}
+
+/// Which way leads to the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Nothing is in between.
+    Straight,
+    /// Through the proxies.
+    Detour,
+}
+
+/// What came of an episode.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What did not hold, and how it showed.
+    pub violations: Vec<(Invariant, String)>,
+    /// From the death of the command's last process to the end of its lease at the servers, where that could be told.
+    pub margin: Option<Duration>,
+    /// How many lost a lock that they could have kept.
+    pub false_losses: u64,
+    /// From the end of the fault until somebody held the lock.
+    pub recovery: Option<Duration>,
+    /// How often the lock was had.
+    pub hand_overs: u64,
+    /// How many things were broken.
+    pub faults: u64,
+    /// How many commands began while another one still ran.
+    pub overlaps: u64,
+    /// Writes with an old token that the store refused.
+    pub late_refused: u64,
+    /// The largest dlock or guard seen, in KiB.
+    pub rss_kib: u64,
+}
+
+/// One who has the lock.
+pub struct Holder {
+    pub running: Running,
+    lifeline: Lifeline,
+    gate: Option<Gate>,
+    tree: Option<(Tree, Members)>,
+}
+
+impl Holder {
+    /// Waits for the end of its last process: when that was.
+    #[track_caller]
+    pub fn died_at(&self) -> Duration {
+        match &self.tree {
+            Some((tree, _)) => tree.died_at(),
+            None => self.lifeline.closed_at(),
+        }
+    }
+
+    /// Whether a process of its command is left.
+    pub fn is_alive(&self) -> bool {
+        match &self.tree {
+            Some((tree, _)) => tree.is_alive(),
+            None => self.lifeline.is_open(),
+        }
+    }
+
+    /// Lets its command end.
+    pub fn let_go(&self) {
+        match (&self.gate, &self.tree) {
+            (Some(gate), _) => gate.open(),
+            (None, Some((tree, _))) => tree.leave(),
+            (None, None) => {}
+        }
+    }
+
+    /// The processes of its command, where they are known one by one.
+    pub fn members(&self) -> Vec<i32> {
+        self.tree.as_ref().map(|(_, members)| members.all().to_vec()).unwrap_or_default()
+    }
+}
+
+/// See the [module](self).
+pub struct Episode<'w> {
+    pub world: &'w World,
+    pub rng: fastrand::Rng,
+    /// The lease that everybody asks for.
+    pub ttl: Duration,
+    pub witness: Witness,
+    pub store: Store,
+    pub report: Report,
+    waiters: Vec<Running>,
+    monitors: Vec<Monitor<'w>>,
+    holders: usize,
+    /// Since when the lock can be held again by somebody else, if it cannot always.
+    healed: Option<Duration>,
+    /// Whether overlaps are expected, and only counted.
+    documented: bool,
+    // Last: before it goes all that works in it.
+    pub scratch: Scratch,
+}
+
+impl<'w> Episode<'w> {
+    /// An episode on `world`, whose choices are all made by `rng`. Where the fault is in a `documented` window of the
+    /// algorithm, overlaps are counted and no violation.
+    pub fn new(world: &'w World, mut rng: fastrand::Rng, documented: bool) -> Self {
+        let scratch = Scratch::new();
+        let ttl = Duration::from_secs(if world.column == Column::ZooKeeper { rng.u64(3..=4) } else { rng.u64(2..=3) });
+        Self {
+            world,
+            rng,
+            ttl,
+            witness: Witness::in_dir(scratch.root()),
+            store: Store::new(&scratch),
+            report: Report::default(),
+            waiters: Vec::new(),
+            monitors: world.monitors(),
+            holders: 0,
+            healed: None,
+            documented,
+            scratch,
+        }
+    }
+
+    /// A random time up to `most`.
+    pub fn some_time(&mut self, most: Duration) -> Duration {
+        most.mul_f64(self.rng.f64())
+    }
+
+    /// Lets a random time go by, up to `most`: the moment of a fault must not depend on the rhythm of renewals.
+    pub fn linger(&mut self, most: Duration) {
+        let time = self.some_time(most);
+        last_until(boottime() + time);
+    }
+
+    /// One time out of two.
+    pub fn coin(&mut self) -> bool {
+        self.rng.bool()
+    }
+
+    /// `dlock run` for the lock, with what everybody gives it.
+    pub fn dlock(&self, way: Way) -> Dlock {
+        let url = if way == Way::Detour { self.world.detour() } else { self.world.url() };
+        let ttl = format!("{}s", self.ttl.as_secs());
+        self.scratch.dlock().run(KEY).backend(url).args(["-t", &ttl])
+    }
+
+    /// A command line that does `work` (shell text) under the witness, after it has told the store that it begins.
+    pub fn section(&self, work: &str) -> Vec<std::ffi::OsString> {
+        let script = format!("{}; exec \"$@\"", self.store.start());
+        let mut command: Vec<std::ffi::OsString> = ["/bin/sh", "-c", &script, "section"].map(Into::into).into();
+        command.extend(self.witness.command(work));
+        command
+    }
+
+    /// One whose command does all it can to survive: see [`Tree`]. Returns when all of it runs.
+    #[track_caller]
+    pub fn hold_stubbornly(&mut self, way: Way, options: &[&str]) -> Holder {
+        let mut tree = Tree::new(&self.scratch);
+        let (lifeline, _) = Lifeline::pair();
+        let dlock = self.dlock(way).args(options).command(self.section(&tree.work()));
+        // A group of its own, so that all of it can be frozen.
+        let running = dlock.new_process_group().lifeline(tree.end()).spawn();
+        let members = tree.wait_grown();
+        self.holders += 1;
+        Holder { running, lifeline, gate: None, tree: Some((tree, members)) }
+    }
+
+    /// One whose command runs until it is let go, and writes to the store all the time. Returns when it runs.
+    #[track_caller]
+    pub fn hold(&mut self, way: Way, options: &[&str]) -> Holder {
+        let dlock = self.dlock(way).args(options);
+        self.hold_by(dlock)
+    }
+
+    /// The same by this `dlock`.
+    #[track_caller]
+    pub fn hold_by(&mut self, dlock: Dlock) -> Holder {
+        let holder = self.begin_to_hold(dlock);
+        // All of it runs when its writer does.
+        assert!(self.store.wait_written(self.holders), "nobody got the lock: {:?}", holder.running);
+        holder
+    }
+
+    /// The same; returns at once.
+    #[track_caller]
+    pub fn begin_to_hold(&mut self, dlock: Dlock) -> Holder {
+        self.holders += 1;
+        let gate = Gate::new(self.scratch.path(format!("gate-{}", self.holders)));
+        let (lifeline, end) = Lifeline::pair();
+        let (write_on, write) = (self.store.write_on(), self.store.write());
+        // Nothing of it may be left when it ends.
+        let work = format!("{write_on} & writer=$!; {}; kill $writer; wait $writer 2>/dev/null; {write}", gate.wait());
+        let running = dlock.command(self.section(&work)).new_process_group().lifeline(end).spawn();
+        Holder { running, lifeline, gate: Some(gate), tree: None }
+    }
+
+    /// So many others, who reach the servers straight, wait for the lock to have it for a moment. Returns when they have
+    /// said so.
+    #[track_caller]
+    pub fn queue(&mut self, count: usize) {
+        let more: Vec<Running> =
+            (0..count).map(|_| self.dlock(Way::Straight).command(self.section(&self.store.write())).spawn()).collect();
+        for waiter in &more {
+            waiter.wait_stderr("waiting for ");
+        }
+        self.waiters.extend(more);
+    }
+
+    /// One, two or three.
+    #[track_caller]
+    pub fn queue_some(&mut self) {
+        let count = self.rng.usize(1..=3);
+        self.queue(count);
+    }
+
+    /// Something is broken now.
+    pub fn broken(&mut self) -> Duration {
+        self.report.faults += 1;
+        boottime()
+    }
+
+    /// Everything is mended: from now on somebody can hold the lock.
+    pub fn mended(&mut self) {
+        self.mended_at(boottime());
+    }
+
+    /// The same, and it has been so since `when`.
+    pub fn mended_at(&mut self, when: Duration) {
+        self.healed = Some(when);
+    }
+
+    /// Something does not hold.
+    pub fn violation(&mut self, invariant: Invariant, what: impl Into<String>) {
+        self.report.violations.push((invariant, what.into()));
+    }
+
+    /// Checks that `holder`, which cannot give its lock back, dies before its lease can end at the servers. Returns when it
+    /// is dead.
+    #[track_caller]
+    pub fn dies_in_time(&mut self, holder: &Holder) -> Duration {
+        let before = if self.monitors.is_empty() { self.world.holder(KEY) } else { None };
+        let died = holder.died_at();
+        let end = match before {
+            // The servers tell only whether it is over.
+            Some(name) => {
+                let (mut last, world) = (None, self.world);
+                let over = || {
+                    let now = boottime();
+                    if world.has(KEY, &name) {
+                        last = Some(now);
+                        None
+                    } else {
+                        Some(())
+                    }
+                };
+                let over = eventually_within(self.ttl + Duration::from_secs(5), over);
+                if over.is_none() {
+                    self.violation(Invariant::I5, "the lock of somebody who is dead does not end");
+                }
+                last
+            }
+            None => self.lease_end(died),
+        };
+        match end {
+            Some(end) if end > died => self.margin(end.saturating_sub(died)),
+            Some(end) => {
+                self.violation(Invariant::I4, format!("the command lived {:?} after the lease's end", died - end));
+            }
+            None if self.world.column.has_leases() => {
+                self.violation(Invariant::I4, "when the command died, the lock was gone");
+            }
+            None => {}
+        }
+        died
+    }
+
+    /// When the lease of whoever took the lock last before `until` can end at the earliest: when so many servers can have
+    /// forgotten it that somebody else finds a majority.
+    fn lease_end(&self, until: Duration) -> Option<Duration> {
+        let key = format!("dlock:{KEY}");
+        // A server that never gave a lease can give one now.
+        let mut ends: Vec<Duration> =
+            self.monitors.iter().map(|monitor| monitor.lease_end(&key, until).unwrap_or_default()).collect();
+        ends.sort_unstable();
+        ends.get(self.world.majority().checked_sub(1)?).copied().filter(|end| !end.is_zero())
+    }
+
+    fn margin(&mut self, margin: Duration) {
+        self.report.margin = Some(self.report.margin.map_or(margin, |smallest| smallest.min(margin)));
+    }
+
+    /// Waits for the end of a dlock, which must be one of these; which one it was.
+    #[track_caller]
+    pub fn ends(&mut self, running: Running, allowed: &[Ending]) -> Option<Ending> {
+        let outcome = running.wait();
+        self.ended(&outcome, allowed)
+    }
+
+    /// The same of one that has ended.
+    pub fn ended(&mut self, outcome: &Outcome, allowed: &[Ending]) -> Option<Ending> {
+        let ending = allowed.iter().copied().find(|ending| ending.fits(outcome));
+        if ending.is_none() {
+            self.violation(Invariant::I7, format!("none of {allowed:?}:\n{outcome:?}"));
+        }
+        ending
+    }
+
+    /// The holder lost its lock although it could have kept it, if it is lost.
+    pub fn could_have_kept(&mut self, ending: Option<Ending>) {
+        self.report.false_losses += u64::from(ending == Some(Ending::Lost));
+    }
+
+    /// Checks what `running` and its guard use.
+    pub fn look_at(&mut self, running: &Running) {
+        let dlock = running.dlock_pid();
+        for pid in [dlock].into_iter().chain(process::children(dlock)) {
+            let (Some(rss), Some(threads)) = (process::peak_rss_kib(pid), process::status(pid, "Threads")) else {
+                continue;
+            };
+            self.report.rss_kib = self.report.rss_kib.max(rss);
+            let fds = process::fds(pid).len();
+            // A library may have one more for a moment, to look names up.
+            if rss > MAX_RSS_KIB || !matches!(threads.as_str(), "1" | "2") || fds > 16 + 2 * self.world.size() {
+                let leak = format!("pid {pid}: {rss} KiB, {threads} threads, {fds} descriptors");
+                self.violation(Invariant::I8, leak);
+            }
+        }
+    }
+
+    /// Everybody who waits has their turn, and then everything is checked.
+    pub fn finish(mut self) -> Report {
+        let healed = self.healed.unwrap_or_else(boottime);
+        if self.waiters.is_empty() {
+            let next = self.dlock(Way::Straight).command(self.section(&self.store.write())).spawn();
+            self.waiters.push(next);
+        }
+        for waiter in std::mem::take(&mut self.waiters) {
+            let overlap = Ending::Own(OVERLAP_CODE);
+            let allowed: &[Ending] = if self.documented { &[Ending::Own(0), overlap] } else { &[Ending::Own(0)] };
+            // One that found another command has said so itself.
+            let outcome = waiter.wait();
+            if outcome.status().code() == Some(OVERLAP_CODE) && self.documented {
+                let _ = outcome.stderr();
+            } else {
+                self.ended(&outcome, allowed);
+            }
+        }
+        self.check_sections();
+        self.check_recovery(healed);
+        self.check_litter();
+        self.report
+    }
+
+    /// Ends an episode that could not be carried out.
+    pub fn give_up(mut self) -> Report {
+        self.check_sections();
+        self.report
+    }
+
+    fn check_sections(&mut self) {
+        let starts = self.store.starts();
+        self.report.hand_overs += starts.len() as u64;
+        self.report.overlaps = self.witness.overlaps() as u64;
+        if !starts.is_sorted_by(|(_, one), (_, next)| one < next) {
+            self.violation(Invariant::I2, format!("the tokens do not rise: {starts:?}"));
+        }
+        match self.witness.verdict() {
+            Err(wrong) if !self.documented => self.violation(Invariant::I1, format!("{wrong}\n{}", self.witness.log())),
+            _ => {}
+        }
+        match self.store.writes() {
+            Ok(writes) => {
+                self.report.late_refused = writes.late_refused;
+                if writes.late_taken > 0 {
+                    self.violation(Invariant::I3, format!("{} late writes were taken", writes.late_taken));
+                }
+            }
+            Err(wrong) => self.violation(Invariant::I2, wrong),
+        }
+    }
+
+    fn check_recovery(&mut self, healed: Duration) {
+        let Some((at, _)) = self.store.starts().into_iter().find(|(at, _)| *at >= healed) else { return };
+        let recovery = at.saturating_sub(healed);
+        self.report.recovery = Some(recovery);
+        if recovery > self.ttl + Duration::from_secs(2) + self.world.column.granularity() {
+            self.violation(Invariant::I6, format!("nobody held the lock for {recovery:?}"));
+        }
+    }
+
+    fn check_litter(&mut self) {
+        // What somebody who was killed had lasts as long as his lease.
+        let patience = self.ttl + Duration::from_secs(5);
+        let mut litter = Vec::new();
+        let clean = eventually_within(patience, || {
+            litter = self.world.litter(&[KEY]);
+            litter.is_empty().then_some(())
+        });
+        if clean.is_none() {
+            self.violation(Invariant::I5, format!("left at the servers: {litter:?}"));
+        }
+        let scratch = &self.scratch;
+        if eventually_within(Duration::from_secs(5), || scratch.processes().is_empty().then_some(())).is_none() {
+            let left: Vec<_> = scratch.processes().into_iter().map(process::cmdline).collect();
+            self.violation(Invariant::I5, format!("processes that are left: {left:?}"));
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! What goes wrong, by where it does.
+
+pub mod network;
+pub mod process;
+pub mod servers;

@@ -1,0 +1,153 @@
+//! The way to the servers breaks for the one who holds the lock; all others reach them.
+
+use std::time::Duration;
+
+use crate::episode::{Ending, Episode, Way};
+use crate::net;
+use crate::support::proxy::Mode;
+use crate::support::rendezvous::{boottime, last_until};
+
+/// Packets vanish, and nothing is refused.
+pub fn cut_off(episode: &mut Episode<'_>) {
+    let holder = episode.hold_stubbornly(Way::Detour, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    let ports: Vec<u16> = episode.world.proxies().iter().map(crate::support::proxy::Proxy::port).collect();
+    let cut = episode.broken();
+    let dropping = net::Dropping::start(&ports);
+    episode.mended();
+    episode.dies_in_time(&holder);
+    last_until(cut + 3 * ttl);
+    drop(dropping);
+    // What was cut off ends by itself only when TCP tries again, which can take as long as the cut once more.
+    episode.world.set_way(Mode::Reset);
+    episode.world.set_way(Mode::Forward);
+    episode.ends(holder.running, &[Ending::Lost]);
+}
+
+/// The lock may be taken then, and nobody knows; it must not stay.
+pub fn acquire_answer_lost(episode: &mut Episode<'_>) {
+    let world = episode.world;
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    episode.broken();
+    // It asks while the lock is held, or gets it and does not hear of it.
+    world.set_way(Mode::DropReplies);
+    if episode.coin() {
+        holder.let_go();
+    }
+    let unheard = episode.dlock(Way::Detour).args(["-w", "5s"]).command(["false"]).spawn();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    holder.let_go();
+    episode.ends(holder.running, &[Ending::Own(0)]);
+    episode.ends(unheard, &[Ending::Unavailable, Ending::Busy]);
+    world.set_way(Mode::Forward);
+    episode.mended();
+}
+
+/// At the server the lease goes on, but the command ends by what is known.
+pub fn renew_answer_lost(episode: &mut Episode<'_>) {
+    lost_behind(episode, Mode::DropReplies);
+}
+
+/// The command is over: its code counts.
+pub fn release_answer_lost(episode: &mut Episode<'_>) {
+    let holder = episode.hold(Way::Detour, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    episode.broken();
+    episode.world.set_way(Mode::DropReplies);
+    holder.let_go();
+    holder.died_at();
+    episode.mended();
+    episode.ends(holder.running, &[Ending::Own(0)]);
+    episode.world.set_way(Mode::Forward);
+}
+
+/// Nobody listens.
+pub fn refused(episode: &mut Episode<'_>) {
+    lost_behind(episode, Mode::Refuse);
+}
+
+/// Every connection ends by a reset.
+pub fn reset(episode: &mut Episode<'_>) {
+    lost_behind(episode, Mode::Reset);
+}
+
+/// Everything is accepted, and nothing comes back.
+pub fn silent(episode: &mut Episode<'_>) {
+    lost_behind(episode, Mode::Silent);
+}
+
+/// Every answer comes, and takes longer than anybody can wait.
+pub fn drip(episode: &mut Episode<'_>) {
+    lost_behind(episode, Mode::Drip(Duration::from_secs(1)));
+}
+
+/// `mode` lasts for longer than the lease.
+fn lost_behind(episode: &mut Episode<'_>, mode: Mode) {
+    let holder = episode.hold_stubbornly(Way::Detour, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    let broken = episode.broken();
+    episode.world.set_way(mode);
+    episode.mended();
+    episode.dies_in_time(&holder);
+    episode.ends(holder.running, &[Ending::Lost]);
+    if matches!(mode, Mode::DropReplies | Mode::Drip(_)) {
+        // As long as it was there, what it asked for was done.
+        episode.mended();
+    }
+    let how_long = episode.some_time(3 * ttl);
+    last_until(broken + how_long);
+    episode.world.set_way(Mode::Forward);
+}
+
+/// Answers come late, each by another time. With a short lease that may be too late.
+pub fn latency(episode: &mut Episode<'_>) {
+    comes_and_goes(episode, |episode, round| {
+        let _ = round;
+        // One way: a round trip takes 50 to 350 ms.
+        let delay = Duration::from_millis(episode.rng.u64(25..=175));
+        (Mode::Delay(delay), Duration::from_millis(400))
+    });
+}
+
+/// Long enough up to renew, and then not at all.
+pub fn flapping(episode: &mut Episode<'_>) {
+    comes_and_goes(episode, |episode, round| {
+        let down = [Mode::Refuse, Mode::Reset, Mode::Silent, Mode::DropReplies, Mode::Hold];
+        let mode = if round % 2 == 0 { *episode.rng.choice(&down).expect("one of several") } else { Mode::Forward };
+        (mode, Duration::from_secs(1))
+    });
+}
+
+/// What `next` says, one after the other and each for some time, for ten seconds.
+fn comes_and_goes(episode: &mut Episode<'_>, mut next: impl FnMut(&mut Episode<'_>, u32) -> (Mode, Duration)) {
+    let holder = episode.hold(Way::Detour, &[]);
+    episode.queue_some();
+    let begin = boottime();
+    let mut until = begin;
+    let mut round = 0;
+    while until - begin < Duration::from_secs(10) && holder.is_alive() {
+        let (mode, how_long) = next(episode, round);
+        episode.broken();
+        episode.world.set_way(mode);
+        until = boottime() + how_long;
+        last_until(until);
+        round += 1;
+    }
+    episode.world.set_way(Mode::Forward);
+    if holder.is_alive() {
+        episode.look_at(&holder.running);
+    }
+    holder.let_go();
+    holder.died_at();
+    episode.mended();
+    let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
+    episode.could_have_kept(ending);
+}

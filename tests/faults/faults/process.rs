@@ -1,0 +1,197 @@
+//! dlock, its guard and its command are killed and frozen.
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::episode::{Ending, Episode, Holder, Invariant, Way};
+use crate::support::process;
+use crate::support::rendezvous::{boottime, eventually, last_until};
+
+/// Nothing goes wrong: the lock is had one after the other.
+pub fn none(episode: &mut Episode<'_>) {
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl * 2);
+    episode.look_at(&holder.running);
+    holder.let_go();
+    episode.ends(holder.running, &[Ending::Own(0)]);
+}
+
+/// On file the command lives on, and stays locked.
+pub fn dlock_killed(episode: &mut Episode<'_>) {
+    let holder = episode.hold_stubbornly(Way::Straight, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    episode.broken();
+    holder.running.signal(Signal::SIGKILL);
+    process::wait_gone(holder.running.pid());
+    if episode.world.column.has_leases() {
+        episode.mended();
+        episode.dies_in_time(&holder);
+    } else {
+        outlived(episode, &holder);
+    }
+    episode.ends(holder.running, &[Ending::By(Signal::SIGKILL)]);
+}
+
+/// The command lives as long as it likes, and the lock with it.
+fn outlived(episode: &mut Episode<'_>, holder: &Holder) {
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    let members = holder.members();
+    if !members.iter().copied().all(process::is_alive) {
+        episode.violation(Invariant::I7, "the command did not outlive a dlock that holds a lock file");
+    }
+    for pid in members {
+        process::signal(pid, Signal::SIGKILL);
+    }
+    holder.died_at();
+    episode.mended();
+}
+
+/// With leases, everything is over when it wakes; on file nobody notices.
+pub fn dlock_frozen(episode: &mut Episode<'_>) {
+    let leases = episode.world.column.has_leases();
+    let holder = if leases { episode.hold_stubbornly(Way::Straight, &[]) } else { episode.hold(Way::Straight, &[]) };
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    let frozen = episode.broken();
+    process::signal(holder.running.pid(), Signal::SIGSTOP);
+    process::wait_stopped(holder.running.pid());
+    if leases {
+        episode.mended();
+        episode.dies_in_time(&holder);
+    }
+    last_until(frozen + 3 * ttl);
+    process::signal(holder.running.pid(), Signal::SIGCONT);
+    if leases {
+        episode.ends(holder.running, &[Ending::Lost]);
+    } else {
+        holder.let_go();
+        episode.ends(holder.running, &[Ending::Own(0)]);
+    }
+}
+
+/// dlock stops everything at once and says so.
+pub fn guard_killed(episode: &mut Episode<'_>) {
+    let holder = episode.hold_stubbornly(Way::Straight, &["--kill-after", "300ms"]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    let guard = holder.running.guard_pid();
+    episode.broken();
+    process::signal(guard, Signal::SIGKILL);
+    holder.died_at();
+    episode.mended();
+    episode.ends(holder.running, &[Ending::GuardKilled]);
+}
+
+/// dlock wakes it; nobody notices.
+pub fn guard_frozen(episode: &mut Episode<'_>) {
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    let guard = holder.running.guard_pid();
+    let ttl = episode.ttl;
+    for _ in 0..episode.rng.u32(1..=3) {
+        episode.linger(ttl / 2);
+        episode.broken();
+        process::signal(guard, Signal::SIGSTOP);
+        eventually("the guard to be woken", || (process::state(guard) != process::State::Stopped).then_some(()));
+    }
+    episode.look_at(&holder.running);
+    holder.let_go();
+    let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
+    episode.could_have_kept(ending);
+}
+
+/// Nobody is left who could act: only the token helps, and the thaw ends it.
+pub fn all_frozen(episode: &mut Episode<'_>) {
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    let frozen = episode.broken();
+    // What writes to the store is in a session of its own and goes on.
+    killpg(Pid::from_raw(holder.running.pid()), Signal::SIGSTOP).unwrap();
+    let how_long = ttl / 2 + episode.some_time(3 * ttl);
+    last_until(frozen + how_long);
+    killpg(Pid::from_raw(holder.running.pid()), Signal::SIGCONT).unwrap();
+    episode.mended();
+    holder.let_go();
+    let leases = episode.world.column.has_leases();
+    let allowed: &[Ending] = if leases { &[Ending::Lost, Ending::Own(0)] } else { &[Ending::Own(0)] };
+    let ending = episode.ends(holder.running, allowed);
+    if ending == Some(Ending::Own(0)) && leases && how_long > ttl + episode.world.column.granularity() * 2 {
+        episode.violation(Invariant::I7, format!("frozen for {how_long:?}, it says that all is well"));
+    }
+}
+
+/// dlock ends by the same signal, and the lock is free at once.
+pub fn command_killed(episode: &mut Episode<'_>) {
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    let command = holder.running.command_pid();
+    // Its child must not survive it: what a command leaves behind is left alone.
+    let children = process::children(command);
+    episode.broken();
+    for pid in children.into_iter().chain([command]) {
+        process::signal(pid, Signal::SIGKILL);
+    }
+    episode.mended();
+    episode.ends(holder.running, &[Ending::By(Signal::SIGKILL)]);
+}
+
+/// As long as it lives, it is locked, also after a second TERM.
+pub fn command_stubborn(episode: &mut Episode<'_>) {
+    let holder = episode.hold_stubbornly(Way::Detour, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    if episode.world.proxies().is_empty() {
+        for _ in 0..episode.rng.u32(1..=3) {
+            episode.broken();
+            holder.running.signal(Signal::SIGTERM);
+            episode.linger(ttl / 4);
+        }
+        if !holder.is_alive() {
+            episode.violation(Invariant::I7, "a command that ignores TERM was not waited for");
+        }
+        for pid in holder.members() {
+            process::signal(pid, Signal::SIGKILL);
+        }
+        holder.died_at();
+        episode.mended();
+        episode.ends(holder.running, &[Ending::By(Signal::SIGKILL)]);
+    } else {
+        episode.broken();
+        episode.world.set_way(crate::support::proxy::Mode::Silent);
+        episode.mended();
+        episode.dies_in_time(&holder);
+        episode.ends(holder.running, &[Ending::Lost]);
+        episode.world.set_way(crate::support::proxy::Mode::Forward);
+    }
+}
+
+/// Those behind it come to their turn all the same.
+pub fn waiter_killed(episode: &mut Episode<'_>) {
+    let holder = episode.hold(Way::Straight, &[]);
+    let waiter = episode.dlock(Way::Straight).command(["false"]).spawn();
+    waiter.wait_stderr("waiting for ");
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    episode.broken();
+    waiter.signal(Signal::SIGKILL);
+    process::wait_gone(waiter.pid());
+    episode.linger(ttl);
+    let freed = boottime();
+    holder.let_go();
+    episode.ends(holder.running, &[Ending::Own(0)]);
+    episode.ends(waiter, &[Ending::By(Signal::SIGKILL)]);
+    episode.mended_at(freed);
+}

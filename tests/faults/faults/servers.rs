@@ -1,0 +1,130 @@
+//! Servers are frozen, killed, restarted and emptied.
+
+use crate::episode::{Ending, Episode, Way};
+use crate::support::rendezvous::{boottime, last_until};
+
+/// No command outlives it, and everybody goes on afterwards.
+pub fn frozen(episode: &mut Episode<'_>) {
+    let all: Vec<usize> = (0..episode.world.size()).collect();
+    frozen_for_long(episode, &all);
+}
+
+/// The same of so many that the others cannot go on without them.
+pub fn majority_frozen(episode: &mut Episode<'_>) {
+    let some = choose(episode, episode.world.majority());
+    frozen_for_long(episode, &some);
+}
+
+fn frozen_for_long(episode: &mut Episode<'_>, servers: &[usize]) {
+    let holder = episode.hold_stubbornly(Way::Straight, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    let world = episode.world;
+    let frozen = episode.broken();
+    servers.iter().for_each(|&index| world.freeze(index));
+    // At a frozen server no lease ends; with leases that are told of, it is known when they could.
+    if world.redis().is_empty() {
+        holder.died_at();
+    } else {
+        episode.dies_in_time(&holder);
+    }
+    last_until(frozen + 3 * ttl);
+    servers.iter().for_each(|&index| world.thaw(index));
+    episode.mended();
+    episode.ends(holder.running, &[Ending::Lost]);
+}
+
+/// So many servers, at random.
+fn choose(episode: &mut Episode<'_>, count: usize) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..episode.world.size()).collect();
+    episode.rng.shuffle(&mut all);
+    all.truncate(count);
+    all
+}
+
+/// A short outage goes unnoticed; in a longer one the command ends.
+pub fn restarted(episode: &mut Episode<'_>) {
+    let all: Vec<usize> = (0..episode.world.size()).collect();
+    killed_for_a_while(episode, &all);
+}
+
+/// The same of so many that the others cannot go on without them.
+pub fn majority_killed(episode: &mut Episode<'_>) {
+    let some = choose(episode, episode.world.majority());
+    killed_for_a_while(episode, &some);
+}
+
+fn killed_for_a_while(episode: &mut Episode<'_>, servers: &[usize]) {
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    let world = episode.world;
+    let killed = episode.broken();
+    servers.iter().for_each(|&index| world.kill(index));
+    let outage = if episode.coin() { ttl / 6 } else { 2 * ttl };
+    let outage = episode.some_time(outage);
+    last_until(killed + outage);
+    world.restart(servers);
+    let short = boottime() - killed < ttl / 4;
+    // Whoever still holds it may do so for as long as it likes.
+    episode.linger(ttl);
+    holder.let_go();
+    let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
+    if short {
+        episode.could_have_kept(ending);
+    }
+    episode.mended();
+}
+
+/// What only this server knew is forgotten.
+pub fn emptied(episode: &mut Episode<'_>) {
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    let which = episode.rng.usize(..episode.world.size());
+    episode.broken();
+    episode.world.redis()[which].restart_empty();
+    episode.mended();
+    episode.linger(ttl);
+    let alive = holder.is_alive();
+    holder.let_go();
+    let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
+    if episode.world.size() > 1 {
+        episode.could_have_kept(ending);
+    }
+    if alive {
+        episode.mended();
+    }
+}
+
+/// Nobody notices.
+pub fn minority_killed(episode: &mut Episode<'_>) {
+    let count = episode.rng.usize(1..=episode.world.size() - episode.world.majority());
+    let some = choose(episode, count);
+    killed_unnoticed(episode, &some);
+}
+
+/// Nobody notices either.
+pub fn leader_killed(episode: &mut Episode<'_>) {
+    let leader = episode.world.leader().expect("a service with a leader");
+    killed_unnoticed(episode, &[leader]);
+}
+
+fn killed_unnoticed(episode: &mut Episode<'_>, servers: &[usize]) {
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    let world = episode.world;
+    let killed = episode.broken();
+    servers.iter().for_each(|&index| world.kill(index));
+    last_until(killed + 2 * ttl);
+    episode.mended();
+    holder.let_go();
+    let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
+    episode.could_have_kept(ending);
+    world.restart(servers);
+}

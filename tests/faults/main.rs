@@ -1,0 +1,61 @@
+/*!
+The matrix of faults: dlock is hurt in every way that it promises to survive, on real servers, and what it promises is
+checked each time.
+
+Without arguments of its own this is a test program like any other: every cell of the matrix is a test. As
+`campaign …` (see `tests/run campaign --help`) it goes on for as long as it is told to, with other random choices each
+time, and adds up what it has seen.
+*/
+
+// A test says what it expects by unwrapping it, and its name says what it proves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, clippy::print_stdout)]
+#![allow(clippy::must_use_candidate, clippy::return_self_not_must_use, clippy::needless_pass_by_value)]
+#![allow(clippy::exit, missing_docs, unreachable_pub)]
+// ZooKeeper is a name and not code.
+#![allow(clippy::doc_markdown)]
+// A time that is earlier than it must be is a failure, and a panic says so.
+#![allow(clippy::unchecked_time_subtraction)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod campaign;
+mod episode;
+mod faults;
+mod matrix;
+mod net;
+mod play;
+mod results;
+mod store;
+mod world;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// How many episodes run at the same time, unless told otherwise: they mostly wait.
+const AT_ONCE: usize = 8;
+
+fn main() {
+    if let Err(error) = net::enter() {
+        eprintln!("cannot make a network of our own: {error}");
+        std::process::exit(1);
+    }
+    play::note_panics();
+    let code = if std::env::args().nth(1).as_deref() == Some("campaign") { campaign::run() } else { test() };
+    play::close();
+    std::process::exit(code);
+}
+
+/// Every cell once, as a test.
+fn test() -> i32 {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_ONCE);
+    let trials = matrix::cells().map(|cell| {
+        let name = format!("{}::{}", cell.column, cell.fault.name);
+        Trial::test(name, move || {
+            let report = play::play(cell, 1);
+            if report.violations.is_empty() { Ok(()) } else { Err(Failed::from(play::shown(&report.violations))) }
+        })
+    });
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    i32::from(conclusion.has_failed()) * 101
+}

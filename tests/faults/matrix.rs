@@ -1,0 +1,103 @@
+//! The matrix: which fault is tried on which service, and what is promised then.
+
+use serde::{Deserialize, Serialize};
+
+use super::episode::Episode;
+use super::faults::{network, process, servers};
+use super::world::Column;
+use Class::{D, S};
+use Column::{Etcd, File, Redis, Redlock, Redlock3, ZooKeeper};
+
+/// What is promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Class {
+    /// Everything holds.
+    S,
+    /// A window of the algorithm that is documented: two commands may overlap, and the token catches it. It is measured.
+    D,
+}
+
+/// A row of the matrix, or one of several of which a row is made.
+pub struct Fault {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What happens.
+    pub title: &'static str,
+    /// Where it is tried.
+    pub cells: &'static [(Column, Class)],
+    /// Whether it takes the whole machine, so that nothing else may be measured meanwhile.
+    pub is_heavy: bool,
+    /// The episode.
+    pub run: fn(&mut Episode<'_>),
+}
+
+/// One fault on one service.
+#[derive(Clone, Copy)]
+pub struct Cell {
+    pub fault: &'static Fault,
+    pub column: Column,
+    pub class: Class,
+}
+
+const EVERYWHERE: &[(Column, Class)] = &[(File, S), (Redis, S), (Redlock, S), (Etcd, S), (ZooKeeper, S)];
+const SERVERS: &[(Column, Class)] = &[(Redis, S), (Redlock, S), (Etcd, S), (ZooKeeper, S)];
+const MAJORITIES: &[(Column, Class)] = &[(Redlock, S), (Etcd, S), (ZooKeeper, S)];
+
+const fn fault(
+    name: &'static str,
+    title: &'static str,
+    cells: &'static [(Column, Class)],
+    run: fn(&mut Episode<'_>),
+) -> Fault {
+    Fault { name, title, cells, is_heavy: false, run }
+}
+
+/// All rows.
+pub static FAULTS: &[Fault] = &[
+    fault("none", "nothing goes wrong", EVERYWHERE, process::none),
+    fault("dlock-killed", "kill -9 dlock", EVERYWHERE, process::dlock_killed),
+    fault("dlock-frozen", "SIGSTOP dlock for 3 ttl, then CONT", EVERYWHERE, process::dlock_frozen),
+    fault("guard-killed", "kill -9 the guard", EVERYWHERE, process::guard_killed),
+    fault("guard-frozen", "SIGSTOP the guard", EVERYWHERE, process::guard_frozen),
+    fault(
+        "all-frozen",
+        "SIGSTOP dlock, guard and command together",
+        &[(File, S), (Redis, D), (Redlock, D), (Etcd, D), (ZooKeeper, D)],
+        process::all_frozen,
+    ),
+    fault("command-killed", "kill -9 the command", EVERYWHERE, process::command_killed),
+    fault("command-stubborn", "a command that ignores TERM and double-forks", EVERYWHERE, process::command_stubborn),
+    fault("waiter-killed", "kill -9 one who waits", EVERYWHERE, process::waiter_killed),
+    fault("servers-frozen", "SIGSTOP all servers for 3 ttl", SERVERS, servers::frozen),
+    fault("servers-restarted", "kill -9 all servers, restart with their data", SERVERS, servers::restarted),
+    fault(
+        "server-emptied",
+        "kill -9 one server, restart empty within a ttl",
+        &[(Redis, D), (Redlock3, D), (Redlock, S)],
+        servers::emptied,
+    ),
+    fault("minority-killed", "a minority killed, restarted after 2 ttl", MAJORITIES, servers::minority_killed),
+    fault(
+        "leader-killed",
+        "the leader killed, restarted after 2 ttl",
+        &[(Etcd, S), (ZooKeeper, S)],
+        servers::leader_killed,
+    ),
+    fault("majority-killed", "a majority killed, and healed", MAJORITIES, servers::majority_killed),
+    fault("majority-frozen", "SIGSTOP a majority for 3 ttl", MAJORITIES, servers::majority_frozen),
+    fault("cut-off", "packets to and from the servers dropped for 3 ttl", SERVERS, network::cut_off),
+    fault("acquire-answer-lost", "acquire arrives, its answer is lost", SERVERS, network::acquire_answer_lost),
+    fault("renew-answer-lost", "renewals arrive, their answers are lost", SERVERS, network::renew_answer_lost),
+    fault("release-answer-lost", "release arrives, its answer is lost", SERVERS, network::release_answer_lost),
+    fault("refused", "connections refused", SERVERS, network::refused),
+    fault("reset", "connections reset", SERVERS, network::reset),
+    fault("silent", "connections accepted and silent", SERVERS, network::silent),
+    fault("drip", "answers come at one byte a second", SERVERS, network::drip),
+    fault("latency", "latency 200 ± 150 ms", SERVERS, network::latency),
+    fault("flapping", "one second up, one second down", SERVERS, network::flapping),
+];
+
+/// Every cell of the matrix.
+pub fn cells() -> impl Iterator<Item = Cell> {
+    FAULTS.iter().flat_map(|fault| fault.cells.iter().map(move |&(column, class)| Cell { fault, column, class }))
+}

@@ -1,0 +1,127 @@
+//! Carries out one episode after the other, on services that are used again as long as they are well.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::fmt::Write as _;
+use std::hash::{Hash, Hasher};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Condvar, LazyLock, Mutex, PoisonError, RwLock};
+
+use super::episode::{Episode, Invariant, Report};
+use super::matrix::{Cell, Class};
+use super::world::{Column, World};
+
+/// For how many episodes a service is used.
+const USES: u32 = 16;
+
+/// Services that nobody uses at the moment, and how often each was used; and how many are in use.
+#[derive(Default)]
+struct Pool {
+    idle: HashMap<Column, Vec<(World, u32)>>,
+    in_use: HashMap<Column, usize>,
+}
+
+static POOL: LazyLock<(Mutex<Pool>, Condvar)> = LazyLock::new(Default::default);
+
+/// Held by all; by heavy ones alone.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// How many services of a column there may be at the same time: some keep a machine busy by being there.
+pub fn limit(column: Column) -> usize {
+    match column {
+        Column::File | Column::Redis | Column::Redlock3 => 4,
+        Column::Redlock => 3,
+        Column::Sentinel | Column::Etcd | Column::ZooKeeper => 2,
+    }
+}
+
+/// Remembers why a thread panicked, for [`play`] to tell.
+pub fn note_panics() {
+    panic::set_hook(Box::new(|info| {
+        let message = info.payload_as_str().unwrap_or("a panic");
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let text = format!("{message} ({place})");
+        LAST_PANIC.with(|last| {
+            // The first is the cause.
+            last.borrow_mut().get_or_insert(text);
+        });
+    }));
+}
+
+/// One episode of a cell, in which all choices follow from `seed`.
+pub fn play(cell: Cell, seed: u64) -> Report {
+    let (_together, _alone);
+    if cell.fault.is_heavy {
+        _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    } else {
+        _together = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    }
+    let mut hasher = DefaultHasher::new();
+    (seed, cell.fault.name, cell.column.name()).hash(&mut hasher);
+    let rng = fastrand::Rng::with_seed(hasher.finish());
+    LAST_PANIC.take();
+    let mut taken = None;
+    let played = panic::catch_unwind(AssertUnwindSafe(|| {
+        let (world, uses) = take(cell.column);
+        let world = &taken.insert((world, uses)).0;
+        let mut episode = Episode::new(world, rng, cell.class == Class::D);
+        let fault = panic::catch_unwind(AssertUnwindSafe(|| (cell.fault.run)(&mut episode)));
+        if fault.is_err() {
+            let why = LAST_PANIC.take().unwrap_or_default();
+            episode.violation(Invariant::Harness, why);
+            return episode.give_up();
+        }
+        episode.finish()
+    }));
+    let report = played.unwrap_or_else(|_| {
+        let why = LAST_PANIC.take().unwrap_or_default();
+        Report { violations: vec![(Invariant::Harness, why)], ..Report::default() }
+    });
+    give_back(cell.column, taken.filter(|(_, uses)| report.violations.is_empty() && *uses < USES));
+    report
+}
+
+/// Waits until there may be one more service of this column.
+fn take(column: Column) -> (World, u32) {
+    let mut pool = POOL.0.lock().unwrap_or_else(PoisonError::into_inner);
+    while pool.in_use.get(&column).copied().unwrap_or(0) >= limit(column) {
+        pool = POOL.1.wait(pool).unwrap_or_else(PoisonError::into_inner);
+    }
+    *pool.in_use.entry(column).or_default() += 1;
+    let idle = pool.idle.entry(column).or_default().pop();
+    drop(pool);
+    let (world, uses) = idle.unwrap_or_else(|| (World::fresh(column), 0));
+    (world, uses + 1)
+}
+
+fn give_back(column: Column, world: Option<(World, u32)>) {
+    let mut pool = POOL.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pool.idle.entry(column).or_default().extend(world);
+    *pool.in_use.entry(column).or_default() -= 1;
+    POOL.1.notify_all();
+}
+
+/// How many more services of this column may be in use.
+pub fn room(column: Column) -> usize {
+    let pool = POOL.0.lock().unwrap_or_else(PoisonError::into_inner);
+    limit(column).saturating_sub(pool.in_use.get(&column).copied().unwrap_or(0))
+}
+
+/// Ends all services that are not in use.
+pub fn close() {
+    let idle = std::mem::take(&mut POOL.0.lock().unwrap_or_else(PoisonError::into_inner).idle);
+    drop(idle);
+}
+
+/// What does not hold, as text.
+pub fn shown(violations: &[(Invariant, String)]) -> String {
+    violations.iter().fold(String::new(), |mut text, (invariant, what)| {
+        let _ = writeln!(text, "{invariant:?}: {what}");
+        text
+    })
+}

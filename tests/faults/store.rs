@@ -1,0 +1,165 @@
+/*!
+A store that knows nothing of locks: it takes a write whose token is not smaller than the largest that it has seen, and
+refuses all others. Commands write to it through a named pipe, so that it also sees in which order they did.
+*/
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::support::rendezvous::{CAP, boottime, make_fifo};
+use crate::support::scratch::Scratch;
+
+/// What a command says to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// It begins, with this token.
+    Start(u64),
+    /// It writes.
+    Write(u64),
+}
+
+impl Word {
+    fn token(self) -> u64 {
+        match self {
+            Self::Start(token) | Self::Write(token) => token,
+        }
+    }
+}
+
+/// What became of all that was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// By somebody after whom another one had begun already, and refused.
+    pub late_refused: u64,
+    /// The same, and taken.
+    pub late_taken: u64,
+}
+
+#[derive(Default)]
+struct Heard {
+    words: Vec<(Duration, Word)>,
+    nonsense: Vec<String>,
+}
+
+/// The store.
+pub struct Store {
+    path: PathBuf,
+    heard: Arc<(Mutex<Heard>, Condvar)>,
+    pipe: File,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What ends the store's thread.
+const STOP: &str = "stop";
+
+impl Store {
+    /// One for each scratch directory.
+    pub fn new(scratch: &Scratch) -> Self {
+        let path = scratch.path("store");
+        make_fifo(&path);
+        // With both ends in one hand nobody ever blocks in open.
+        let pipe = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let heard = Arc::<(Mutex<Heard>, Condvar)>::default();
+        let (shared, reader) = (Arc::clone(&heard), BufReader::new(pipe.try_clone().unwrap()));
+        let thread = thread::spawn(move || {
+            for line in reader.lines().map_while(Result::ok).take_while(|line| line != STOP) {
+                let at = boottime();
+                let mut heard = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+                match parse(&line) {
+                    Some(word) => heard.words.push((at, word)),
+                    None => heard.nonsense.push(line),
+                }
+                shared.1.notify_all();
+            }
+        });
+        Self { path, heard, pipe, thread: Some(thread) }
+    }
+
+    /// Shell code that says that a command begins.
+    pub fn start(&self) -> String {
+        self.say("start")
+    }
+
+    /// Shell code that writes once.
+    pub fn write(&self) -> String {
+        self.say("write")
+    }
+
+    /// Shell code that writes twenty times a second until it is killed: one process, in a session of its own.
+    pub fn write_on(&self) -> String {
+        let program = r#"$| = 1; while (1) { print "write $ENV{DLOCK_TOKEN}\n"; select undef, undef, undef, 0.05 }"#;
+        format!("setsid perl -e '{program}' > '{}'", self.path.display())
+    }
+
+    fn say(&self, what: &str) -> String {
+        format!("echo \"{what} ${{DLOCK_TOKEN:-none}}\" > '{}'", self.path.display())
+    }
+
+    /// All that was said up to now, and when.
+    pub fn words(&self) -> Vec<(Duration, Word)> {
+        self.lock().words.clone()
+    }
+
+    /// When each command has begun, and its token.
+    pub fn starts(&self) -> Vec<(Duration, u64)> {
+        let start = |(at, word)| if let Word::Start(token) = word { Some((at, token)) } else { None };
+        self.words().into_iter().filter_map(start).collect()
+    }
+
+    /// Waits until so many commands have begun, and the last of them has written; false when they have not in time.
+    pub fn wait_written(&self, count: usize) -> bool {
+        let missing = |heard: &mut Heard| {
+            let starts = heard.words.iter().filter(|(_, word)| matches!(word, Word::Start(_))).count();
+            starts < count || !matches!(heard.words.last(), Some((_, Word::Write(_))))
+        };
+        let waited = self.heard.1.wait_timeout_while(self.lock(), CAP, missing);
+        let (_heard, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        !waited.timed_out()
+    }
+
+    /// What a store that refuses smaller tokens made of it. An error names what no command of ours says.
+    pub fn writes(&self) -> Result<Writes, String> {
+        let heard = self.lock();
+        if let Some(line) = heard.nonsense.first() {
+            return Err(format!("somebody wrote {line:?}"));
+        }
+        let (mut writes, mut largest, mut latest) = (Writes::default(), 0, 0);
+        for (_, word) in &heard.words {
+            let token = word.token();
+            if let Word::Start(token) = *word {
+                latest = token;
+            } else if token != latest {
+                *(if token < largest { &mut writes.late_refused } else { &mut writes.late_taken }) += 1;
+            }
+            largest = largest.max(token);
+        }
+        Ok(writes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Heard> {
+        self.heard.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn parse(line: &str) -> Option<Word> {
+    let (what, token) = line.split_once(' ')?;
+    let token = token.parse().ok()?;
+    match what {
+        "start" => Some(Word::Start(token)),
+        "write" => Some(Word::Write(token)),
+        _ => None,
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = writeln!(self.pipe, "{STOP}");
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
