@@ -92,6 +92,7 @@ pub static FAULTS: &[Fault] = &[
     fault("refused", "connections refused", SERVERS, network::refused),
     fault("reset", "connections reset", SERVERS, network::reset),
     fault("silent", "connections accepted and silent", SERVERS, network::silent),
+    fault("late-then-silent", "answers come late, then none", SERVERS, network::late_then_silent),
     fault("drip", "answers come at one byte a second", SERVERS, network::drip),
     fault("latency", "latency 200 ± 150 ms", SERVERS, network::latency),
     fault("flapping", "one second up, one second down", SERVERS, network::flapping),

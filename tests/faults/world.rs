@@ -198,6 +198,15 @@ impl World {
         }
     }
 
+    /// Waits until the servers, which are all at work again, serve: after an outage they may have to find a leader first.
+    pub fn wait_serving(&self) {
+        match &self.servers {
+            Servers::Etcd(etcd) => _ = etcd.leader(),
+            Servers::ZooKeeper(zookeeper) => zookeeper.wait_serving(),
+            _ => {}
+        }
+    }
+
     /// The redis servers, if they are that.
     pub fn redis(&self) -> Vec<&Redis> {
         match &self.servers {

@@ -22,6 +22,9 @@ pub const OVERLAP_CODE: i32 = 97;
 /// How much too early a time in a [`Section`] can be, in nanoseconds.
 pub const RESOLUTION_NS: u64 = 10_000_000;
 
+/// Where [`SCRIPT`] stands, in the witness's directory.
+const SCRIPT_FILE: &str = "witness.sh";
+
 /// `$1` is the directory, `$2` the work, and what follows the work's own arguments.
 ///
 /// The descriptor is one that was not open: with the file backend one of those we inherit is dlock's own lock, and must
@@ -65,10 +68,15 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Keeps its files (`witness.lock`, `log`) in `dir`, which must exist and be writable for the commands. Two of
+    /// Keeps its files (`witness.sh`, `witness.lock`, `log`) in `dir`, which must exist and be writable for the commands. Two of
     /// these on the same directory are the same witness.
     pub fn in_dir(dir: impl AsRef<Path>) -> Witness {
         let dir = dir.as_ref().canonicalize().expect("the witness needs a directory that exists");
+        // In a file, so that command lines stay readable where a test shows them.
+        let script = dir.join(SCRIPT_FILE);
+        if !script.exists() {
+            fs::write(script, SCRIPT).expect("the witness needs a directory to write to");
+        }
         Witness { dir }
     }
 
@@ -93,7 +101,7 @@ impl Witness {
     }
 
     fn command_with(&self, work: &str, args: &[OsString]) -> Vec<OsString> {
-        let mut command: Vec<OsString> = ["/bin/sh", "-c", SCRIPT, "witness"].map(OsString::from).into();
+        let mut command: Vec<OsString> = ["/bin/sh".into(), self.dir.join(SCRIPT_FILE).into()].into();
         command.extend([self.dir.clone().into_os_string(), work.into()]);
         command.extend_from_slice(args);
         command

@@ -221,6 +221,20 @@ impl ZooKeeper {
         })
     }
 
+    /// Waits until every server that is at work takes new sessions, which needs all of them to agree. After an outage that
+    /// can take much longer than to find a leader.
+    #[track_caller]
+    pub fn wait_serving(&self) {
+        let serves = |server: &Server| {
+            let client = Client::connect(server.port(), Duration::from_secs(1)).ok()?;
+            self.own.lock().unwrap().insert(client.session);
+            client.close().ok()
+        };
+        for server in self.servers.iter().filter(|server| server.is_at_work()) {
+            eventually("a server of zookeeper to serve", || serves(server));
+        }
+    }
+
     /// Lets nothing pass any more between this server and those it follows or that follow it; its clients still reach it.
     /// (The servers can still vote, so a leader that is cut off may become leader again, which helps it nothing.)
     #[track_caller]
@@ -423,6 +437,9 @@ impl ZooKeeper {
         define("java.io.tmpdir", here.to_str().unwrap());
         // What a process has written outlives its being killed without that, and no test takes away the power.
         define("zookeeper.forceSync", "no");
+        // They talk to each other again soon after an outage: by default up to a minute later.
+        define("zookeeper.fastleader.maxNotificationInterval", "1000");
+        define("zookeeper.cnxTimeout", "1000");
         define("zookeeper.preAllocSize", "1024");
         define("zookeeper.DigestAuthenticationProvider.superDigest", SUPER_DIGEST);
         define(&format!("org.slf4j.simpleLogger.log.{REQUEST_LOGGER}"), "debug");

@@ -82,6 +82,24 @@ pub fn silent(episode: &mut Episode<'_>) {
     lost_behind(episode, Mode::Silent);
 }
 
+/// A deadline that counted from the answer would be as late as the answer.
+pub fn late_then_silent(episode: &mut Episode<'_>) {
+    let holder = episode.hold_stubbornly(Way::Detour, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    let late = Duration::from_millis(episode.rng.u64(150..=250));
+    episode.broken();
+    episode.world.set_way(Mode::DelayReplies(late));
+    // At least one renewal of three falls into it.
+    last_until(boottime() + ttl / 2);
+    episode.linger(ttl / 2);
+    episode.world.set_way(Mode::Silent);
+    episode.mended();
+    episode.dies_in_time(&holder);
+    episode.ends(holder.running, &[Ending::Lost]);
+    episode.world.set_way(Mode::Forward);
+}
+
 /// Every answer comes, and takes longer than anybody can wait.
 pub fn drip(episode: &mut Episode<'_>) {
     lost_behind(episode, Mode::Drip(Duration::from_secs(1)));
