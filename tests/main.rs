@@ -17,6 +17,9 @@ mod support_selftest;
 // The same for the tools that break things: proxy, terminal, witness, network namespaces.
 mod support_faults_selftest;
 
+// The same for wall clocks that are moved.
+mod clock_selftest;
+
 // The same for etcd, ZooKeeper and certificates.
 mod servers_selftest;
 

@@ -18,6 +18,7 @@ use std::{env, fs, mem};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
+use super::clock::ClockShim;
 use super::process::{self, State};
 use super::rendezvous::{CAP, LifelineEnd, boottime, eventually_within};
 
@@ -105,6 +106,12 @@ impl Dlock {
 
     pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
         self.env.remove(name.as_ref());
+        self
+    }
+
+    /// With this wall clock, which its command has too.
+    pub fn clock(mut self, clock: &ClockShim) -> Self {
+        self.env.extend(clock.environment());
         self
     }
 

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod certificates;
+pub mod clock;
 pub mod daemon;
 pub mod dlock;
 pub mod etcd;

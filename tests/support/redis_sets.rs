@@ -29,6 +29,13 @@ impl RedisGroup {
         Self { servers: (0..count).map(|_| Redis::with(&args)).collect(), scheme: "redlock" }
     }
 
+    /// The same, each with a wall clock of its own: see [`Redis::clock`].
+    #[track_caller]
+    pub fn with_clocks<A: AsRef<OsStr>>(count: usize, args: impl IntoIterator<Item = A>) -> Self {
+        let args: Vec<A> = args.into_iter().collect();
+        Self { servers: (0..count).map(|_| Redis::with_clock(&args)).collect(), scheme: "redlock" }
+    }
+
     /// The same with TLS.
     #[track_caller]
     pub fn with_tls(count: usize, tls: Tls) -> Self {

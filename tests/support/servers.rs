@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::certificates::{Certificates, ClientCertificate, Tls};
+use super::clock::ClockShim;
 use super::daemon::Daemon;
 // What all servers need, and what tests of redis always found here.
 pub use super::daemon::{Port, need, need_python};
@@ -34,6 +35,8 @@ pub struct Redis {
     port: Port,
     /// Where it speaks TLS, and nothing else, if it does, and how.
     tls: Option<(Port, Tls, Certificates)>,
+    /// Its wall clock, where that is not this machine's.
+    clock: Option<Arc<ClockShim>>,
     daemon: Daemon,
     args: Vec<OsString>,
     password: Option<String>,
@@ -68,6 +71,15 @@ impl Redis {
         redis
     }
 
+    /// The same with a wall clock of its own, [`Self::clock`].
+    #[track_caller]
+    pub fn with_clock<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+        let mut redis = Self::prepare(args);
+        redis.clock = Some(Arc::new(ClockShim::new()));
+        redis.launch();
+        redis
+    }
+
     /// A server that was not started yet: [`Self::launch`] does that. Its ports and its directory are there.
     pub fn prepare<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         let args: Vec<OsString> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
@@ -76,6 +88,7 @@ impl Redis {
         Self {
             port: Port::reserve(),
             tls: None,
+            clock: None,
             daemon: Daemon::new("redis-server"),
             args,
             password,
@@ -107,6 +120,12 @@ impl Redis {
     #[track_caller]
     pub fn certificates(&self) -> &Certificates {
         &self.tls.as_ref().expect("this redis does not speak TLS").2
+    }
+
+    /// Its wall clock, which outlives the process. Fails the test when it has none of its own.
+    #[track_caller]
+    pub fn clock(&self) -> &ClockShim {
+        self.clock.as_ref().expect("this redis goes by the clock of the machine")
     }
 
     /// The unix socket at which it listens too; everybody may connect there.
@@ -327,6 +346,9 @@ impl Redis {
             command.args(["--tls-auth-clients", asked_of_clients(tls.clients)]);
         }
         command.args(&self.args);
+        if let Some(clock) = &self.clock {
+            clock.attach(&mut command);
+        }
         self.daemon.launch(command);
         let mut client = self.daemon.wait_ready(|| {
             let mut client = self.connect().ok()?;
@@ -489,10 +511,10 @@ impl<'a> Monitor<'a> {
     fn watch(redis: &'a Redis, mut client: Client) -> Self {
         let seen = Arc::<(Mutex<Vec<Seen>>, Condvar)>::default();
         let stream = client.stream.get_ref().try_clone().unwrap();
-        let shared = Arc::clone(&seen);
+        let (shared, clock) = (Arc::clone(&seen), redis.clock.clone());
         thread::spawn(move || {
             while let Ok(Reply::Status(line)) = client.read_reply() {
-                shared.0.lock().unwrap().push(parse_seen(&line));
+                shared.0.lock().unwrap().push(parse_seen(&line, clock.as_deref()));
                 shared.1.notify_all();
             }
         });
@@ -588,14 +610,15 @@ fn lease(seen: &Seen, key: &str) -> Option<Duration> {
     seen.words.last()?.parse().ok().map(Duration::from_millis)
 }
 
-/// Reads `1700000000.123456 [0 127.0.0.1:50000] "SET" "key" "va\"lue"`.
-fn parse_seen(line: &str) -> Seen {
+/// Reads `1700000000.123456 [0 127.0.0.1:50000] "SET" "key" "va\"lue"`, where the time is by the server's clock.
+fn parse_seen(line: &str, clock: Option<&ClockShim>) -> Seen {
     let parse = || {
         let (at, rest) = line.split_once(" [")?;
         let (seconds, micros) = at.split_once('.')?;
         let at = Duration::new(seconds.parse().ok()?, micros.parse::<u32>().ok()? * 1000);
-        // The server's clock is this machine's; how long ago that was is the same by every clock.
-        let ago = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.saturating_sub(at);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        // How long ago that was is the same by every clock that was not moved.
+        let ago = now.saturating_sub(clock.map_or(at, |clock| clock.true_time(at, now)));
         let (origin, rest) = rest.split_once("] ")?;
         let (db, source) = origin.split_once(' ')?;
         Some(Seen {

@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::certificates::{Certificates, ClientCertificate, Tls};
+use super::clock::ClockShim;
 use super::daemon::{Daemon, Port, need};
 use super::proxy::{Mode, Proxy};
 use super::rendezvous::{CAP, boottime, eventually};
@@ -46,6 +47,8 @@ pub struct ZooKeeperOptions {
     pub tls: Option<Tls>,
     /// Whether [`ZooKeeper::cut_off`] can be used.
     pub cuttable: bool,
+    /// Whether every server has a wall clock of its own, [`Server::clock`].
+    pub clocks: bool,
     /// More lines for every server's configuration.
     pub lines: Vec<String>,
 }
@@ -54,8 +57,16 @@ impl ZooKeeperOptions {
     /// A server that grants sessions from 0.4 s to 60 s to the fifth of a second. ZooKeeper's own limits are 2 and 20
     /// ticks.
     pub fn single() -> Self {
-        let (tls, lines) = (None, Vec::new());
-        Self { servers: 1, tick: 200, min_session: 400, max_session: 60_000, tls, cuttable: false, lines }
+        Self {
+            servers: 1,
+            tick: 200,
+            min_session: 400,
+            max_session: 60_000,
+            tls: None,
+            cuttable: false,
+            clocks: false,
+            lines: Vec::new(),
+        }
     }
 
     /// Three servers, of which one that is not heard for two seconds is taken for dead.
@@ -84,6 +95,7 @@ pub struct ZooKeeper {
 /// One server of a [`ZooKeeper`].
 pub struct Server {
     daemon: Daemon,
+    clock: Option<ClockShim>,
     /// In plain text.
     plain: Port,
     /// With TLS, where that is asked for.
@@ -99,6 +111,8 @@ pub struct Node {
     pub data: String,
     /// The transaction that made it.
     pub czxid: i64,
+    /// When that was, in milliseconds since 1970 by the clock of the server that led.
+    pub ctime: i64,
     /// The transaction that changed its data last.
     pub mzxid: i64,
     /// How often its data was changed.
@@ -125,6 +139,7 @@ impl ZooKeeper {
     pub fn with(options: ZooKeeperOptions) -> Self {
         let server = |_| Server {
             daemon: Daemon::new("zookeeper"),
+            clock: options.clocks.then(ClockShim::new),
             plain: Port::reserve(),
             secure: Port::reserve(),
             quorum: Port::reserve(),
@@ -447,6 +462,9 @@ impl ZooKeeper {
         command.arg(here.join("zoo.cfg"));
         // Java takes options from variables too.
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        if let Some(clock) = &server.clock {
+            clock.attach(&mut command);
+        }
         fs::write(server.data().join("myid"), (index + 1).to_string()).unwrap();
         server.daemon.launch(command);
     }
@@ -508,6 +526,12 @@ impl Server {
     #[track_caller]
     pub fn pid(&self) -> i32 {
         self.daemon.pid()
+    }
+
+    /// Its wall clock, which outlives the process. Fails the test when it goes by the machine's.
+    #[track_caller]
+    pub fn clock(&self) -> &ClockShim {
+        self.clock.as_ref().expect("zookeeper was started without clocks of its own")
     }
 
     /// What it has logged: every request, and more.
@@ -779,15 +803,16 @@ impl Client {
         let mut answer = self.request(4, Jute::default().text(path).flag(watch))?;
         let data = answer.text()?;
         let (czxid, mzxid) = (answer.long()?, answer.long()?);
-        // When it was made and changed.
-        let _ = (answer.long()?, answer.long()?);
+        let ctime = answer.long()?;
+        // When it was changed.
+        answer.long()?;
         let version = answer.int()?;
         // How often its children and its ACL were changed.
         let _ = (answer.int()?, answer.int()?);
         let ephemeral_owner = answer.long()?;
         // The length of its data.
         answer.int()?;
-        Ok(Node { data, czxid, mzxid, version, ephemeral_owner, children: answer.int()? })
+        Ok(Node { data, czxid, ctime, mzxid, version, ephemeral_owner, children: answer.int()? })
     }
 
     pub fn set(&mut self, path: &str, data: &str) -> Result<(), Error> {

@@ -1,0 +1,227 @@
+/*!
+That a clock of a test's own moves what it is said to move, while it runs, and nothing else.
+*/
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::support::clock::{ClockShim, HOUR};
+use crate::support::daemon::need_python;
+use crate::support::process;
+use crate::support::redis_sets::RedisGroup;
+use crate::support::rendezvous::{boottime, eventually};
+use crate::support::servers::{Redis, Reply};
+use crate::support::service::{FileService, Gated, Service};
+use crate::support::zookeeper::{ZooKeeper, ZooKeeperOptions};
+
+/// How much later one of two clocks that agree may be read.
+const LATER: i64 = 600;
+
+/// The true time in seconds.
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed()
+}
+
+/// Fails the test unless `shown`, read just now, is by a clock that is so many seconds ahead.
+#[track_caller]
+fn assert_ahead(shown: i64, seconds: i64) {
+    let ahead = shown - now();
+    assert!((seconds - LATER..=seconds).contains(&ahead), "{ahead} s ahead instead of {seconds}");
+}
+
+/// The server's clock, in seconds.
+fn time_of(redis: &Redis) -> i64 {
+    redis.cli(&["TIME"]).lines().next().unwrap().parse().unwrap()
+}
+
+/// Says what every function of the C library shows, in microseconds, for every line that it reads.
+const CLOCKS: &str = r"
+import ctypes, sys
+libc = ctypes.CDLL(None)
+class Pair(ctypes.Structure):
+    _fields_ = [('seconds', ctypes.c_long), ('rest', ctypes.c_long)]
+def clock(number):
+    pair = Pair()
+    assert libc.clock_gettime(number, ctypes.byref(pair)) == 0 and 0 <= pair.rest < 10**9, pair.rest
+    return pair.seconds * 10**6 + pair.rest // 1000
+def day():
+    pair = Pair()
+    assert libc.gettimeofday(ctypes.byref(pair), None) == 0 and 0 <= pair.rest < 10**6, pair.rest
+    return pair.seconds * 10**6 + pair.rest
+libc.time.restype = ctypes.c_long
+stored = ctypes.c_long()
+def time():
+    seconds = libc.time(ctypes.byref(stored))
+    assert seconds == stored.value
+    return seconds * 10**6
+for _ in sys.stdin:
+    print(clock(0), clock(5), day(), time(), libc.time(None) * 10**6, clock(1), clock(4), clock(6), clock(7), flush=True)
+assert libc.clock_gettime(99, ctypes.byref(Pair())) == -1
+";
+
+#[test]
+fn every_way_to_ask_for_the_wall_clock_is_moved_and_no_other_clock() {
+    let clock = ClockShim::new();
+    let mut python = Command::new(need_python("ctypes", "python3"));
+    clock.attach(&mut python);
+    python.args(["-c", CLOCKS]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = python.spawn().unwrap();
+    assert!(!clock.is_in(std::process::id().cast_signed()));
+    let (mut questions, mut answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    for seconds in [0, HOUR, -HOUR, 100 * 365 * 24 * HOUR, 0] {
+        clock.set(seconds);
+        assert_eq!(clock.ahead(), seconds);
+        writeln!(questions).unwrap();
+        let mut line = String::new();
+        answers.read_line(&mut line).unwrap();
+        let shown: Vec<i64> = line.split_whitespace().map(|word| word.parse::<i64>().unwrap() / 1_000_000).collect();
+        let (moved, others) = shown.split_at(5);
+        assert_eq!(others.len(), 4);
+        for &shown in moved {
+            assert_ahead(shown, seconds);
+        }
+        let boottime = boottime().as_secs().cast_signed();
+        // CLOCK_MONOTONIC, in three kinds, does not count suspends.
+        assert!(others.iter().all(|other| *other <= boottime), "{others:?} {boottime}");
+        assert!((0..LATER).contains(&(boottime - others[3])), "{others:?} {boottime}");
+        assert!(clock.is_in(child.id().cast_signed()));
+    }
+    drop(questions);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_clock_whose_file_is_gone_does_not_quietly_show_the_right_time() {
+    let clock = ClockShim::new();
+    let mut command = Command::new("true");
+    clock.attach(&mut command);
+    command.env("CLOCK_SHIM_FILE", "/nonexistent");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+}
+
+#[test]
+fn a_redis_is_moved_while_it_runs_and_stays_moved_over_a_restart() {
+    let (redis, other) = (Redis::with_clock([""; 0]), Redis::start());
+    assert!(redis.clock().is_in(redis.pid()));
+    let uptime = |redis: &Redis| {
+        let info = redis.cli(&["INFO", "server"]);
+        info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:")).unwrap().parse::<i64>().unwrap()
+    };
+    assert_ahead(time_of(&redis), 0);
+    for seconds in [HOUR, -HOUR, 0] {
+        redis.clock().set(seconds);
+        assert_ahead(time_of(&redis), seconds);
+        assert_ahead(time_of(&other), 0);
+        assert!(uptime(&redis).abs() <= 2 * HOUR);
+    }
+    redis.clock().step(HOUR);
+    redis.clock().step(HOUR);
+    redis.restart();
+    assert_ahead(time_of(&redis), 2 * HOUR);
+}
+
+#[test]
+fn the_keys_of_a_redis_expire_by_the_clock_that_was_moved() {
+    let redis = Redis::with_clock([""; 0]);
+    let set = || redis.cli(&["SET", "k", "v", "PX", "30000"]);
+    set();
+    // Expires at once.
+    redis.clock().set(HOUR);
+    assert_eq!((redis.pttl("k"), redis.get("k")), (-2, None));
+    set();
+    assert!((1..=30_000).contains(&redis.pttl("k")));
+    // An hour too late.
+    redis.clock().set(0);
+    assert!((3_600_000..=3_630_000).contains(&redis.pttl("k")), "{}", redis.pttl("k"));
+    redis.clock().set(HOUR);
+    assert!((1..=30_000).contains(&redis.pttl("k")));
+}
+
+#[test]
+fn a_monitor_tells_the_true_time_of_what_a_redis_did_by_another_clock() {
+    let redis = Redis::with_clock([""; 0]);
+    let monitor = redis.monitor();
+    let mut stranger = TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
+    for (number, seconds) in [HOUR, 0, -HOUR, -2 * HOUR, 5].into_iter().enumerate() {
+        redis.clock().set(seconds);
+        let before = boottime();
+        stranger.write_all(b"ECHO x\r\n").unwrap();
+        eventually("the request", || (monitor.all().len() > number).then_some(()));
+        let after = boottime();
+        let at = monitor.all().last().unwrap().at;
+        // The server may have looked at its clock a moment before it was moved.
+        let early = before.saturating_sub(Duration::from_secs(6));
+        assert!((early..=after).contains(&at), "{before:?} {at:?} {after:?}, moved by {seconds}");
+    }
+}
+
+#[test]
+fn servers_of_a_group_are_moved_one_by_one() {
+    let group = RedisGroup::with_clocks(3, ["--appendonly", "yes"]);
+    group[1].clock().set(HOUR);
+    group[2].clock().set(-HOUR);
+    for (redis, seconds) in group.iter().zip([0, HOUR, -HOUR]) {
+        assert_ahead(time_of(redis), seconds);
+        assert_eq!(redis.call(&[b"CONFIG", b"GET", b"appendonly"]).array().last(), Some(&Reply::Bulk(b"yes".into())));
+    }
+}
+
+#[test]
+fn a_zookeeper_is_moved_while_it_runs() {
+    let zookeeper = ZooKeeper::with(ZooKeeperOptions { clocks: true, ..ZooKeeperOptions::ensemble() });
+    let leader = zookeeper.leader();
+    for (number, server) in zookeeper.servers().iter().enumerate() {
+        assert!(server.clock().is_in(server.pid()), "server {number}");
+    }
+    let made_at = |path: &str| {
+        zookeeper.create(path, "");
+        zookeeper.get(path).unwrap().ctime / 1000
+    };
+    assert_ahead(made_at("/a"), 0);
+    // The leader's clock is what counts.
+    let server = |index: usize| zookeeper.server(index).clock();
+    server((leader + 1) % 3).set(HOUR);
+    assert_ahead(made_at("/b"), 0);
+    server(leader).set(HOUR);
+    assert_ahead(made_at("/c"), HOUR);
+    server(leader).set(-HOUR);
+    assert_ahead(made_at("/d"), -HOUR);
+    assert_eq!(zookeeper.leader(), leader);
+}
+
+#[test]
+fn a_dlock_is_moved_while_it_runs() {
+    let (file, clock) = (FileService::fresh(), ClockShim::new());
+    // What a lock file says of its holder.
+    let since = || {
+        let text = fs::read_to_string(file.scratch().lock_dir().join("job.lock")).unwrap();
+        let (_, rest) = text.split_once("\"since\":").unwrap_or_else(|| panic!("no time: {text}"));
+        rest.split_once(',').unwrap().0.parse::<i64>().unwrap() / 1000
+    };
+    let mut first = 0;
+    for seconds in [-HOUR, HOUR] {
+        clock.set(seconds);
+        let holder = Gated::spawn(file.scratch(), file.run("job").clock(&clock));
+        let token = holder.token();
+        assert!(clock.is_in(holder.pid()) && process::is_alive(holder.pid()));
+        assert_ahead((token / 1_000_000).cast_signed(), seconds);
+        assert_ahead(since(), seconds);
+        assert!(token > first);
+        first = token;
+        holder.let_go().success();
+    }
+    // One that waits sees its clock move too: it was an hour behind when it came.
+    clock.set(-HOUR);
+    let holder = file.hold("job");
+    let waiter = Gated::spawn(file.scratch(), file.run("job").clock(&clock));
+    waiter.running.wait_stderr("waiting for job");
+    clock.set(2 * HOUR);
+    holder.let_go().success();
+    assert_ahead((waiter.token() / 1_000_000).cast_signed(), 2 * HOUR);
+    assert_ahead(since(), 2 * HOUR);
+    waiter.let_go().code(0).stderr_is_one_line("waiting for job");
+}
