@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::episode::Episode;
-use super::faults::{network, process, servers};
+use super::faults::{clocks, network, process, servers};
 use super::world::Column;
 use Class::{D, S};
 use Column::{Etcd, File, Redis, Redlock, Redlock3, ZooKeeper};
@@ -17,6 +17,17 @@ pub enum Class {
     D,
 }
 
+/// What a fault needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing special.
+    Nothing,
+    /// The whole machine, so that nothing else may be measured meanwhile.
+    Machine,
+    /// Servers whose clocks can be moved, which nobody uses afterwards.
+    Clocks,
+}
+
 /// A row of the matrix, or one of several of which a row is made.
 pub struct Fault {
     /// Its name on the command line.
@@ -25,8 +36,8 @@ pub struct Fault {
     pub title: &'static str,
     /// Where it is tried.
     pub cells: &'static [(Column, Class)],
-    /// Whether it takes the whole machine, so that nothing else may be measured meanwhile.
-    pub is_heavy: bool,
+    /// What it needs of the machine and of the service.
+    pub needs: Needs,
     /// The episode.
     pub run: fn(&mut Episode<'_>),
 }
@@ -49,7 +60,7 @@ const fn fault(
     cells: &'static [(Column, Class)],
     run: fn(&mut Episode<'_>),
 ) -> Fault {
-    Fault { name, title, cells, is_heavy: false, run }
+    Fault { name, title, cells, needs: Needs::Nothing, run }
 }
 
 /// All rows.
@@ -96,6 +107,25 @@ pub static FAULTS: &[Fault] = &[
     fault("drip", "answers come at one byte a second", SERVERS, network::drip),
     fault("latency", "latency 200 ± 150 ms", SERVERS, network::latency),
     fault("flapping", "one second up, one second down", SERVERS, network::flapping),
+    Fault {
+        needs: Needs::Clocks,
+        ..fault(
+            "server-clock-forward",
+            "a server's clock set forward by an hour",
+            &[(Redis, D), (Redlock, S), (ZooKeeper, S)],
+            clocks::server_forward,
+        )
+    },
+    Fault {
+        needs: Needs::Clocks,
+        ..fault(
+            "server-clock-back",
+            "a server's clock set back by an hour",
+            &[(Redis, S), (Redlock, S), (ZooKeeper, S)],
+            clocks::server_back,
+        )
+    },
+    fault("client-clock", "the clock of dlock's host jumps by an hour", EVERYWHERE, clocks::client),
 ];
 
 /// Every cell of the matrix.

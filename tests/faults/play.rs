@@ -9,7 +9,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError, RwLock};
 
 use super::episode::{Episode, Invariant, Report};
-use super::matrix::{Cell, Class};
+use super::matrix::{Cell, Class, Needs};
 use super::world::{Column, World};
 
 /// For how many episodes a service is used.
@@ -56,7 +56,7 @@ pub fn note_panics() {
 /// One episode of a cell, in which all choices follow from `seed`.
 pub fn play(cell: Cell, seed: u64) -> Report {
     let (_together, _alone);
-    if cell.fault.is_heavy {
+    if cell.fault.needs == Needs::Machine {
         _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     } else {
         _together = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +67,7 @@ pub fn play(cell: Cell, seed: u64) -> Report {
     LAST_PANIC.take();
     let mut taken = None;
     let played = panic::catch_unwind(AssertUnwindSafe(|| {
-        let (world, uses) = take(cell.column);
+        let (world, uses) = take(cell.column, cell.fault.needs == Needs::Clocks);
         let world = &taken.insert((world, uses)).0;
         let mut episode = Episode::new(world, rng, cell.class == Class::D);
         let fault = panic::catch_unwind(AssertUnwindSafe(|| (cell.fault.run)(&mut episode)));
@@ -86,15 +86,19 @@ pub fn play(cell: Cell, seed: u64) -> Report {
     report
 }
 
-/// Waits until there may be one more service of this column.
-fn take(column: Column) -> (World, u32) {
+/// Waits until there may be one more service of this column; how often it was used, this time too. One `with_clocks` that
+/// can be moved is a new one, and not used again.
+fn take(column: Column, with_clocks: bool) -> (World, u32) {
     let mut pool = POOL.0.lock().unwrap_or_else(PoisonError::into_inner);
     while pool.in_use.get(&column).copied().unwrap_or(0) >= limit(column) {
         pool = POOL.1.wait(pool).unwrap_or_else(PoisonError::into_inner);
     }
     *pool.in_use.entry(column).or_default() += 1;
-    let idle = pool.idle.entry(column).or_default().pop();
+    let idle = if with_clocks { None } else { pool.idle.entry(column).or_default().pop() };
     drop(pool);
+    if with_clocks {
+        return (World::with_clocks(column), USES);
+    }
     let (world, uses) = idle.unwrap_or_else(|| (World::fresh(column), 0));
     (world, uses + 1)
 }

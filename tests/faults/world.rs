@@ -120,6 +120,23 @@ impl World {
             }
             Column::ZooKeeper => Servers::ZooKeeper(ZooKeeper::with(ZooKeeperOptions::ensemble())),
         };
+        Self::of(column, servers)
+    }
+
+    /// The same, and the servers' clocks can be moved.
+    pub fn with_clocks(column: Column) -> Self {
+        let servers = match column {
+            Column::Redis => Servers::Redis(Box::new(Redis::with_clock(DURABLE))),
+            Column::Redlock => Servers::Redlock(RedisGroup::with_clocks(5, DURABLE)),
+            Column::ZooKeeper => {
+                Servers::ZooKeeper(ZooKeeper::with(ZooKeeperOptions { clocks: true, ..ZooKeeperOptions::ensemble() }))
+            }
+            _ => panic!("the clocks of {column} cannot be moved"),
+        };
+        Self::of(column, servers)
+    }
+
+    fn of(column: Column, servers: Servers) -> Self {
         let mut world = Self { column, proxies: Vec::new(), servers };
         world.proxies = world.ports().into_iter().map(Proxy::to).collect();
         world

@@ -1,5 +1,6 @@
 //! What goes wrong, by where it does.
 
+pub mod clocks;
 pub mod network;
 pub mod process;
 pub mod servers;
