@@ -56,6 +56,8 @@ fn test() -> i32 {
             if report.violations.is_empty() { Ok(()) } else { Err(Failed::from(play::shown(&report.violations))) }
         })
     });
-    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    let published =
+        Trial::test("readme::shows_the_published_results", || results::check_readme().map_err(Failed::from));
+    let conclusion = libtest_mimic::run(&arguments, trials.chain([published]).collect());
     i32::from(conclusion.has_failed()) * 101
 }

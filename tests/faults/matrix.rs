@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::episode::Episode;
-use super::faults::{clocks, network, process, servers};
+use super::faults::{clocks, mixed, network, process, servers};
 use super::world::Column;
 use Class::{D, S};
 use Column::{Etcd, File, Redis, Redlock, Redlock3, ZooKeeper};
@@ -126,6 +126,7 @@ pub static FAULTS: &[Fault] = &[
         )
     },
     fault("client-clock", "the clock of dlock's host jumps by an hour", EVERYWHERE, clocks::client),
+    fault("mixed", "all of these at random, for eight seconds", EVERYWHERE, mixed::mixed),
 ];
 
 /// Every cell of the matrix.

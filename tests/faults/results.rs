@@ -12,6 +12,28 @@ use super::episode::Report;
 use super::matrix::{self, Cell, Class};
 use super::world::Column;
 
+/// What README publishes, in the checkout.
+const PUBLISHED: &str = "tests/faults/results.jsonl";
+/// Between what the tables of it stand there.
+const MARKS: (&str, &str) = ("<!-- results -->\n", "<!-- end of results -->");
+
+/// Writes the tables of the published results into README if they are not there; an error then.
+pub fn check_readme() -> Result<(), String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = root.join("README.md");
+    let text = fs::read_to_string(&readme).map_err(|error| error.to_string())?;
+    let published = Results::read(&root.join(PUBLISHED)).map_err(|error| error.to_string())?;
+    let parts = text.split_once(MARKS.0).and_then(|(before, rest)| Some((before, rest.split_once(MARKS.1)?)));
+    let (before, (shown, after)) = parts.ok_or("README has no place for the results")?;
+    let tables = published.tables();
+    if shown == tables {
+        return Ok(());
+    }
+    let text = format!("{before}{}{tables}{}{after}", MARKS.0, MARKS.1);
+    fs::write(&readme, text).map_err(|error| error.to_string())?;
+    Err("README showed other results than tests/faults/results.jsonl; it has been written anew".to_owned())
+}
+
 /// All episodes of a cell.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sum {
