@@ -21,7 +21,9 @@ use crate::support::scratch::Scratch;
 use crate::support::service::{Gated, Service, ZooKeeperService};
 use crate::support::tree::Tree;
 use crate::support::zookeeper::{Acl, Kind, Node, ZooKeeper, ZooKeeperOptions};
-use crate::support::zookeeper_proxy::{Fate, GET_CHILDREN, MULTI, ZooKeeperProxy, framed};
+use crate::support::zookeeper_proxy::{
+    CREATE2, DELETE, Fate, GET_CHILDREN, MULTI, PING, SET_DATA, ZooKeeperProxy, framed,
+};
 
 /// Where the lock `job` is.
 const LOCK: &str = "/dlock/job";
@@ -199,6 +201,28 @@ mod spelling {
 
 mod lost_answers {
     use super::*;
+
+    /// As an ensemble's servers do now and then up to ZooKeeper 3.8.0 (ZOOKEEPER-4537): what is written is done, and said
+    /// only when something else is asked.
+    #[test]
+    fn a_server_that_sleeps_over_its_answers_is_woken() {
+        let service = ZooKeeperService::fresh();
+        let first_ping = AtomicBool::new(true);
+        let proxy = ZooKeeperProxy::to(service.zookeeper.server(0).port(), move |request, _| {
+            let sleeps = match request.operation {
+                CREATE2 | DELETE | SET_DATA | MULTI => true,
+                PING => first_ping.swap(false, Ordering::SeqCst),
+                _ => false,
+            };
+            if sleeps { Fate::Asleep } else { Fate::Pass }
+        });
+        // The second run finds that the first one has taken the directory away.
+        for _ in 0..2 {
+            let outcome = run_at(&service, &proxy.url(), &["-n"]).command(["echo", "ran"]).output();
+            outcome.success().stdout_is("ran\n");
+            assert_eq!(service.zookeeper.children("/dlock"), None);
+        }
+    }
 
     /// A holder, one who waits behind it and whose next request to make nodes is carried out and not answered, and those
     /// nodes.

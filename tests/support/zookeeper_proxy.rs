@@ -9,12 +9,15 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use nix::sys::socket;
 
 /// The operations that a request can ask for, as they are numbered.
+pub const DELETE: i32 = 2;
+pub const PING: i32 = 11;
 pub const SET_DATA: i32 = 5;
 pub const GET_CHILDREN: i32 = 8;
 pub const GET_DATA: i32 = 4;
@@ -43,6 +46,8 @@ pub enum Fate {
     Pass,
     /// These bytes pass instead: the length before the frame too.
     Instead(Vec<u8>),
+    /// It passes when another request has come after it on this connection, and so do those behind it.
+    Asleep,
     /// Neither it nor anything else passes on this connection any more.
     Silence,
 }
@@ -124,14 +129,15 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
         open.extend(clones);
         drop(open);
         let asked = Arc::new(Mutex::new(HashMap::new()));
+        let (wake, woken) = mpsc::channel();
         let up = {
             let (shared, asked) = (Arc::clone(shared), Arc::clone(&asked));
             let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-            move || ended(&from, &to, carry_requests(&from, &to, &shared, &asked))
+            move || ended(&from, &to, carry_requests(&from, &to, &shared, &asked, wake))
         };
         let down = {
             let shared = Arc::clone(shared);
-            move || ended(&server, &client, carry_replies(&server, &client, &shared, &asked))
+            move || ended(&server, &client, carry_replies(&server, &client, &shared, &asked, &woken))
         };
         workers.extend([std::thread::spawn(up), std::thread::spawn(down)]);
     }
@@ -151,10 +157,12 @@ fn carry_requests(
     mut to: &TcpStream,
     shared: &Shared,
     asked: &Mutex<HashMap<i32, Request>>,
+    wake: Sender<()>,
 ) -> io::Result<()> {
     to.write_all(&framed(&read(&mut from)?))?;
     loop {
         let mut frame = read(&mut from)?;
+        let _ = wake.send(());
         (shared.editor)(&mut frame);
         if let (Some(id), Some(operation)) = (int(&frame, 0), int(&frame, 4)) {
             lock(asked).insert(id, Request { operation, frame: frame.clone() });
@@ -168,6 +176,7 @@ fn carry_replies(
     mut to: &TcpStream,
     shared: &Shared,
     asked: &Mutex<HashMap<i32, Request>>,
+    woken: &Receiver<()>,
 ) -> io::Result<()> {
     to.write_all(&framed(&read(&mut from)?))?;
     let mut silent = false;
@@ -178,6 +187,13 @@ fn carry_replies(
         let passes = match fate {
             Fate::Pass => framed(&frame),
             Fate::Instead(bytes) => bytes,
+            Fate::Asleep => {
+                woken.try_iter().for_each(drop);
+                if woken.recv().is_err() {
+                    return Ok(());
+                }
+                framed(&frame)
+            }
             Fate::Silence => {
                 silent = true;
                 continue;

@@ -17,6 +17,8 @@ const STAT: usize = 68;
 
 /// The ids of replies that answer no request of that id.
 const NOTIFICATION: i32 = -1;
+/// The id of every ping, and of its reply.
+const PING: i32 = -2;
 /// The operations that the library asks for.
 mod operation {
     pub(super) const CREATE: i32 = 1;
@@ -96,17 +98,35 @@ pub(super) fn welcome(frame: &[u8]) -> io::Result<Welcome> {
     }
 }
 
+/// A ping, with its length before it: a server answers it, and nothing else comes of it but that the session lives on.
+pub(super) fn ping() -> Vec<u8> {
+    [8, PING, operation::PING].into_iter().flat_map(i32::to_be_bytes).collect()
+}
+
 /// The requests that are not answered yet.
 #[derive(Debug, Default)]
 pub(super) struct Unanswered {
     /// The operation and the number of requests of each id.
     requests: HashMap<i32, (i32, u32)>,
+    /// How many of the pings are ours: the library knows nothing of them.
+    own_pings: u32,
 }
 
 impl Unanswered {
     /// Whether there are any but pings.
     pub(super) fn any(&self) -> bool {
         self.requests.values().any(|&(operation, _)| operation != operation::PING)
+    }
+
+    /// Whether the library waits for any, pings too: it opens no session before its first one is answered.
+    pub(super) fn any_of_library(&self) -> bool {
+        self.any() || self.requests.get(&PING).is_some_and(|&(_, count)| count > self.own_pings)
+    }
+
+    /// Takes note of a ping of ours.
+    pub(super) fn note_own_ping(&mut self) {
+        self.note(&ping());
+        self.own_pings += 1;
     }
 
     /// Takes note of a request.
@@ -118,14 +138,14 @@ impl Unanswered {
         }
     }
 
-    /// Checks a reply; the error says what is wrong with it.
-    pub(super) fn check(&mut self, frame: &[u8]) -> io::Result<()> {
+    /// Checks a reply; the error says what is wrong with it. False for one that the library does not wait for.
+    pub(super) fn check(&mut self, frame: &[u8]) -> io::Result<bool> {
         let mut body = Body(frame.get(4..).unwrap_or_default());
         let (Some(id), Some(_), Some(error)) = (body.int(), body.long(), body.int()) else {
             return Err(nonsense("a reply has no header"));
         };
         if id == NOTIFICATION {
-            return body.notification().ok_or_else(|| nonsense("a notification has no sense"));
+            return body.notification().map(|()| true).ok_or_else(|| nonsense("a notification has no sense"));
         }
         let Some((operation, count)) = self.requests.get(&id).copied() else {
             return Err(nonsense("it answered what was not asked"));
@@ -136,10 +156,14 @@ impl Unanswered {
             self.requests.remove(&id);
         }
         // An error's body is not read.
-        if error != 0 {
-            return Ok(());
+        if error == 0 {
+            let answered = body.answer(operation);
+            answered.ok_or_else(|| nonsense(&format!("the answer to operation {operation} has no sense")))?;
         }
-        body.answer(operation).ok_or_else(|| nonsense(&format!("the answer to operation {operation} has no sense")))
+        // Pings are all alike; the library is told of its own as late as possible.
+        let is_ours = id == PING && self.own_pings > 0;
+        self.own_pings -= u32::from(is_ours);
+        Ok(!is_ours)
     }
 }
 
@@ -311,6 +335,15 @@ mod tests {
         }
         assert!(!unanswered.any());
         assert!(unanswered.check(&reply(-2, 0, &[])).is_ok() && unanswered.check(&reply(-2, 0, &[])).is_ok());
+        assert!(unanswered.check(&reply(-2, 0, &[])).is_err());
+        // The library sees as many answers to pings as it sent.
+        unanswered.note_own_ping();
+        assert!(!unanswered.any_of_library());
+        unanswered.note(&ping());
+        assert!(unanswered.any_of_library() && !unanswered.any());
+        assert_eq!(unanswered.check(&reply(-2, 0, &[])).ok(), Some(false));
+        assert_eq!(unanswered.check(&reply(-2, 0, &[])).ok(), Some(true));
+        assert!(!unanswered.any_of_library());
         assert!(unanswered.check(&reply(-2, 0, &[])).is_err());
         for (path, expected) in [("/x", true), ("é", false), ("", false)] {
             let event = [int(2), int(3), text(path)].concat();

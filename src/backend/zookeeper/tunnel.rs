@@ -3,8 +3,9 @@ The way of the client library to the servers. The library offers no hook for a c
 no TLS of ours: so it connects to a listener on this host, as its only server, and what it says there is carried to a
 real one.
 
-The tunnel chooses the server, and another one when the answer of the first is overdue; it lets only well-formed replies
-through; and it knows why there is no connection, and when the request was sent that began the one there is.
+The tunnel chooses the server, and another one when the answer of the first is overdue; it wakes a server that sleeps over
+an answer; it lets only well-formed replies through; and it knows why there is no connection, and when the request was
+sent that began the one there is.
 */
 
 use std::io;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use nix::sys::socket::{SockaddrIn, getpeername, getsockname};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::super::tls::refused;
@@ -36,6 +37,11 @@ const WELCOME_SHARE: u32 = 12;
 const WELCOME_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 /// How often the time for a welcome is doubled at most.
 const MAX_DOUBLINGS: u32 = 5;
+/// How long a server that owes an answer may say nothing before it is sent a ping.
+///
+/// The servers of an ensemble lose a wake-up now and then, from ZooKeeper 3.6.0 to 3.8.0 (ZOOKEEPER-4537): what they have
+/// done already then stays unanswered until any other request reaches them, which on a quiet server is never in time.
+const NUDGE: Duration = Duration::from_millis(100);
 
 /// A session as one connection has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,29 +278,51 @@ async fn be_welcomed(server: &mut Wire, request: &[u8]) -> io::Result<(Vec<u8>, 
 async fn relay(library: &mut TcpStream, server: Wire, name: &Server, mut abandoned: Abandoned) -> Result<(), Error> {
     let refusal = server.refusal();
     let (mut from_library, mut to_library) = library.split();
-    let (mut from_server, mut to_server) = tokio::io::split(server);
+    let (mut from_server, to_server) = tokio::io::split(server);
+    // A frame goes out whole before the next one.
+    let to_server = AsyncMutex::new(to_server);
     let unanswered = Mutex::new(Unanswered::default());
     let unanswered = || unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+    let passed = Notify::new();
     let up = async {
         // The library closes its end when its session is closed, and when it gives the connection up.
         while let Ok(Some(frame)) = frames::read(&mut from_library).await {
             unanswered().note(&frame);
-            send(&mut to_server, &frame).await?;
+            passed.notify_one();
+            send(&mut *to_server.lock().await, &frame).await?;
         }
         Ok(())
     };
     let down = async {
         while let Some(frame) = frames::read(&mut from_server).await? {
-            unanswered().check(&frame)?;
-            if to_library.write_all(&frame).await.is_err() {
+            let is_awaited = unanswered().check(&frame)?;
+            passed.notify_one();
+            if is_awaited && to_library.write_all(&frame).await.is_err() {
                 return Ok(());
             }
         }
         Err(io::Error::from(io::ErrorKind::UnexpectedEof))
     };
+    let nudge = async {
+        let mut patience = NUDGE;
+        loop {
+            if !unanswered().any_of_library() {
+                passed.notified().await;
+            } else if tokio::time::timeout(patience, passed.notified()).await.is_err() {
+                let mut to_server = to_server.lock().await;
+                unanswered().note_own_ping();
+                send(&mut *to_server, &frames::ping()).await?;
+                // One that is only slow is not given more to do each time.
+                patience = patience.saturating_mul(2);
+                continue;
+            }
+            patience = NUDGE;
+        }
+    };
     let ended = tokio::select! {
         ended = up => ended,
         ended = down => ended,
+        ended = nudge => ended,
     };
     if !unanswered().any() {
         abandoned.nothing();
