@@ -247,6 +247,19 @@ mod proxy {
         eventually("the lock to be given back", || redis.get(KEY).is_none().then_some(()));
     }
 
+    /// It is a lock all the same, until it is given back.
+    #[test]
+    fn a_grant_that_comes_with_too_little_left_is_not_used() {
+        let redis = Redis::start();
+        let proxy = Proxy::to(redis.port());
+        // With half of the lease for SIGTERM, it is of use for 1.9 s after the request; an answer may take 2 s.
+        proxy.set(Mode::DelayReplies(Duration::from_millis(1940)));
+        let scratch = Scratch::new();
+        let dlock = scratch.dlock().run("job").backend(behind(&proxy)).args(["-t", "6s", "--kill-after", "3s"]);
+        dlock.shell("echo ran").output().code(69).stdout_is("").stderr_is_one_line("did not get job: ");
+        assert_eq!(redis.get(KEY), None);
+    }
+
     /// The lease is what bounds it when not even that can be done.
     #[test]
     fn an_acquire_that_cannot_be_taken_back_leaves_the_lock_for_no_more_than_a_lease() {

@@ -38,6 +38,9 @@ mod layers;
 // README and Cargo.toml: what they claim holds.
 mod project;
 
+// The ways of breaking dlock that `tests/run mutations` has the other tests notice: they fit the source as it is.
+mod mutations;
+
 // What the words of the contract mean: one suite, run on every backend.
 mod contract;
 

@@ -5,7 +5,10 @@ what is left where, and tokens from counters that know nothing of each other.
 
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
 use crate::support::dlock::DLOCK;
+use crate::support::process;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_services::Redlock3;
 use crate::support::redis_sets::{RedisGroup, RedisReplicas};
@@ -400,6 +403,28 @@ mod failed_attempts {
             assert!(both.iter().all(|code| matches!(code, Some(0 | 75))), "{both:?}");
         }
         assert_eq!(votes(&service.servers), 0);
+    }
+
+    /// node-redlock #369: dlock stands still between its request and the answer, until others have the lock.
+    #[test]
+    fn whose_lease_was_over_before_it_was_known_are_no_lock() {
+        let service = Redlock3::fresh();
+        let proxies = proxies(&service);
+        // At this ttl a server may take 250 ms.
+        set_all(&proxies, Mode::DelayReplies(Duration::from_millis(200)));
+        let dlock = service.scratch().dlock().run("job").backend(urls(proxies.iter().map(Proxy::port)));
+        let dlock = dlock.args(["-t", "5s", "-n"]).command(["echo", "overlap"]).spawn();
+        eventually("the votes", || (votes(&service.servers) == 3).then_some(()));
+        dlock.signal(Signal::SIGSTOP);
+        process::wait_stopped(dlock.pid());
+        eventually("the lease to end", || (votes(&service.servers) == 0).then_some(()));
+        let other = service.hold("job");
+        dlock.signal(Signal::SIGCONT);
+        let outcome = dlock.wait();
+        outcome.stdout_is("").stderr_is_one_line("did not get job");
+        assert!(matches!(outcome.status().code(), Some(69 | 75)), "{outcome:?}");
+        other.let_go().success();
+        eventually("the votes to be given back", || (votes(&service.servers) == 0).then_some(()));
     }
 }
 

@@ -1,0 +1,57 @@
+//! The mutations that `tests/run mutations` makes: each still fits the source, and the tests that it names are there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The patches, in the order of their names.
+fn patches() -> Vec<PathBuf> {
+    let files = fs::read_dir(root().join("tests/mutations")).unwrap().map(|entry| entry.unwrap().path());
+    let mut patches: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "patch")).collect();
+    patches.sort();
+    assert!(patches.len() > 30, "{patches:?}");
+    patches
+}
+
+#[test]
+fn every_patch_applies() {
+    for patch in patches() {
+        let output = Command::new("git").args(["apply", "--check"]).arg(&patch).current_dir(root()).output().unwrap();
+        assert!(output.status.success(), "{}: {}", patch.display(), String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn every_test_that_a_patch_names_is_there() {
+    let list = Command::new(env::current_exe().unwrap()).arg("--list").output().unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    let tests: Vec<&str> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    for path in patches() {
+        let text = fs::read_to_string(&path).unwrap();
+        let (head, _) = text.split_once("\ndiff --git ").unwrap();
+        let mut named = 0;
+        for (kind, name) in head.lines().filter_map(|line| line.split_once(": ")) {
+            match kind {
+                "Caught-by" => assert!(tests.contains(&name), "{}: there is no test {name}", path.display()),
+                "Caught-by-unit" => assert!(is_unit_test(name), "{}: there is no unit test {name}", path.display()),
+                _ => continue,
+            }
+            named += 1;
+        }
+        assert!(named > 0, "{}: it names no test", path.display());
+        assert!(!head.starts_with("Caught-by"), "{}: it does not say whose mistake it is", path.display());
+    }
+}
+
+/// Whether there is such a test (`lease::timing::tests::NAME`) in the source.
+fn is_unit_test(name: &str) -> bool {
+    let Some((module, name)) = name.split_once("::tests::") else { return false };
+    let module = root().join("src").join(module.replace("::", "/"));
+    let source =
+        [module.with_extension("rs"), module.join("mod.rs")].into_iter().find_map(|path| fs::read_to_string(path).ok());
+    source.is_some_and(|source| source.contains(&format!("#[test]\n    fn {name}() {{")))
+}
