@@ -109,7 +109,8 @@ fn try_run(options: &Options) -> Result<i32, String> {
     thread::scope(|scope| {
         for _ in 0..options.jobs.max(1) {
             scope.spawn(|| {
-                while start.elapsed() < length && !(options.fail_fast && !lock(&shared).failures.is_empty()) {
+                let goes_on = || !options.fail_fast || lock(&shared).failures.is_empty();
+                while start.elapsed() < length && goes_on() {
                     one(&cells, &shared);
                 }
             });

@@ -43,7 +43,9 @@ pub fn limit(column: Column) -> usize {
 /// Remembers why a thread panicked, for [`play`] to tell.
 pub fn note_panics() {
     panic::set_hook(Box::new(|info| {
-        let message = info.payload_as_str().unwrap_or("a panic");
+        let payload = info.payload();
+        let message = payload.downcast_ref::<&str>().copied();
+        let message = message.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic");
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let text = format!("{message} ({place})");
         LAST_PANIC.with(|last| {

@@ -128,7 +128,9 @@ impl Results {
     pub fn matrix(&self) -> String {
         let columns = [Column::File, Column::Redis, Column::Redlock, Column::Etcd, Column::ZooKeeper];
         let mut text = String::from("| fault |");
-        columns.iter().for_each(|column| _ = write!(text, " {} |", column.title()));
+        for column in columns {
+            let _ = write!(text, " {} |", column.title());
+        }
         text += "\n| --- |";
         text += &" --- |".repeat(columns.len());
         text.push('\n');

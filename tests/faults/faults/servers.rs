@@ -22,7 +22,9 @@ fn frozen_for_long(episode: &mut Episode<'_>, servers: &[usize]) {
     episode.linger(ttl);
     let world = episode.world;
     let frozen = episode.broken();
-    servers.iter().for_each(|&index| world.freeze(index));
+    for &index in servers {
+        world.freeze(index);
+    }
     // At a frozen server no lease ends; with leases that are told of, it is known when they could.
     if world.redis().is_empty() {
         holder.died_at();
@@ -30,7 +32,9 @@ fn frozen_for_long(episode: &mut Episode<'_>, servers: &[usize]) {
         episode.dies_in_time(&holder);
     }
     last_until(frozen + 3 * ttl);
-    servers.iter().for_each(|&index| world.thaw(index));
+    for &index in servers {
+        world.thaw(index);
+    }
     world.wait_serving();
     episode.mended();
     episode.ends(holder.running, &[Ending::Lost]);
@@ -63,7 +67,9 @@ fn killed_for_a_while(episode: &mut Episode<'_>, servers: &[usize]) {
     episode.linger(ttl);
     let world = episode.world;
     let killed = episode.broken();
-    servers.iter().for_each(|&index| world.kill(index));
+    for &index in servers {
+        world.kill(index);
+    }
     let outage = if episode.coin() { ttl / 6 } else { 2 * ttl };
     let outage = episode.some_time(outage);
     last_until(killed + outage);
@@ -122,7 +128,9 @@ fn killed_unnoticed(episode: &mut Episode<'_>, servers: &[usize]) {
     episode.linger(ttl);
     let world = episode.world;
     let killed = episode.broken();
-    servers.iter().for_each(|&index| world.kill(index));
+    for &index in servers {
+        world.kill(index);
+    }
     last_until(killed + 2 * ttl);
     episode.mended();
     holder.let_go();
