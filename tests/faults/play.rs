@@ -34,9 +34,9 @@ thread_local! {
 /// How many services of a column there may be at the same time: some keep a machine busy by being there.
 pub fn limit(column: Column) -> usize {
     match column {
-        Column::File | Column::Redis | Column::Redlock3 => 4,
-        Column::Redlock => 3,
-        Column::Sentinel | Column::Etcd | Column::ZooKeeper => 2,
+        Column::Redis => 5,
+        Column::File | Column::Redlock | Column::Etcd | Column::ZooKeeper => 4,
+        Column::Sentinel | Column::Redlock3 => 2,
     }
 }
 
