@@ -317,8 +317,10 @@ pub(crate) fn explain(error: &clap::Error) -> Result<Exit, Failure> {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use proptest::prelude::*;
 
     use super::*;
+    use crate::property::{holds, made_of};
 
     #[test]
     fn the_definitions_are_consistent() {
@@ -363,5 +365,40 @@ mod tests {
         }
         assert!(ttl("0").is_err() && ttl("0.9").is_err() && ttl("1").is_ok());
         assert!(positive("0").is_err());
+    }
+
+    #[test]
+    fn any_text_is_a_duration_of_at_most_ten_years_or_none() {
+        const PIECES: &str = "\
+            1|10|0.5|.|-|+| |9999999999|18446744073709551616|315576000|ns|us|ms|s|m|min|h|d|days|w|M|months|y\
+            |years|e3|inf|NaN|0x1|١";
+        holds(3000, made_of(PIECES), |text| {
+            let read = duration(&text);
+            if let Ok(duration) = &read {
+                prop_assert!(*duration <= MAX_DURATION, "{duration:?}");
+            }
+            prop_assert_eq!(positive(&text).is_ok(), read.as_ref().is_ok_and(|duration| !duration.is_zero()));
+            prop_assert_eq!(ttl(&text).is_ok(), read.as_ref().is_ok_and(|duration| duration.as_secs() > 0));
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn a_duration_is_read_back_from_its_text_and_a_bare_number_is_seconds() {
+        let limit = MAX_DURATION.as_secs();
+        let seconds = prop_oneof![0..100_u64, 0..=limit, limit - 5..limit + 5, any::<u64>()];
+        holds(2000, (seconds, 0..1_000_000_000_u32), |(seconds, nanos)| {
+            let whole = Duration::from_secs(seconds);
+            let fits = whole <= MAX_DURATION;
+            prop_assert_eq!(duration(&seconds.to_string()).ok(), fits.then_some(whole));
+            let precise = whole + Duration::from_nanos(nanos.into());
+            let told = humantime::format_duration(precise).to_string();
+            prop_assert_eq!(duration(&told).ok(), (precise <= MAX_DURATION).then_some(precise), "{}", told);
+            if seconds < limit {
+                let read = duration(&format!("{seconds}.{nanos:09}")).map_err(TestCaseError::fail)?;
+                prop_assert!(read.abs_diff(precise) < Duration::from_micros(1), "{read:?}");
+            }
+            Ok(())
+        });
     }
 }

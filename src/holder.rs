@@ -153,11 +153,11 @@ impl Holder {
         }
     }
 
-    /// Who it is, in words that cannot upset a terminal: `held by …`. `now` is the time in milliseconds since 1970 by
-    /// the clock that granted the lock.
+    /// Who it is, in words that cannot upset a terminal and end after 4 KiB: `held by …`. `now` is the time in
+    /// milliseconds since 1970 by the clock that granted the lock.
     #[must_use]
     pub(crate) fn describe(&self, now: u64) -> String {
-        match self {
+        let line = match self {
             Self::Dlock(published) => describe(published, now),
             Self::Foreign(text) if text.is_empty() => "held by another program".to_owned(),
             Self::Foreign(text) => format!("held by another program: {}", shown(text)),
@@ -165,7 +165,8 @@ impl Holder {
             Self::InTheWay(what) => format!("blocked by {}", shown(what.as_bytes())),
             Self::Nobody => "free, and the next in line is about to take it".to_owned(),
             Self::Unknown => "held".to_owned(),
-        }
+        };
+        shown(line.as_bytes()).to_string()
     }
 }
 
@@ -191,7 +192,7 @@ fn describe(published: &Published, now: u64) -> String {
     if let Some(job) = &about.job {
         let _ = write!(line, ", {}", text(job));
     }
-    shown(line.as_bytes()).to_string()
+    line
 }
 
 /// Anybody's bytes, safe to show: control characters, bidirectional overrides and what is not UTF-8 are escaped, and
@@ -238,7 +239,78 @@ fn is_unsafe(character: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::property::{holds, made_of};
+
+    /// What a foreign client, a newer dlock or a liar may have left as its mark.
+    fn any_mark() -> impl Strategy<Value = Vec<u8>> {
+        const PIECES: &str = "\
+            {|}|[|]|:|,|\"|\"v\":1,|\"v\":2,|\"id\":\"x\",|\"token\":9,|\"since\":|\"user\":\"u\"|\"pid\":\
+            |\"ttl\":|\\u001b[2J|\u{202e}|\n|\0|18446744073709551615|-1|1e300|null|true";
+        let long = (any::<Vec<u8>>(), 0..3000_usize).prop_map(|(bytes, times)| bytes.repeat(times));
+        let published = (any_about(), any::<u32>(), any::<String>(), any::<u64>(), any::<u64>()).prop_map(
+            |(about, v, id, token, since)| {
+                let id = serde_json::to_string(&id).expect("text");
+                format!("{{\"v\":{v},\"id\":{id},\"token\":{token},\"since\":{since},{}", about.rest()).into_bytes()
+            },
+        );
+        prop_oneof![2 => any::<Vec<u8>>(), 2 => made_of(PIECES).prop_map(String::into_bytes), 1 => long, 4 => published]
+    }
+
+    /// What a dlock may have to say of itself: the system bounds the names of host and user, the user nothing else.
+    fn any_about() -> impl Strategy<Value = About> {
+        let text =
+            || prop_oneof![any::<String>(), ("[ -~]|\\PC|[\\x00-\\x1f]", 0..6000_usize).prop_map(|(c, n)| c.repeat(n))];
+        let name = || vec(any::<char>(), 0..64).prop_map(String::from_iter);
+        let rest = (any::<i32>(), option::of(any::<u64>()), option::of(text()), option::of(text()));
+        (name(), name(), text(), rest).prop_map(|(host, user, program, (pid, ttl, reason, job))| About {
+            host,
+            user,
+            pid,
+            program,
+            ttl,
+            reason,
+            job,
+        })
+    }
+
+    #[test]
+    fn whatever_is_at_the_key_is_described_in_a_short_line_that_upsets_no_terminal() {
+        holds(1500, (any_mark(), any::<u64>(), any::<i32>()), |(mark, now, pid)| {
+            let text = String::from_utf8_lossy(&mark).into_owned();
+            let holders = [
+                Holder::read(&mark),
+                Holder::Foreign(mark),
+                Holder::Process(pid, text.clone()),
+                Holder::InTheWay(text),
+            ];
+            for line in holders.map(|holder| holder.describe(now)) {
+                prop_assert!(!line.contains(char::is_control), "{line:?}");
+                prop_assert!(!line.contains(['\u{200f}', '\u{2028}', '\u{202e}', '\u{2066}', '\u{feff}']), "{line:?}");
+                prop_assert!(line.len() <= MAX_SHOWN, "{}", line.len());
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn what_anybody_publishes_fits_begins_with_its_owner_and_is_read_back() {
+        holds(1000, (any_about(), any::<u64>(), any::<u64>()), |(about, token, since)| {
+            let (owner, about) = (Owner::random().expect("random"), about.fitted());
+            let text = about.text(&owner, token, since);
+            let beginning = [r#"{"v":1,"id":""#, owner.as_str(), r#"","#].concat();
+            prop_assert!(text.starts_with(&beginning));
+            prop_assert!(text.len() <= MAX_SHOWN && !text.bytes().any(|byte| byte < b' '));
+            let published =
+                Published { v: 1, id: owner.as_str().to_owned(), token: Some(token), since: Some(since), about };
+            prop_assert_eq!(Holder::read(text.as_bytes()), Holder::Dlock(Box::new(published)));
+            Ok(())
+        });
+    }
 
     fn about() -> About {
         About {
@@ -268,6 +340,16 @@ mod tests {
         assert_eq!(Holder::read(newer).describe(0), "held by a\\u{1b}[2J@h, pid 0");
         assert_eq!(Holder::read(b"\xff\n").describe(0), "held by another program: \\xff\\n");
         assert_eq!(Holder::read(b"{\"v\":1}").id(), None);
+    }
+
+    #[test]
+    fn a_long_mark_makes_no_longer_line_than_any_text() {
+        let mark = "x".repeat(2 * MAX_SHOWN);
+        for holder in
+            [Holder::Foreign(mark.clone().into_bytes()), Holder::InTheWay(mark.clone()), Holder::Process(1, mark)]
+        {
+            assert!(holder.describe(0).len() <= MAX_SHOWN);
+        }
     }
 
     #[test]

@@ -104,7 +104,81 @@ impl Namespace {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::property::{holds, made_of};
+
+    /// What comes close to being encoded, to leaving its place, and to the limits of a length.
+    fn near_names() -> impl Strategy<Value = String> {
+        const PIECES: &str = "a|b|.|..|/|%|%2F|%25|%2E|%252F|%~|~|2F| |ü|{a}|\n|\0";
+        let long = (150..520_usize, "[a-cü/%.]", "[/%~]?").prop_map(|(length, piece, end)| piece.repeat(length) + &end);
+        prop_oneof![3 => made_of(PIECES), 1 => long]
+    }
+
+    #[test]
+    fn a_key_is_refused_or_spelled_in_one_piece_that_stays_in_its_place() {
+        holds(2000, near_names(), |name| {
+            let allowed = (1..=MAX_KEY).contains(&name.len()) && !name.contains(char::is_control);
+            let parsed = Key::parse(OsStr::new(&name));
+            prop_assert_eq!(parsed.is_ok(), allowed);
+            for spelling in parsed.iter().flat_map(|key| [key.encoded(), key.file_name()]) {
+                prop_assert!(!spelling.is_empty() && !spelling.starts_with('.'), "{}", spelling);
+                prop_assert!(!spelling.contains('/') && !spelling.contains(char::is_control), "{}", spelling);
+            }
+            if let Ok(key) = parsed {
+                prop_assert!(key.file_name().len() <= 255 && key.file_name().strip_suffix(".lock").is_some());
+                let decoded = percent_encoding::percent_decode_str(&key.encoded()).decode_utf8_lossy().into_owned();
+                prop_assert_eq!(decoded, name, "an encoding that cannot be undone is not one to one");
+            }
+            Ok(())
+        });
+    }
+
+    /// Two names, of which the second often is what a spelling of the first looks like.
+    fn pairs() -> impl Strategy<Value = (String, String)> {
+        (near_names(), near_names(), 0..6).prop_map(|(one, other, how)| {
+            let spelled = Key::parse(OsStr::new(&one)).ok();
+            let other = match (how, spelled) {
+                (0, Some(key)) => key.encoded(),
+                (1, Some(key)) => key.file_name().trim_end_matches(".lock").to_owned(),
+                (2, Some(_)) => one.chars().skip(1).collect(),
+                (3, Some(_)) => one.clone() + &other,
+                _ => other,
+            };
+            (one, other)
+        })
+    }
+
+    #[test]
+    fn different_keys_never_share_a_spelling() {
+        holds(2000, pairs(), |(one, other)| {
+            let (Ok(a), Ok(b)) = (Key::parse(OsStr::new(&one)), Key::parse(OsStr::new(&other))) else { return Ok(()) };
+            prop_assert_eq!(a.encoded() == b.encoded(), one == other);
+            prop_assert_eq!(a.file_name() == b.file_name(), one == other);
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn a_namespace_is_one_prefix_for_all_its_keys() {
+        holds(1000, (near_names(), pairs()), |(namespace, (one, other))| {
+            let allowed = namespace.len() <= MAX_NAMESPACE && !namespace.contains(char::is_control);
+            let parsed = Namespace::parse(&namespace);
+            prop_assert_eq!(parsed.is_ok(), allowed);
+            let (Ok(a), Ok(b)) = (Key::parse(OsStr::new(&one)), Key::parse(OsStr::new(&other))) else { return Ok(()) };
+            let Ok(parsed) = parsed else { return Ok(()) };
+            for separator in [':', '/'] {
+                let (joined, second) = (parsed.join(separator, &a), parsed.join(separator, &b));
+                let place = if namespace.is_empty() { String::new() } else { format!("{namespace}{separator}") };
+                prop_assert_eq!(joined.strip_prefix(&place), Some(&*a.encoded()));
+                prop_assert_eq!(joined == second, one == other);
+                // What etcd looks at: no lock's keys are below another one's.
+                prop_assert_eq!(format!("{joined}/").starts_with(&format!("{second}/")), one == other);
+            }
+            Ok(())
+        });
+    }
 
     fn key(name: &str) -> Key {
         Key::parse(OsStr::new(name)).expect("valid")

@@ -13,6 +13,8 @@ mod exit;
 mod holder;
 mod key;
 mod lease;
+#[cfg(test)]
+mod property;
 mod readable;
 mod report;
 mod supervise;

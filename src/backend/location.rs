@@ -1,10 +1,12 @@
 /*!
 Where servers are and who we are there, as a URL says it: `scheme://[user[:password]@]host[:port],…[/path]`.
 
-Never shown with its password, and no error repeats a part that could be one.
+Never shown with its password, and no error repeats a part that could be one. What is shown means the same when it is
+read again.
 */
 
-use std::fmt;
+use std::fmt::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 
 use percent_encoding::percent_decode_str;
 
@@ -99,6 +101,10 @@ impl Location {
 /// Credentials, servers and path, none of them checked but the credentials.
 fn split<'a>(rest: &'a str, hint: &str) -> Result<(Login, &'a str, &'a str), String> {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    // A password with a bare slash would be taken for a path, and shown.
+    if !authority.is_empty() && path.contains('@') {
+        return Err(format!("an @ follows a slash: write a slash before it as %2F, or the @ as %40; {hint}"));
+    }
     let (login, servers) = match authority.rsplit_once('@') {
         None => (Login::default(), authority),
         Some((credentials, servers)) => {
@@ -149,17 +155,57 @@ fn address(place: &str, default_port: u16, hint: &str) -> Result<Address, String
     Ok(Address::Tcp(host, port))
 }
 
+/// `bytes` as they stand in a URL: control characters, `%`, those that are `reserved` in that place and what is not UTF-8
+/// are percent-encoded.
+pub(crate) fn encoded(bytes: &[u8], reserved: &str) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() || character == '%' || reserved.contains(character) {
+                encode(&mut text, character.encode_utf8(&mut [0; 4]).as_bytes());
+            } else {
+                text.push(character);
+            }
+        }
+        encode(&mut text, chunk.invalid());
+    }
+    text
+}
+
+fn encode(text: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "%{byte:02X}");
+    }
+}
+
+impl Location {
+    /// The URL of the database of this number there.
+    #[must_use]
+    pub(crate) fn with_database(&self, database: u32) -> String {
+        match (database, self.addresses.first()) {
+            (0, _) => self.to_string(),
+            (_, Some(Address::Unix(_))) => format!("{self}?db={database}"),
+            _ => format!("{self}/{database}"),
+        }
+    }
+}
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://", self.scheme)?;
         if let Some(user) = &self.login.user {
-            write!(f, "{user}@")?;
+            write!(f, "{}@", encoded(user.as_bytes(), "/?#@:,"))?;
         }
         for (index, address) in self.addresses.iter().enumerate() {
-            write!(f, "{}{address}", if index > 0 { "," } else { "" })?;
+            f.write_str(if index > 0 { "," } else { "" })?;
+            match address {
+                Address::Tcp(..) => address.fmt(f)?,
+                Address::Unix(path) => f.write_str(&encoded(path.as_os_str().as_bytes(), "?@"))?,
+            }
         }
         if !self.path.is_empty() {
-            write!(f, "/{}", self.path)?;
+            write!(f, "/{}", encoded(self.path.as_bytes(), "?#@"))?;
         }
         Ok(())
     }

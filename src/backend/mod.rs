@@ -48,6 +48,10 @@ pub(crate) struct Claim {
     pub about: About,
 }
 
+/// Fencing tokens are smaller: this is how far every program counts exactly, also a script of redis. A larger number is
+/// a damaged counter's, and two grants could come by the same one.
+const TOKEN_LIMIT: u64 = 1 << 53;
+
 /// A lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {

@@ -3,8 +3,9 @@ The order of those who want a lock, where the service keeps a queue of entries: 
 other one watches the entry before its own. etcd and ZooKeeper share it.
 */
 
-/// One entry of the queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One entry of the queue. Of two with the same number, which a service gives to nobody but somebody may have made, the
+/// name decides: everybody sees the same order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry {
     /// What orders it, smallest first: a create revision or a sequence number.
     pub order: i64,
@@ -33,8 +34,8 @@ pub(super) enum Place {
 /// Where the entry that is ours stands among `entries`, which come in any order.
 pub(super) fn place(entries: &[Entry], is_ours: impl Fn(&Entry) -> bool) -> Place {
     let Some(own) = entries.iter().find(|entry| is_ours(entry)) else { return Place::Missing };
-    let before = || entries.iter().filter(|entry| entry.order < own.order);
-    match (before().min_by_key(|entry| entry.order), before().max_by_key(|entry| entry.order)) {
+    let before = || entries.iter().filter(|entry| *entry < own);
+    match (before().min(), before().max()) {
         (Some(holder), Some(predecessor)) => Place::Behind {
             holder: holder.clone(),
             predecessor: predecessor.clone(),
@@ -46,7 +47,11 @@ pub(super) fn place(entries: &[Entry], is_ours: impl Fn(&Entry) -> bool) -> Plac
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::property::holds;
 
     fn entries(orders: &[i64]) -> Vec<Entry> {
         orders.iter().map(|&order| Entry { order, name: order.to_string() }).collect()
@@ -64,5 +69,42 @@ mod tests {
         assert_eq!(place_of(9, &[7, 9, 3, 12]), Place::Behind { holder, predecessor, position: 2 });
         assert_eq!(place_of(4, &[3, 5]), Place::Missing);
         assert_eq!(place_of(4, &[]), Place::Missing);
+    }
+
+    #[test]
+    fn of_two_entries_with_the_same_number_one_is_first() {
+        let entries = ["b", "a"].map(|name| Entry { order: 5, name: name.to_owned() });
+        assert_eq!(place(&entries, |entry| entry.name == "a"), Place::First);
+        assert!(matches!(place(&entries, |entry| entry.name == "b"), Place::Behind { position: 1, .. }));
+    }
+
+    #[test]
+    fn whatever_the_order_of_the_listing_exactly_one_holds_and_the_others_wait_in_one_line() {
+        let order = prop_oneof![-2..4_i64, any::<i64>()];
+        let listing = vec((order, 0..20_u8), 1..12).prop_map(|entries| {
+            let mut names = std::collections::BTreeSet::new();
+            let entry = |(order, name): (i64, u8)| Entry { order, name: name.to_string() };
+            entries.into_iter().map(entry).filter(|entry| names.insert(entry.name.clone())).collect::<Vec<_>>()
+        });
+        let shuffled = listing.prop_flat_map(|listing| (Just(listing.clone()), Just(listing).prop_shuffle()));
+        holds(1500, shuffled, |(listing, shuffled)| {
+            let mut line = listing.clone();
+            line.sort();
+            for (index, own) in line.iter().enumerate() {
+                let seen = place(&listing, |entry| entry.name == own.name);
+                prop_assert_eq!(&seen, &place(&shuffled, |entry| entry.name == own.name));
+                let expected = match index {
+                    0 => Place::First,
+                    _ => Place::Behind {
+                        holder: line[0].clone(),
+                        predecessor: line[index - 1].clone(),
+                        position: index as u64,
+                    },
+                };
+                prop_assert_eq!(seen, expected);
+            }
+            prop_assert_eq!(place(&listing, |entry| entry.name == "nobody"), Place::Missing);
+            Ok(())
+        });
     }
 }

@@ -4,14 +4,14 @@ Which backend: a URL or a bare name, read into a [`Target`], shown without its p
 
 use std::ffi::OsString;
 use std::fmt;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
 use super::etcd::{self, EtcdBackend};
 use super::file::FileBackend;
-use super::location::Location;
+use super::location::{Location, encoded};
 use super::redis::{self, RedisBackend, Server};
 use super::redlock::RedlockBackend;
 use super::tls::Tls;
@@ -259,16 +259,20 @@ impl Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File { directory: None, .. } => f.write_str("file:"),
-            Self::File { directory: Some(directory), .. } => write!(f, "file://{}", directory.display()),
-            Self::Redis { location, database: 0 }
-            | Self::Redlock { location, database: 0 }
-            | Self::Etcd(location)
-            | Self::Zookeeper(location) => location.fmt(f),
-            Self::Sentinel { location, name, database: 0 } => write!(f, "{location}/{name}"),
-            Self::Sentinel { location, name, database } => write!(f, "{location}/{name}/{database}"),
+            Self::File { directory, remote } => {
+                f.write_str("file:")?;
+                if let Some(directory) = directory {
+                    write!(f, "//{}", encoded(directory.as_os_str().as_bytes(), "?"))?;
+                }
+                f.write_str(if *remote { "?remote=trust" } else { "" })
+            }
             Self::Redis { location, database } | Self::Redlock { location, database } => {
-                write!(f, "{location}/{database}")
+                f.write_str(&location.with_database(*database))
+            }
+            Self::Etcd(location) | Self::Zookeeper(location) => location.fmt(f),
+            Self::Sentinel { location, name, database } => {
+                let location = Location { path: name.clone(), ..location.clone() };
+                f.write_str(&location.with_database(*database))
             }
         }
     }
@@ -375,6 +379,9 @@ fn parse_file(rest: &str) -> Result<Target, String> {
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -447,6 +454,33 @@ mod tests {
             );
         }
         assert!(!format!("{:?}", Target::parse("redis://:secret@h")).contains("secret"));
+    }
+
+    #[test]
+    fn a_password_with_a_bare_slash_is_not_taken_for_a_path() {
+        for bad in [
+            "redis+sentinel://u:12/secret@h",
+            "zk://u:12/secret@h",
+            "redlock://:7,secret,secret/x@h",
+            "redis+unix://:@/secret@/run/r",
+        ] {
+            let error = Target::parse(bad).expect_err(bad);
+            assert!(error.contains("%2F") && !error.contains("secret"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_means_the_same() {
+        for text in [
+            "redis+unix:///run/r?db=2",
+            "redis://a%40b%3A@h:7000/3",
+            "redis+sentinel://h:26379/a%3Fb/2",
+            "zk://h:2181/a%25b%40",
+            "file:///a%25b%3Fc?remote=trust",
+            "file:///%FF",
+        ] {
+            assert_eq!(Target::parse(text).expect(text).to_string(), text);
+        }
     }
 
     #[test]

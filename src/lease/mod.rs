@@ -4,4 +4,5 @@ Keeping a lock: waiting for it, renewing it, and knowing until when it may be re
 
 pub(crate) mod acquire;
 pub(crate) mod keeper;
+pub(crate) mod renewal;
 pub(crate) mod timing;

@@ -236,7 +236,67 @@ impl Notice {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
+    use crate::property::holds;
+
+    /// Words as they travel, and those at the ends of what they can mean.
+    fn packets() -> impl Strategy<Value = Packet> {
+        let word = prop_oneof![
+            any::<u64>(),
+            0..12_u64,
+            select(vec![u64::MAX, u64::MAX - 1, 1 << 63, u64::from(u32::MAX), 1 << 32, 1 << 53]),
+        ];
+        (0..12_u64, vec(word, WORDS - 1)).prop_map(|(tag, words)| packet(tag, &words))
+    }
+
+    #[test]
+    fn whatever_comes_is_understood_in_one_way_or_not_at_all() {
+        holds(3000, packets(), |packet| {
+            let [tag, ..] = words(&packet);
+            let (order, notice) = (Order::decode(&packet), Notice::decode(&packet));
+            prop_assert_eq!(order.is_some(), (1..=5).contains(&tag));
+            prop_assert_eq!(notice.is_some(), (1..=10).contains(&tag));
+            // What was understood says the same when it is told on.
+            prop_assert_eq!(order.and_then(|order| Order::decode(&order.encode())), order);
+            prop_assert_eq!(notice.and_then(|notice| Notice::decode(&notice.encode())), notice);
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn a_deadline_arrives_to_the_nanosecond_and_a_grace_never_longer_than_it_was() {
+        let instant = || any::<u64>().prop_map(Instant::from_nanos);
+        // Ten years are the longest that can be asked for.
+        let length = || (0..315_576_000_u64, 0..1_000_000_000_u32).prop_map(|(secs, nanos)| Duration::new(secs, nanos));
+        let given = (any::<u64>(), instant(), instant(), length(), length());
+        holds(1000, (given, any::<[bool; 4]>(), any::<[i32; 2]>()), |(given, flags, [one, other])| {
+            let (token, term_at, kill_at, ttl, kill_after) = given;
+            let [outlives, inherit, stay, leased] = flags;
+            let lease = (leased && term_at.as_nanos() != NONE).then_some(Window { term_at, kill_at });
+            let spawn = Spawn { token, ttl: Some(ttl), lease, kill_after, outlives, inherit, stay };
+            let Some(Order::Spawn(read)) = Order::decode(&Order::Spawn(spawn).encode()) else {
+                return Err(TestCaseError::fail("another order"));
+            };
+            prop_assert_eq!(Spawn { ttl: read.ttl, kill_after: read.kill_after, ..spawn }, read);
+            for (sent, read) in [(kill_after, read.kill_after), (ttl, read.ttl.unwrap_or_default())] {
+                prop_assert!(read <= sent && sent.abs_diff(read) < Duration::from_millis(1));
+            }
+            let window = Window { term_at, kill_at };
+            let forward = Order::Forward { signal: one, sender: other };
+            for order in [Order::Extend(window), Order::Stop(kill_at), forward] {
+                prop_assert_eq!(Order::decode(&order.encode()), Some(order));
+            }
+            let exited = Notice::Exited { status: one, exec_errno: other };
+            for notice in [exited, Notice::Spawned(one), Notice::NotSpawned(one), Notice::Unkillable(one)] {
+                prop_assert_eq!(Notice::decode(&notice.encode()), Some(notice));
+            }
+            Ok(())
+        });
+    }
 
     #[test]
     fn orders_survive_the_journey() {

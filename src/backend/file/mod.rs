@@ -27,7 +27,7 @@ use nix::sys::stat::{major, minor};
 use tokio::sync::oneshot;
 
 use self::directory::Place;
-use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released, Renewal};
+use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released, Renewal, TOKEN_LIMIT};
 use crate::clock::{Instant, sleep_until, wall_micros};
 use crate::holder::{Holder, MAX_SHOWN};
 
@@ -194,7 +194,7 @@ impl LockFile {
         }
         let content = self.read().and_then(|content| Content::parse(&content));
         let written = content.and_then(|content| {
-            let token = wall_micros().max(content.counter.saturating_add(1));
+            let token = wall_micros().max(content.counter + 1);
             let text = claim.about.text(&claim.owner, token, wall_micros() / 1000);
             self.write(token, &text).map(|()| token).map_err(|error| format!("could not write to it: {error}"))
         });
@@ -268,8 +268,9 @@ impl Content {
         let mut lines = content.split(|&byte| byte == b'\n');
         let counter = lines.next().and_then(|line| std::str::from_utf8(line).ok()?.trim().parse().ok());
         let holder = lines.next().unwrap_or_default().to_vec();
-        // A damaged counter is made good by the clock.
-        Ok(Self { counter: counter.unwrap_or_default(), holder })
+        // A damaged counter is made good by the clock. One that leaves no room for a next token is damaged too.
+        let counter = counter.filter(|counter| *counter < TOKEN_LIMIT - 1).unwrap_or_default();
+        Ok(Self { counter, holder })
     }
 }
 
@@ -357,7 +358,10 @@ fn cannot(path: &Path, reason: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::property::{holds, made_of};
 
     #[test]
     fn contents() {
@@ -366,6 +370,52 @@ mod tests {
         assert_eq!(Content::parse(b""), Ok(Content::default()));
         assert_eq!(Content::parse(b"dlock:1 garbage"), Ok(Content::default()));
         assert!(Content::parse(b"4711\n").is_err());
+    }
+
+    #[test]
+    fn a_counter_without_room_for_a_next_token_is_made_good() {
+        for (counter, read) in [(TOKEN_LIMIT - 2, TOKEN_LIMIT - 2), (TOKEN_LIMIT - 1, 0), (u64::MAX, 0)] {
+            let content = Content::parse(format!("{MARK}{counter:019}\n").as_bytes());
+            assert_eq!(content.map(|content| content.counter), Ok(read));
+        }
+    }
+
+    #[test]
+    fn whatever_a_lock_file_holds_leaves_room_for_a_token_or_is_left_alone() {
+        const PIECES: &str = "dlock:1 |dlock|0000001795190000000|9007199254740991|18446744073709551615|-1| |\n|{}";
+        let text = (any::<bool>(), made_of(PIECES))
+            .prop_map(|(ours, text)| if ours { format!("{MARK}{text}") } else { text }.into_bytes());
+        holds(2000, prop_oneof![3 => text, 1 => any::<Vec<u8>>()], |bytes| {
+            match Content::parse(&bytes) {
+                Ok(content) => {
+                    prop_assert!(content.counter + 1 < TOKEN_LIMIT);
+                    prop_assert!(bytes.is_empty() || bytes.starts_with(MARK.as_bytes()));
+                    prop_assert!(!content.holder.contains(&b'\n'));
+                }
+                Err(_) => prop_assert!(!bytes.is_empty() && !bytes.starts_with(MARK.as_bytes())),
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn what_is_written_down_is_read_back_also_before_the_rest_of_a_longer_text() {
+        let holder = "[^\n]{0,40}";
+        holds(500, (0..TOKEN_LIMIT - 1, holder, any::<String>()), |(counter, holder, rest)| {
+            let content = Content::parse(format!("{MARK}{counter:019}\n{holder}\n{rest}").as_bytes());
+            prop_assert_eq!(content, Ok(Content { counter, holder: holder.into_bytes() }));
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn any_table_of_locks_can_be_read() {
+        const PIECES: &str = "1:| |->|FLOCK|WRITE|100|-1|08:01:7|\n|0|EOF";
+        holds(500, made_of(PIECES), |table| {
+            let locks = KernelLocks::parse(&table, "08:01:7");
+            prop_assert!(locks == KernelLocks::default() || table.contains("08:01:7"));
+            Ok(())
+        });
     }
 
     #[test]

@@ -9,7 +9,7 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
 use tokio::task::JoinHandle;
 
-use super::super::location::{Login, nested_hint};
+use super::super::location::{Location, Login, nested_hint};
 use super::super::tls::{Tls, refused};
 use super::super::wire::{Address, Refusal, Wire, forget};
 use super::super::{Error, Kind};
@@ -31,10 +31,9 @@ pub(crate) struct Server {
 
 impl Server {
     /// The server at `address`; `scheme` is only for messages.
-    pub(crate) fn new(scheme: &str, address: &Address, login: &Login, database: u32, tls: Option<Tls>) -> Self {
-        let user = login.user.as_ref().map_or_else(String::new, |user| format!("{user}@"));
-        let database_part = if database == 0 { String::new() } else { format!("/{database}") };
-        let name = format!("{scheme}://{user}{address}{database_part}");
+    pub(crate) fn new(scheme: &'static str, address: &Address, login: &Login, database: u32, tls: Option<Tls>) -> Self {
+        let location = Location { scheme, login: login.clone(), addresses: vec![address.clone()], path: String::new() };
+        let name = location.with_database(database);
         Self { address: address.clone(), login: login.clone(), database, tls, name }
     }
 }

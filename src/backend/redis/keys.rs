@@ -4,7 +4,8 @@ What a lock's keys are called: the lock's own, which other clients share, and th
 
 use super::super::Claim;
 
-/// The names of a lock's keys. All of one lock carry the same hash tag, so that a cluster keeps them together.
+/// The names of a lock's keys. All of one lock carry the same hash tag, so that a cluster keeps them together (but for a
+/// lock with a `}` outside of a tag: no tag can hold that). No two locks have one in common.
 pub(in super::super) struct Keys {
     /// The lock itself.
     pub(in super::super) lock: String,
@@ -16,8 +17,9 @@ impl Keys {
     pub(in super::super) fn of(claim: &Claim) -> Self {
         let lock = claim.namespace.join(':', &claim.key);
         let tagged = lock.split_once('{').is_some_and(|(_, rest)| rest.find('}').is_some_and(|end| end > 0));
-        // A control character: no user's key can be one of ours.
-        let side = if tagged { format!("{lock}\u{1}") } else { format!("{{{lock}}}\u{1}") };
+        // A control character: no user's key can be one of ours. And another one for each form, or `a` and `{a}` had
+        // the same.
+        let side = if tagged { format!("{lock}\u{2}") } else { format!("{{{lock}}}\u{1}") };
         Self { lock, side }
     }
 
@@ -47,18 +49,53 @@ mod tests {
     use std::ffi::OsStr;
     use std::time::Duration;
 
+    use proptest::prelude::*;
+
     use super::*;
     use crate::holder::{About, Owner};
     use crate::key::{Key, Namespace};
+    use crate::property::{holds, made_of};
 
     fn keys(namespace: &str, key: &str) -> Keys {
-        Keys::of(&Claim {
-            key: Key::parse(OsStr::new(key)).expect("key"),
-            namespace: Namespace::parse(namespace).expect("namespace"),
+        keys_of(namespace, key).expect("valid names")
+    }
+
+    fn keys_of(namespace: &str, key: &str) -> Result<Keys, String> {
+        Ok(Keys::of(&Claim {
+            key: Key::parse(OsStr::new(key))?,
+            namespace: Namespace::parse(namespace)?,
             owner: Owner::random().expect("random"),
             ttl: Duration::from_secs(30),
             about: About::default(),
-        })
+        }))
+    }
+
+    #[test]
+    fn two_locks_never_have_a_key_in_common() {
+        const PIECES: &str = "a|b|{|}|{}|{a}|:|/|%|queue|wake:";
+        let name = || made_of(PIECES);
+        holds(4000, (name(), name(), name(), name(), 0..3), |(namespace, key, other_namespace, other, how)| {
+            let (Ok(one), Ok(other)) = (
+                keys_of(&namespace, &key),
+                match how {
+                    0 => keys_of(&namespace, &format!("{{{key}}}")),
+                    1 => keys_of("", &format!("{{{namespace}:{key}}}")),
+                    _ => keys_of(&other_namespace, &other),
+                },
+            ) else {
+                return Ok(());
+            };
+            let all = |keys: &Keys| [keys.lock.clone(), keys.queue(), keys.alive(), keys.fence(), keys.wakes()];
+            for ours in all(&one) {
+                let shared = all(&other).contains(&ours);
+                prop_assert_eq!(shared, one.lock == other.lock, "{:?} of {} and {}", ours, one.lock, other.lock);
+            }
+            for side in &all(&one)[1..] {
+                prop_assert!(side.contains(char::is_control), "{side:?} can be a user's");
+                prop_assert!(tag(side) == tag(&one.lock) || one.lock.contains('}'), "{side:?}");
+            }
+            Ok(())
+        });
     }
 
     /// What a cluster hashes of a key.
@@ -82,5 +119,11 @@ mod tests {
         }
         assert_eq!(keys("dlock", "job").lock, "dlock:job");
         assert_eq!(keys("", "job").lock, "job");
+    }
+
+    #[test]
+    fn a_lock_in_braces_does_not_share_the_queue_of_the_one_without() {
+        assert_ne!(keys("", "{job}").queue(), keys("", "job").queue());
+        assert_ne!(keys("", "{dlock:job}").fence(), keys("dlock", "job").fence());
     }
 }

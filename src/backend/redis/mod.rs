@@ -9,6 +9,7 @@ nothing, and after expiry. The scripts are in the `.lua` files; each can be repe
 ACL: a user needs the commands of the scripts, EVAL and BLPOP on the key patterns `NS:*` and `{NS:*`.
 */
 
+pub(super) mod answers;
 pub(super) mod connection;
 pub(super) mod keys;
 mod sentinel;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
+use self::answers::{Attempted, Obstacle, text_of};
 use self::connection::Outstanding;
 pub(super) use self::connection::{DEFAULT_PORT, Server};
 use self::keys::Keys;
@@ -118,24 +120,17 @@ impl RedisBackend {
         }
     }
 
-    /// Reads the answer of `attempt.lua` that says "busy", and decides when to look again.
-    fn read_busy(&mut self, claim: &Claim, answer: &[Value]) -> Option<Busy> {
-        let [_, kind, value, pttl, position, now] = answer else { return None };
-        let (kind, value) = (bytes(kind)?, bytes(value)?);
-        let (pttl, position) = (number(pttl)?, number(position)?);
-        let now = std::str::from_utf8(bytes(now)?).ok()?.parse().ok()?;
-        let holder = match kind {
-            b"none" => Holder::Nobody,
-            b"string" => match Holder::read(value) {
-                // It is free when somebody deletes it, and not before: whoever waits must know what and where.
-                Holder::Foreign(mark) if pttl < 0 => {
-                    let lock = Keys::of(claim).lock;
-                    let what = format!(" (redis key {lock}, which never expires: delete it if its owner is gone)");
-                    Holder::Foreign([mark, what.into_bytes()].concat())
-                }
-                holder => holder,
-            },
-            other => Holder::InTheWay(format!("a redis {} at the lock's key", String::from_utf8_lossy(other))),
+    /// What is in the way, in words for those who wait; decides when to look again.
+    fn busy(&mut self, claim: &Claim, obstacle: Obstacle) -> Busy {
+        let Obstacle { holder, pttl, position, now } = obstacle;
+        let holder = match holder {
+            // It is free when somebody deletes it, and not before: whoever waits must know what and where.
+            Holder::Foreign(mark) if pttl < 0 => {
+                let lock = Keys::of(claim).lock;
+                let what = format!(" (redis key {lock}, which never expires: delete it if its owner is gone)");
+                Holder::Foreign([mark, what.into_bytes()].concat())
+            }
+            holder => holder,
         };
         let sign_of_life = patience(claim.ttl) / 3;
         self.look_again = if position == 1 && holder != Holder::Nobody {
@@ -146,7 +141,7 @@ impl RedisBackend {
             sign_of_life
         };
         let position = u64::try_from(position).ok().filter(|&position| position > 0);
-        Some(Busy { holder, position, now })
+        Busy { holder, position, now }
     }
 }
 
@@ -182,29 +177,6 @@ pub(super) fn concerns(answers: &[Value]) -> Vec<String> {
     concerns
 }
 
-pub(super) fn bytes(value: &Value) -> Option<&[u8]> {
-    match value {
-        Value::BulkString(bytes) => Some(bytes),
-        Value::SimpleString(text) => Some(text.as_bytes()),
-        _ => None,
-    }
-}
-
-pub(super) fn text_of(value: &Value) -> Option<&str> {
-    std::str::from_utf8(bytes(value)?).ok()
-}
-
-pub(super) fn number(value: &Value) -> Option<i64> {
-    match value {
-        Value::Int(number) => Some(*number),
-        _ => None,
-    }
-}
-
-fn token(value: &Value) -> Option<u64> {
-    text_of(value)?.parse().ok()
-}
-
 #[async_trait::async_trait(?Send)]
 impl Backend for RedisBackend {
     async fn connect(&mut self) -> Result<(), Error> {
@@ -227,17 +199,12 @@ impl Backend for RedisBackend {
             self.inspected = true;
             self.concerns = concerns(&about_server);
         }
-        let Value::Array(answer) = answer else { return Err(self.connection.nonsense()) };
-        match answer.as_slice() {
-            [Value::Int(1), granted] => {
-                let token = token(granted).ok_or_else(|| self.connection.nonsense())?;
+        match answers::attempted(&answer).ok_or_else(|| self.connection.nonsense())? {
+            Attempted::Granted(token) => {
                 self.replicate(claim.ttl / 10).await?;
                 Ok(Attempt::Held(Grant { token, lease: Lease::until(sent, claim.ttl) }))
             }
-            [Value::Int(0), ..] => {
-                self.read_busy(claim, &answer).map(Attempt::Busy).ok_or_else(|| self.connection.nonsense())
-            }
-            _ => Err(self.connection.nonsense()),
+            Attempted::Busy(obstacle) => Ok(Attempt::Busy(self.busy(claim, obstacle))),
         }
     }
 
@@ -260,25 +227,13 @@ impl Backend for RedisBackend {
         let command = script(RENEW, &[keys.lock], &[&claim.owner.prefix(), &millis(claim.ttl)]);
         let sent = Instant::now();
         let (answer, _) = self.connection.ask_master(&command, &[]).await?;
-        let Value::Array(answer) = answer else { return Err(self.connection.nonsense()) };
-        match answer.as_slice() {
-            [Value::Int(1)] => {
+        match answers::renewed(&answer).ok_or_else(|| self.connection.nonsense())? {
+            Ok(()) => {
                 // Soon enough for the answer to come before the request is given up; there are further tries.
                 self.replicate(claim.ttl / 20).await?;
                 Ok(Renewal::Extended(Lease::until(sent, claim.ttl)))
             }
-            [Value::Int(0), kind, value] => {
-                let why = match (bytes(kind), bytes(value)) {
-                    (Some(b"none"), _) => "its key is gone from the server".to_owned(),
-                    (Some(b"string"), Some(value)) => {
-                        // Without the time: this clock may not be the one that granted it.
-                        format!("its key is {}", Holder::read(value).describe(0))
-                    }
-                    _ => "something else is at its key".to_owned(),
-                };
-                Ok(Renewal::NotMine(why))
-            }
-            _ => Err(self.connection.nonsense()),
+            Err(why) => Ok(Renewal::NotMine(why)),
         }
     }
 
@@ -290,11 +245,9 @@ impl Backend for RedisBackend {
             &[keys.lock.clone(), keys.queue(), keys.alive()],
             &[claim.owner.as_str(), &claim.owner.prefix(), &keys.wakes()],
         );
-        match self.connection.ask(&command, Outstanding::Blocker).await? {
-            Value::Int(1) => Ok(Released::Freed),
-            Value::Int(0) => Ok(Released::NotMine),
-            _ => Err(self.connection.nonsense()),
-        }
+        let answer = self.connection.ask(&command, Outstanding::Blocker).await?;
+        let freed = answers::yes_or_no(&answer).ok_or_else(|| self.connection.nonsense())?;
+        Ok(if freed { Released::Freed } else { Released::NotMine })
     }
 
     fn concerns(&mut self) -> Vec<String> {

@@ -12,8 +12,8 @@ use super::super::location::{Location, Login};
 use super::super::tls::Tls;
 use super::super::wire::Address;
 use super::super::{Error, Kind};
+use super::answers::text_of;
 use super::connection::{Connection, Outstanding, Server};
-use super::text_of;
 
 /// The sentinels of one master.
 #[derive(Debug)]
@@ -211,7 +211,11 @@ impl Master {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::super::answers::any;
     use super::*;
+    use crate::property::{holds, one_of};
 
     fn fields(pairs: &[(&str, &str)]) -> Vec<Value> {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
@@ -232,5 +236,34 @@ mod tests {
             assert_eq!(read(&fields(bad)), None);
         }
         assert_eq!(read(&good("master")[..3]), None);
+    }
+
+    /// What is nearly a statement: fields in any order, of which some are missing or have no sense.
+    fn near_statement() -> impl Strategy<Value = Value> {
+        let field = |name: &'static str, values| {
+            proptest::option::weighted(0.9, one_of(values)).prop_map(move |value| value.map(|value| (name, value)))
+        };
+        let port = field("port", "6379|6379|0|65536|x|");
+        let all =
+            (field("ip", "10.0.0.1|h|"), port, field("flags", "master|o_down,master|"), field("config-epoch", "7|-1"));
+        let all = all.prop_flat_map(|(ip, port, flags, epoch)| Just(vec![ip, port, flags, epoch]).prop_shuffle());
+        all.prop_map(|all| Value::Array(fields(&all.into_iter().flatten().collect::<Vec<_>>())))
+    }
+
+    #[test]
+    fn only_a_whole_statement_names_a_master() {
+        holds(2000, prop_oneof![any::answer(), near_statement()], |answer| {
+            if let Value::Array(fields) = &answer
+                && let Some(Statement { master: Address::Tcp(host, port), .. }) = read(fields)
+            {
+                for text in [host, port.to_string()] {
+                    prop_assert!(fields.iter().filter_map(text_of).any(|field| field == text), "{answer:?}");
+                }
+                for name in ["ip", "port", "flags", "config-epoch"] {
+                    prop_assert!(fields.iter().step_by(2).any(|field| text_of(field) == Some(name)), "{answer:?}");
+                }
+            }
+            Ok(())
+        });
     }
 }

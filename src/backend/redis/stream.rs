@@ -66,9 +66,59 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
+    use crate::property::holds;
+
+    /// What happens on a connection.
+    #[derive(Clone, Copy, Debug)]
+    enum Happens {
+        /// The server sends so many bytes.
+        Sent(usize),
+        /// A request is written.
+        Asked,
+    }
+
+    #[test]
+    fn in_whatever_pieces_it_comes_an_answer_arrives_whole_up_to_its_limit_and_no_further() {
+        let sent = prop_oneof![0..100_usize, 0..=MAX_ANSWER, MAX_ANSWER - 2..MAX_ANSWER + 2];
+        let happens = prop_oneof![3 => sent.prop_map(Happens::Sent), 1 => Just(Happens::Asked)];
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        holds(200, (vec(happens, 0..12), 1..5000_usize), |(happens, piece)| {
+            runtime.block_on(async {
+                let (ours, mut its) = duplex(MAX_ANSWER + 2);
+                let mut bounded = Bounded::new(ours);
+                let mut room = MAX_ANSWER;
+                let mut numbers = (0..=u8::MAX).cycle();
+                for happens in happens {
+                    let Happens::Sent(length) = happens else {
+                        bounded.write_all(b"x").await.expect("room");
+                        room = MAX_ANSWER;
+                        continue;
+                    };
+                    let bytes: Vec<u8> = numbers.by_ref().take(length).collect();
+                    its.write_all(&bytes).await.expect("room");
+                    let mut read = Vec::new();
+                    let mut buffer = vec![0; piece];
+                    while read.len() < length {
+                        match bounded.read(&mut buffer).await {
+                            Ok(count) => read.extend_from_slice(&buffer[..count]),
+                            Err(error) => {
+                                prop_assert!(length > room, "{error}");
+                                return Ok(());
+                            }
+                        }
+                    }
+                    prop_assert!(length <= room && read == bytes);
+                    room -= length;
+                }
+                Ok(())
+            })
+        });
+    }
 
     #[test]
     fn an_endless_answer_ends_in_an_error_and_a_request_makes_room() {

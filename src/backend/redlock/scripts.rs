@@ -5,8 +5,10 @@ What is asked of one server, and how its answer is read. The scripts themselves 
 use ::redis::{Cmd, Value};
 
 use super::super::Claim;
+pub(super) use super::super::redis::answers::yes_or_no;
+use super::super::redis::answers::{bytes, number, text_of, token};
 use super::super::redis::keys::Keys;
-use super::super::redis::{bytes, concerns, inspection, millis, number, script, text_of};
+use super::super::redis::{concerns, inspection, millis, script};
 
 macro_rules! with_common {
     ($file:literal) => {
@@ -107,7 +109,7 @@ fn occupant(kind: &Value, value: &Value) -> Option<Occupant> {
 pub(super) fn acquired(answer: &Value) -> Option<Acquired> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
-        [Value::Int(1), count] => Some(Acquired::Granted(text_of(count)?.parse().ok()?)),
+        [Value::Int(1), count] => Some(Acquired::Granted(token(count)?)),
         [Value::Int(0), kind, value, pttl] => {
             Some(Acquired::Busy { occupant: occupant(kind, value)?, pttl: number(pttl)? })
         }
@@ -121,15 +123,6 @@ pub(super) fn renewed(answer: &Value) -> Option<Result<(), Occupant>> {
     match answer.as_slice() {
         [Value::Int(1)] => Some(Ok(())),
         [Value::Int(0), kind, value] => Some(Err(occupant(kind, value)?)),
-        _ => None,
-    }
-}
-
-/// Reads an answer of 1 for yes and 0 for no.
-pub(super) fn yes_or_no(answer: &Value) -> Option<bool> {
-    match answer {
-        Value::Int(1) => Some(true),
-        Value::Int(0) => Some(false),
         _ => None,
     }
 }
@@ -202,7 +195,12 @@ pub(super) fn lacks_durability(answer: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::super::redis::answers::any;
     use super::*;
+    use crate::property::holds;
 
     fn texts(texts: &[&str]) -> Value {
         Value::Array(texts.iter().map(|text| Value::BulkString(text.as_bytes().to_vec())).collect())
@@ -220,6 +218,33 @@ mod tests {
             assert_eq!(lacks_durability(&texts(answer)).as_deref(), lacks, "{answer:?}");
         }
         assert!(lacks_durability(&Value::Nil).is_some());
+    }
+
+    #[test]
+    fn only_an_answer_of_the_right_form_is_a_vote() {
+        holds(4000, any::answer(), |answer| {
+            if let Some(Acquired::Granted(count)) = acquired(&answer) {
+                let Value::Array(parts) = &answer else { return Err(TestCaseError::fail("no list")) };
+                prop_assert!(parts.len() == 2 && parts[0] == Value::Int(1), "{parts:?}");
+                prop_assert!(count < 1 << 53 && text_of(&parts[1]).is_some_and(|text| text.parse() == Ok(count)));
+            }
+            prop_assert_eq!(renewed(&answer) == Some(Ok(())), answer == Value::Array(vec![Value::Int(1)]));
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn whatever_a_server_says_of_itself_it_is_trusted_only_for_the_right_words() {
+        holds(2000, vec(any::answer(), 0..4), |answers| {
+            let said = introduced(&answers);
+            prop_assert!(said.concerns.iter().all(|concern| !concern.contains(char::is_control)), "{said:?}");
+            for answer in &answers {
+                let all = format!("{answer:?}");
+                let trusted = lacks_durability(answer).is_none();
+                prop_assert!(!trusted || ["appendonly", "appendfsync"].iter().all(|name| all.contains(name)), "{all}");
+            }
+            Ok(())
+        });
     }
 
     #[test]

@@ -260,7 +260,11 @@ impl<'a> Body<'a> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::property::holds;
 
     /// A frame of these parts.
     fn frame(parts: &[&[u8]]) -> Vec<u8> {
@@ -368,5 +372,69 @@ mod tests {
             assert_eq!(welcomed(timeout, 9, password, tail), None);
         }
         assert!(welcome(&[]).is_err());
+    }
+
+    /// An operation, and a right answer to it.
+    fn right_answer() -> impl Strategy<Value = (i32, Vec<u8>)> {
+        let path = || "/[a-zü]{0,9}".prop_map(|path| text(&path));
+        let stat = || vec(any::<u8>(), STAT);
+        let data =
+            || vec(any::<u8>(), 0..20).prop_map(|data| [int(i32::try_from(data.len()).unwrap_or(0)), data].concat());
+        let both = |(one, other): (Vec<u8>, Vec<u8>)| [one, other].concat();
+        let names = vec("[a-z-]{0,9}", 0..5).prop_map(|names| {
+            let texts = names.iter().flat_map(|name| text(name)).collect();
+            [int(i32::try_from(names.len()).unwrap_or(0)), texts].concat()
+        });
+        let result = prop_oneof![
+            path().prop_map(|path| (operation::CREATE, path)),
+            (path(), stat()).prop_map(move |parts| (operation::CREATE2, both(parts))),
+            stat().prop_map(|stat| (operation::SET_DATA, stat)),
+            Just((operation::DELETE, Vec::new())),
+            Just((operation::ERROR, int(-101))),
+        ];
+        let results = vec(result.prop_map(|(operation, body)| [int(operation), vec![0], int(0), body].concat()), 0..4);
+        prop_oneof![
+            path().prop_map(|path| (operation::CREATE, path)),
+            (path(), stat()).prop_map(move |parts| (operation::CREATE2, both(parts))),
+            stat().prop_map(|stat| (operation::EXISTS, stat)),
+            (data(), stat()).prop_map(move |parts| (operation::GET_DATA, both(parts))),
+            names.prop_map(|names| (operation::GET_CHILDREN, names)),
+            results.prop_map(|results| (operation::MULTI, [results.concat(), int(-1), vec![1], int(-1)].concat())),
+        ]
+    }
+
+    #[test]
+    fn a_right_answer_passes_and_none_that_is_longer_or_shorter() {
+        holds(2000, (right_answer(), any::<prop::sample::Index>(), 1..9_usize), |((operation, body), cut, more)| {
+            prop_assert!(passes(operation, &body));
+            prop_assert!(!passes(operation, &body[..cut.index(body.len())]), "cut");
+            prop_assert!(!passes(operation, &[body, vec![0; more]].concat()), "longer");
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn any_bytes_are_checked_and_nothing_is_made_of_what_they_announce() {
+        let length = prop_oneof![any::<i32>(), -2..40_i32, Just(1 + 1024 * 1024)];
+        let noise = vec(prop_oneof![length.prop_map(int), any::<Vec<u8>>()], 0..6).prop_map(|parts| parts.concat());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        holds(3000, (noise, -12..110_i32), |(noise, operation)| {
+            let mut unanswered = Unanswered::default();
+            unanswered.note(&noise);
+            unanswered.note(&frame(&[&int(7), &int(operation)]));
+            let (_, _) = (unanswered.check(&noise), asked_session(&noise));
+            let known = unanswered.check(&reply(7, 0, &noise));
+            prop_assert!(known.is_err() || unanswered.check(&reply(7, 0, &noise)).is_err(), "answered twice");
+            if let Ok(Welcome::Session(millis)) = welcome(&noise) {
+                prop_assert!(millis > 0);
+            }
+            let mut stream = noise.as_slice();
+            let mut seen = 0;
+            while let Ok(Some(frame)) = runtime.block_on(read(&mut stream)) {
+                prop_assert_eq!(&frame[..], &noise[seen..seen + frame.len()]);
+                seen += frame.len();
+            }
+            Ok(())
+        });
     }
 }

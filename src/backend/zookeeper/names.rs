@@ -215,6 +215,9 @@ fn is_id(text: &str) -> bool {
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
     use std::time::Duration;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use libc::pid_t;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::backstop::Backstop;
 use super::program;
 use crate::cli::{Leftovers, OnLost};
 use crate::clock::{Instant, before, sleep_until};
@@ -19,7 +20,7 @@ use crate::lease::timing::Term;
 use crate::report::Report;
 use crate::supervise::command::Ended;
 use crate::supervise::guard::Guard;
-use crate::supervise::protocol::{Notice, Order, Window};
+use crate::supervise::protocol::{Notice, Order};
 use crate::supervise::signals::{Meaning, SignalStream, can_be_continued, meaning};
 use crate::supervise::stop::{Ladder, Step};
 use crate::supervise::sweep::{Sweep, has_ended, reap};
@@ -69,22 +70,6 @@ impl Held {
     }
 }
 
-/// When the command is stopped if `term` is not renewed; never with `--on-lost ignore`.
-pub(super) fn window(term: &Term, on_lost: OnLost) -> Option<Window> {
-    match on_lost {
-        OnLost::Stop => Some(Window { term_at: term.term_at(), kill_at: term.expiry() }),
-        OnLost::Kill => Some(Window { term_at: term.term_at(), kill_at: term.term_at() }),
-        OnLost::Ignore => None,
-    }
-}
-
-/// The ladder on which dlock itself stops what a killed guard left behind.
-fn orphans_ladder(term: Option<&Term>, on_lost: OnLost, kill_at: Instant) -> Ladder {
-    let mut ladder = Ladder::new(term.and_then(|term| window(term, on_lost)));
-    ladder.stop(kill_at);
-    ladder
-}
-
 /// How far the guard has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GuardState {
@@ -102,13 +87,10 @@ pub(super) struct Hold<'a> {
     report: &'a Report,
     guard: &'a mut Guard,
     signals: &'a mut SignalStream,
-    kill_after: Duration,
-    term: Option<Term>,
+    backstop: Backstop,
     spared: &'a [pid_t],
     sweep: Sweep,
     held: Held,
-    /// When everything must be dead, once a stop was ordered.
-    kill_at: Option<Instant>,
     max_run_at: Option<Instant>,
     guard_state: GuardState,
     /// Since when dlock itself has been sending SIGKILL.
@@ -135,12 +117,10 @@ impl<'a> Hold<'a> {
             report,
             guard,
             signals,
-            kill_after,
-            term,
+            backstop: Backstop::new(settings.on_lost, kill_after, term),
             spared,
             sweep: Sweep::new(),
             held: Held::default(),
-            kill_at: None,
             max_run_at: settings.max_run.map(|max_run| Instant::now() + max_run),
             guard_state: GuardState::Works,
             killing_since: None,
@@ -193,7 +173,7 @@ impl<'a> Hold<'a> {
             }
             self.lose("no renewal was confirmed in time, because dlock itself was stopped or starved");
         }
-        self.held.term = self.term;
+        self.held.term = self.backstop.term();
         self.held
     }
 
@@ -212,13 +192,16 @@ impl<'a> Hold<'a> {
         match notice {
             Some(Notice::Exited { status, exec_errno }) => {
                 self.held.exited = Some((Ended::from_status(status), exec_errno));
-                if self.settings.leftovers == Leftovers::Kill && self.kill_at.is_none() {
-                    self.stop(self.kill_after);
+                if self.settings.leftovers == Leftovers::Kill && !self.backstop.is_stopping() {
+                    self.stop();
                 }
             }
             Some(Notice::Suspended) => self.suspend(),
             // The keeper, which knows the reason, comes to the same end in the same moment.
-            Some(Notice::Deadline) => self.held.cause = self.held.cause.or(Some(Cause::Lost)),
+            Some(Notice::Deadline) => {
+                self.held.cause = self.held.cause.or(Some(Cause::Lost));
+                self.backstop.begun(Instant::now());
+            }
             Some(Notice::Unkillable(pid)) => self.unkillable = Some(pid),
             Some(Notice::Gone) => self.guard_state = GuardState::Done,
             Some(Notice::NotSpawned(errno)) => self.never_started(Cause::NotSpawned(errno)),
@@ -232,7 +215,7 @@ impl<'a> Hold<'a> {
     fn lose_guard(&mut self) {
         let told_all = match self.settings.leftovers {
             // It ends with the command, but for a stop that it was ordered to see through.
-            Leftovers::Leave => self.held.exited.is_some() && (self.kill_at.is_none() || reap(self.guard.pid())),
+            Leftovers::Leave => self.held.exited.is_some() && (!self.backstop.is_stopping() || reap(self.guard.pid())),
             Leftovers::Wait | Leftovers::Kill => false,
         };
         if told_all || self.guard_state == GuardState::Done {
@@ -246,9 +229,8 @@ impl<'a> Hold<'a> {
     fn hear_keeper(&mut self, news: News) {
         match news {
             News::Extended(term) => {
-                self.term = Some(term);
-                if let Some(window) = window(&term, self.settings.on_lost) {
-                    self.guard.order(Order::Extend(window));
+                if let Some(order) = self.backstop.extend(term) {
+                    self.guard.order(order);
                 }
             }
             News::NotMine(why) => self.lose(&why),
@@ -277,28 +259,22 @@ impl<'a> Hold<'a> {
         }
         let message = format!("lost {key} at {target}: {why}; stopping {program}");
         self.held.cause = self.held.cause.or(Some(Cause::Lost));
-        self.stop(if self.settings.on_lost == OnLost::Kill { Duration::ZERO } else { self.kill_after });
+        if let Some(order) = self.backstop.lose(Instant::now()) {
+            self.guard.order(order);
+        }
         self.report.warning(&message);
     }
 
-    /// Orders the command to be stopped: SIGTERM now, SIGKILL after `kill_after` or at the lease's end.
-    fn stop(&mut self, kill_after: Duration) {
-        let kill_at = self.lease_ends(Instant::now() + kill_after);
-        self.kill_at = Some(self.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at)));
-        self.guard.order(Order::Stop(kill_at));
-    }
-
-    /// `at`, or when the lease ends if that is earlier.
-    fn lease_ends(&self, at: Instant) -> Instant {
-        let window = self.term.and_then(|term| window(&term, self.settings.on_lost));
-        window.map_or(at, |window| at.min(window.kill_at))
+    fn stop(&mut self) {
+        let order = self.backstop.stop(Instant::now());
+        self.guard.order(order);
     }
 
     fn suspend(&mut self) {
         if !can_be_continued() {
             return;
         }
-        if let Some(window) = self.term.and_then(|term| window(&term, self.settings.on_lost)) {
+        if let Some(window) = self.backstop.window() {
             let left = Duration::from_secs(window.term_at.since(Instant::now()).as_secs());
             self.report.note(&format!(
                 "suspended: {} cannot be renewed, and {} is stopped in {} unless it goes on",
@@ -314,9 +290,7 @@ impl<'a> Hold<'a> {
     fn guard_died(&mut self) {
         self.guard_state = GuardState::Gone;
         self.held.cause = Some(self.held.cause.unwrap_or(Cause::GuardKilled));
-        let kill_at = self.lease_ends(Instant::now() + self.kill_after);
-        self.orphans = Some(orphans_ladder(self.term.as_ref(), self.settings.on_lost, kill_at));
-        self.kill_at = Some(kill_at);
+        self.orphans = Some(self.backstop.take_over(Instant::now()));
     }
 
     /// Does what is due at `now`; returns when to look again.
@@ -330,7 +304,7 @@ impl<'a> Hold<'a> {
                 let ran = humantime::format_duration(self.settings.max_run.unwrap_or_default());
                 self.report
                     .note(&format!("{} has run for {ran} (--max-run): stopping it", program(&self.settings.argv)));
-                self.stop(self.kill_after);
+                self.stop();
             }
         }
         let stop_at = if self.orphans.is_some() { self.stop_orphans(now) } else { self.back_up_the_guard(now) };
@@ -339,8 +313,7 @@ impl<'a> Hold<'a> {
 
     /// At the time of SIGKILL the guard is at work; where it is not, because it is frozen, this is.
     fn back_up_the_guard(&mut self, now: Instant) -> Option<Instant> {
-        let window = self.term.and_then(|term| window(&term, self.settings.on_lost)).map(|window| window.kill_at);
-        let kill_at = [self.kill_at, window].into_iter().flatten().min()?;
+        let kill_at = self.backstop.kill_due()?;
         if now < kill_at {
             return Some(kill_at);
         }

@@ -3,8 +3,11 @@
 */
 
 mod acquire;
+mod backstop;
 mod environment;
 mod hold;
+#[cfg(test)]
+mod model;
 mod nested;
 mod wait;
 
@@ -14,6 +17,7 @@ use std::path::Path;
 use tokio::sync::mpsc;
 
 use self::acquire::Waited;
+use self::backstop::window;
 use self::hold::{Cause, Held, Hold};
 use crate::backend::url::without_password;
 use crate::backend::{Backend, Claim, Grant, Lease, Released};
@@ -187,7 +191,7 @@ impl Run<'_> {
             ));
         }
         self.report.detail(&format!("acquired {key} at {target}, token {}", grant.token));
-        let window = term.and_then(|term| hold::window(&term, settings.on_lost));
+        let window = term.and_then(|term| window(&term, settings.on_lost));
         let descriptor = self.backend.descriptor();
         let spawn = Spawn {
             token: grant.token,

@@ -43,11 +43,16 @@ pub(super) struct Outer {
 }
 
 impl Outer {
-    /// The runs around this one, as the environment has them; nonsense counts as none.
-    pub(super) fn inherited() -> Vec<Self> {
-        let text = std::env::var(HELD).unwrap_or_default();
-        let mut outer: Vec<Self> = serde_json::from_str(&text).unwrap_or_default();
+    /// Reads the list of runs; nonsense counts as none.
+    fn read(text: &str) -> Vec<Self> {
+        let mut outer: Vec<Self> = serde_json::from_str(text).unwrap_or_default();
         outer.truncate(MAX_DEPTH);
+        outer
+    }
+
+    /// The runs around this one, as the environment has them.
+    pub(super) fn inherited() -> Vec<Self> {
+        let mut outer = Self::read(&std::env::var(HELD).unwrap_or_default());
         // The run right around this one could not put its own token into the list: it was made before the grant.
         let [owner, token] = [OWNER, TOKEN].map(|name| std::env::var(name).unwrap_or_default());
         for run in outer.iter_mut().filter(|run| run.id == owner) {
@@ -179,7 +184,45 @@ fn pid_namespace() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::property::{holds, made_of};
+
+    fn runs() -> impl Strategy<Value = Vec<Outer>> {
+        let run = (any::<String>(), any::<i32>(), any::<u64>(), any::<u64>(), option::of(any::<u64>()));
+        let run = run.prop_map(|(id, pid, start, namespace, token)| Outer { id, pid, start, namespace, token });
+        vec(run, 0..4)
+    }
+
+    #[test]
+    fn a_list_of_runs_is_read_back_and_nonsense_is_an_empty_one() {
+        const PIECES: &str = "\
+            [|]|{|}|,|:|\"id\":|\"x\"|\"pid\":|\"start\":|\"namespace\":|1|-1|1e9|null\
+            |[{\"id\":\"x\",\"pid\":1,\"start\":1,\"namespace\":1|}]";
+        holds(1000, (runs(), made_of(PIECES)), |(runs, noise)| {
+            let text = serde_json::to_string(&runs).expect("numbers and texts");
+            prop_assert_eq!(Outer::read(&text), runs.clone());
+            // A newer dlock may say more of each.
+            let more = text.replace("\"pid\":", "\"shiny\":[1],\"pid\":");
+            prop_assert!(Outer::read(&more).len() == runs.len());
+            for read in [Outer::read(&noise), Outer::read(&(text + &noise))] {
+                prop_assert!(read.len() <= MAX_DEPTH);
+                // What does not name a process that exists, and was started then, covers nothing.
+                prop_assert!(read.iter().all(|run| run.start > 1 || !run.is_ancestor()), "{read:?}");
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_is_cut() {
+        let text = serde_json::to_string(&vec![outer(1); MAX_DEPTH + 10]).expect("numbers and texts");
+        assert_eq!(Outer::read(&text).len(), MAX_DEPTH);
+        assert_eq!(Outer::read(&"[".repeat(100_000)), []);
+    }
 
     fn outer(pid: i32) -> Outer {
         Outer {

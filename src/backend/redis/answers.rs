@@ -1,0 +1,201 @@
+/*!
+What a server's answers say. One that has another form than the scripts give it says nothing, and above all it is no
+grant.
+*/
+
+use ::redis::Value;
+
+use super::super::TOKEN_LIMIT;
+use crate::holder::Holder;
+
+/// The answer to `attempt.lua`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Attempted {
+    /// The lock is ours, with this token.
+    Granted(u64),
+    /// It is somebody else's.
+    Busy(Obstacle),
+}
+
+/// What is in the way of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Obstacle {
+    /// Whose the lock is.
+    pub holder: Holder,
+    /// For how long yet, in milliseconds; negative for ever.
+    pub pttl: i64,
+    /// Our place in the queue; 0 when we are not in it.
+    pub position: i64,
+    /// The server's time in milliseconds since 1970.
+    pub now: u64,
+}
+
+/// Reads the answer to `attempt.lua`; none when it makes no sense.
+pub(super) fn attempted(answer: &Value) -> Option<Attempted> {
+    let Value::Array(answer) = answer else { return None };
+    match answer.as_slice() {
+        [Value::Int(1), granted] => Some(Attempted::Granted(token(granted)?)),
+        [Value::Int(0), kind, value, pttl, position, now] => {
+            let holder = match (bytes(kind)?, bytes(value)?) {
+                (b"none", _) => Holder::Nobody,
+                (b"string", value) => Holder::read(value),
+                (other, _) => Holder::InTheWay(format!("a redis {} at the lock's key", String::from_utf8_lossy(other))),
+            };
+            let (pttl, position, now) = (number(pttl)?, number(position)?, text_of(now)?.parse().ok()?);
+            Some(Attempted::Busy(Obstacle { holder, pttl, position, now }))
+        }
+        _ => None,
+    }
+}
+
+/// Reads the answer to `renew.lua`: ours, or what is there instead; none when it makes no sense.
+pub(super) fn renewed(answer: &Value) -> Option<Result<(), String>> {
+    let Value::Array(answer) = answer else { return None };
+    match answer.as_slice() {
+        [Value::Int(1)] => Some(Ok(())),
+        [Value::Int(0), kind, value] => Some(Err(match (bytes(kind), bytes(value)) {
+            (Some(b"none"), _) => "its key is gone from the server".to_owned(),
+            (Some(b"string"), Some(value)) => {
+                // Without the time: this clock may not be the one that granted it.
+                format!("its key is {}", Holder::read(value).describe(0))
+            }
+            _ => "something else is at its key".to_owned(),
+        })),
+        _ => None,
+    }
+}
+
+/// Reads an answer of 1 for yes and 0 for no.
+pub(in super::super) fn yes_or_no(answer: &Value) -> Option<bool> {
+    match answer {
+        Value::Int(1) => Some(true),
+        Value::Int(0) => Some(false),
+        _ => None,
+    }
+}
+
+/// A fencing token, which the scripts give as text. One that is too large was made from a damaged counter.
+pub(in super::super) fn token(value: &Value) -> Option<u64> {
+    text_of(value)?.parse().ok().filter(|token| *token < TOKEN_LIMIT)
+}
+
+pub(in super::super) fn bytes(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        Value::SimpleString(text) => Some(text.as_bytes()),
+        _ => None,
+    }
+}
+
+pub(in super::super) fn text_of(value: &Value) -> Option<&str> {
+    std::str::from_utf8(bytes(value)?).ok()
+}
+
+pub(in super::super) fn number(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    }
+}
+
+/// What any server might answer, for the tests of all that read answers.
+#[cfg(test)]
+pub(in super::super) mod any {
+    use ::redis::{Value, parse_redis_value};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use crate::property::{made_of, one_of};
+
+    /// Words that mean something somewhere.
+    const WORDS: &str = "\
+        none|string|list|17|0|-1|9007199254740991|9007199254740992|18446744073709551615|1e300|+3|\
+        |{\"v\":1,\"id\":\"x\",|}|ip|port|flags|config-epoch|127.0.0.1|6379|o_down|master|slave|run_id:abc\r\n\
+        |maxmemory|maxmemory-policy|allkeys-lru|appendonly|appendfsync|always|yes|\u{1b}[2J|\n";
+
+    /// Names that stand before values.
+    const FIELDS: &str = "ip|port|flags|config-epoch|maxmemory|maxmemory-policy|appendonly|appendfsync";
+
+    /// What answers are made of on the way.
+    const ON_THE_WAY: &str = "*|$|:|+|-|%|~|#t|_|,|0|1|2|-1|9999999999|\r\n|\r\n|ab";
+
+    /// One answer: often nearly a right one, sometimes anything, also as bytes on the way.
+    pub(in super::super::super) fn answer() -> impl Strategy<Value = Value> {
+        let word = || {
+            prop_oneof![
+                4 => one_of(WORDS).prop_map(|word| Value::BulkString(word.into())),
+                2 => select(vec![0, 1, -1, 2, i64::MIN, i64::MAX]).prop_map(Value::Int),
+                1 => one_of(WORDS).prop_map(|word| Value::SimpleString(word.to_owned())),
+                1 => any::<Vec<u8>>().prop_map(Value::BulkString),
+                1 => any::<i64>().prop_map(Value::Int),
+                1 => select(vec![Value::Nil, Value::Okay, Value::Boolean(true), Value::Double(1.0)]),
+            ]
+        };
+        let nested = word().prop_recursive(4, 32, 8, |inner| {
+            prop_oneof![
+                vec(inner.clone(), 0..8).prop_map(Value::Array),
+                vec(inner.clone(), 0..8).prop_map(Value::Set),
+                vec((inner.clone(), inner), 0..4).prop_map(Value::Map),
+            ]
+        });
+        let bytes = prop_oneof![any::<Vec<u8>>(), made_of(ON_THE_WAY).prop_map(String::into_bytes)];
+        prop_oneof![
+            4 => (select(vec![0, 1]), vec(word(), 0..7)).prop_map(|(first, rest)| {
+                Value::Array(std::iter::once(Value::Int(first)).chain(rest).collect())
+            }),
+            2 => vec(word(), 0..10).prop_map(Value::Array),
+            2 => vec((one_of(FIELDS), word()), 0..7).prop_map(|pairs| {
+                let pair = |(name, value): (&str, Value)| [Value::BulkString(name.into()), value];
+                Value::Array(pairs.into_iter().flat_map(pair).collect())
+            }),
+            2 => nested,
+            1 => bytes.prop_map(|bytes| parse_redis_value(&bytes).unwrap_or(Value::Nil)),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::property::holds;
+
+    #[test]
+    fn only_an_answer_of_the_right_form_is_a_grant() {
+        holds(4000, any::answer(), |answer| {
+            if let Some(Attempted::Granted(token)) = attempted(&answer) {
+                let Value::Array(parts) = &answer else { return Err(TestCaseError::fail("no list")) };
+                prop_assert!(parts.len() == 2 && parts[0] == Value::Int(1), "{parts:?}");
+                prop_assert!(token < 1 << 53 && text_of(&parts[1]).is_some_and(|text| text.parse() == Ok(token)));
+            }
+            prop_assert_eq!(renewed(&answer) == Some(Ok(())), answer == Value::Array(vec![Value::Int(1)]));
+            prop_assert_eq!(yes_or_no(&answer) == Some(true), answer == Value::Int(1));
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn what_is_in_the_way_can_be_told() {
+        holds(2000, any::answer(), |answer| {
+            let busy = match attempted(&answer) {
+                Some(Attempted::Busy(obstacle)) => Some(obstacle.holder.describe(obstacle.now)),
+                _ => None,
+            };
+            let lost = renewed(&answer).and_then(Result::err);
+            let concerns = super::super::concerns(&[answer.clone(), answer]);
+            for line in busy.into_iter().chain(lost).chain(concerns) {
+                prop_assert!(!line.contains(char::is_control), "{line:?}");
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn a_token_of_a_damaged_counter_is_no_grant() {
+        for (text, expected) in [("9007199254740991", Some(TOKEN_LIMIT - 1)), ("9007199254740992", None)] {
+            assert_eq!(token(&Value::BulkString(text.into())), expected);
+        }
+    }
+}

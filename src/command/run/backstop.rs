@@ -1,0 +1,139 @@
+/*!
+When the command must be dead, as far as dlock itself knows: what it tells its guard, and when it does the guard's work
+where the guard cannot. Pure decisions of what happened and what time it is.
+*/
+
+use std::time::Duration;
+
+use crate::cli::OnLost;
+use crate::clock::Instant;
+use crate::lease::timing::Term;
+use crate::supervise::protocol::{Order, Window};
+use crate::supervise::stop::Ladder;
+
+/// When the command is stopped if `term` is not renewed; never with `--on-lost ignore`.
+pub(super) fn window(term: &Term, on_lost: OnLost) -> Option<Window> {
+    match on_lost {
+        OnLost::Stop => Some(Window { term_at: term.term_at(), kill_at: term.expiry() }),
+        OnLost::Kill => Some(Window { term_at: term.term_at(), kill_at: term.term_at() }),
+        OnLost::Ignore => None,
+    }
+}
+
+/// What dlock knows of the way down.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Backstop {
+    on_lost: OnLost,
+    kill_after: Duration,
+    term: Option<Term>,
+    /// When everything must be dead, once a stop was ordered.
+    kill_at: Option<Instant>,
+}
+
+impl Backstop {
+    /// For a command that begins to run; `term` is the lease, where there is one.
+    pub(super) fn new(on_lost: OnLost, kill_after: Duration, term: Option<Term>) -> Self {
+        Self { on_lost, kill_after, term, kill_at: None }
+    }
+
+    /// The lease as last confirmed, where there is one.
+    pub(super) fn term(&self) -> Option<Term> {
+        self.term
+    }
+
+    /// When the command is stopped unless the lease is renewed.
+    pub(super) fn window(&self) -> Option<Window> {
+        self.term.and_then(|term| window(&term, self.on_lost))
+    }
+
+    /// Whether a stop was ordered.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.kill_at.is_some()
+    }
+
+    /// The lease was renewed; returns what the guard is told.
+    pub(super) fn extend(&mut self, term: Term) -> Option<Order> {
+        self.term = Some(term);
+        self.window().map(Order::Extend)
+    }
+
+    /// The lock is lost; returns what the guard is told.
+    pub(super) fn lose(&mut self, now: Instant) -> Option<Order> {
+        match self.on_lost {
+            OnLost::Stop => Some(self.stop(now)),
+            OnLost::Kill => Some(Order::Stop(self.kill_by(now))),
+            OnLost::Ignore => None,
+        }
+    }
+
+    /// The guard has begun to stop the command by itself. What is heard of the lease from now on rescues nothing, also when
+    /// the guard is frozen before it is done.
+    pub(super) fn begun(&mut self, now: Instant) {
+        // The guard needs no order for what it does.
+        let _ = self.lose(now);
+    }
+
+    /// The command is to end: SIGTERM now, SIGKILL when its time is over or the lease ends; returns what the guard is told.
+    pub(super) fn stop(&mut self, now: Instant) -> Order {
+        Order::Stop(self.kill_by(now + self.kill_after))
+    }
+
+    /// The guard was killed; returns the ladder on which dlock itself stops what is left of the command.
+    pub(super) fn take_over(&mut self, now: Instant) -> Ladder {
+        let mut ladder = Ladder::new(self.window());
+        ladder.stop(self.kill_by(now + self.kill_after));
+        ladder
+    }
+
+    /// When dlock itself sends SIGKILL: the guard, if it is not frozen, has done so in the same moment.
+    pub(super) fn kill_due(&self) -> Option<Instant> {
+        [self.kill_at, self.window().map(|window| window.kill_at)].into_iter().flatten().min()
+    }
+
+    /// Everything must be dead at `at`, or when the lease ends or was to be dead already if that is earlier.
+    fn kill_by(&mut self, at: Instant) -> Instant {
+        let kill_at = self.kill_due().map_or(at, |due| due.min(at));
+        self.kill_at = Some(kill_at);
+        kill_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    /// The lease of 10 s that was confirmed at so many seconds.
+    fn term(sent: u32) -> Term {
+        Term { sent: Instant::from_nanos(0) + S * sent, ttl: 10 * S, kill_after: 2 * S }
+    }
+
+    #[test]
+    fn a_renewal_told_too_late_rescues_nothing_although_the_guard_is_frozen() {
+        let mut backstop = Backstop::new(OnLost::Stop, 2 * S, Some(term(100)));
+        let stopped = term(100).term_at();
+        backstop.begun(stopped);
+        let _ = backstop.extend(term(107));
+        assert_eq!(backstop.kill_due(), Some(stopped + 2 * S));
+    }
+
+    #[test]
+    fn every_stop_bounds_what_is_left_and_none_gives_more() {
+        let at = |seconds: u32| Instant::from_nanos(0) + S * seconds;
+        let mut backstop = Backstop::new(OnLost::Stop, 2 * S, Some(term(100)));
+        assert_eq!(backstop.kill_due(), Some(term(100).expiry()));
+        assert_eq!(backstop.stop(at(103)), Order::Stop(at(105)));
+        assert_eq!(backstop.lose(at(104)), Some(Order::Stop(at(105))));
+        let mut ladder = backstop.take_over(at(104));
+        assert!(matches!(ladder.step(at(104)), crate::supervise::stop::Step::Term { .. }));
+        assert_eq!(ladder.step(at(105)), crate::supervise::stop::Step::Kill);
+        let mut backstop = Backstop::new(OnLost::Kill, 2 * S, Some(term(100)));
+        assert_eq!(backstop.lose(at(103)), Some(Order::Stop(at(103))));
+        let mut backstop = Backstop::new(OnLost::Ignore, 2 * S, Some(term(100)));
+        assert_eq!((backstop.lose(at(103)), backstop.kill_due()), (None, None));
+        let mut backstop = Backstop::new(OnLost::Stop, 2 * S, None);
+        assert_eq!(backstop.kill_due(), None);
+        assert_eq!(backstop.stop(at(103)), Order::Stop(at(105)));
+    }
+}

@@ -1,0 +1,175 @@
+/*!
+When a lease is renewed, when a failed renewal is tried again and when it is given up: pure decisions of what happened
+and what time it is. The [keeper](super::keeper) does what they say.
+*/
+
+use std::time::Duration;
+
+use super::timing::Term;
+use crate::backend::{Lease, Renewal};
+use crate::clock::Instant;
+
+/// What the last renewal came to when the time for one went by unused.
+const NOT_TRIED: &str = "it was not tried, because dlock itself was stopped";
+/// What it came to when no answer came.
+const SILENCE: &str = "the backend does not answer";
+
+/// What became of the lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// It was renewed.
+    Extended(Term),
+    /// The service says that the lock is not ours: final.
+    NotMine(String),
+    /// The time came to stop the command, and no renewal had been confirmed: final.
+    Unrenewed {
+        /// Since when there has been no confirmed request.
+        since: Instant,
+        /// What the last try came to.
+        error: String,
+    },
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Ask the service, and wait for its answer until this instant.
+    Ask(Instant),
+    /// It is over.
+    GiveUp(News),
+}
+
+/// The renewals of one lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Renewals {
+    term: Term,
+    due: Instant,
+    /// How many have failed since the last that was confirmed.
+    failures: u32,
+    error: String,
+}
+
+impl Renewals {
+    /// The renewals of a lease as it was granted; `renew_every` is the time from one request to the next.
+    #[must_use]
+    pub(crate) fn new(term: Term, renew_every: Duration) -> Self {
+        Self { term, due: term.sent + renew_every, failures: 0, error: NOT_TRIED.to_owned() }
+    }
+
+    /// When there is something to do.
+    #[must_use]
+    pub(crate) fn next(&self) -> Instant {
+        self.due.min(self.term.term_at())
+    }
+
+    /// What is to be done at `now`, when [`Renewals::next`] has come.
+    #[must_use]
+    pub(crate) fn turn(&self, now: Instant) -> Turn {
+        if now >= self.term.term_at() {
+            return Turn::GiveUp(News::Unrenewed { since: self.term.sent, error: self.error.clone() });
+        }
+        Turn::Ask(now + self.term.request_timeout(now))
+    }
+
+    /// Takes note at `now` of what came of the request that was due at `asked`; an error is what the service said, if it
+    /// said anything in time.
+    pub(crate) fn heard(
+        &mut self,
+        asked: Instant,
+        now: Instant,
+        answer: Result<Renewal, Option<String>>,
+    ) -> Option<News> {
+        match answer {
+            // An answer that comes after SIGTERM rescues nothing.
+            Ok(Renewal::Extended(Lease::Until { sent, ttl, renew_every })) if now < self.term.term_at() => {
+                self.term = Term { sent, ttl, kill_after: self.term.kill_after };
+                self.failures = 0;
+                NOT_TRIED.clone_into(&mut self.error);
+                self.due = asked + renew_every;
+                Some(News::Extended(self.term))
+            }
+            Ok(Renewal::Extended(_)) => {
+                self.due = self.term.term_at();
+                None
+            }
+            Ok(Renewal::NotMine(why)) => Some(News::NotMine(why)),
+            Err(reason) => {
+                // What was heard last says more than the silence of the last tries, which are short.
+                if let Some(reason) = reason.or((self.failures == 0).then(|| SILENCE.to_owned())) {
+                    self.error = reason;
+                }
+                self.failures += 1;
+                // The first retry comes at once: most failures are a connection that broke.
+                self.due = if self.failures == 1 { asked } else { now + self.term.retry_every() };
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A lease of 30 s that began now, renewed every 10 s, with SIGTERM after 24.35 s.
+    fn renewals() -> (Instant, Renewals) {
+        let sent = Instant::from_nanos(0) + 100 * S;
+        (sent, Renewals::new(Term { sent, ttl: 30 * S, kill_after: 5 * S }, 10 * S))
+    }
+
+    fn extended(sent: Instant) -> Result<Renewal, Option<String>> {
+        Ok(Renewal::Extended(Lease::until(sent, 30 * S)))
+    }
+
+    #[test]
+    fn each_renewal_is_due_a_third_after_the_one_before_it_was_sent() {
+        let (sent, mut renewals) = renewals();
+        assert_eq!(renewals.next(), sent + 10 * S);
+        assert_eq!(renewals.turn(sent + 10 * S), Turn::Ask(sent + 12 * S));
+        let term = Term { sent: sent + 10 * S, ttl: 30 * S, kill_after: 5 * S };
+        let heard = renewals.heard(sent + 10 * S, sent + 11 * S, extended(sent + 10 * S));
+        assert_eq!((heard, renewals.next()), (Some(News::Extended(term)), sent + 20 * S));
+    }
+
+    #[test]
+    fn after_a_failure_it_is_tried_again_at_once_and_then_every_twentieth() {
+        let (sent, mut renewals) = renewals();
+        let (asked, now) = (sent + 10 * S, sent + 12 * S);
+        assert_eq!(renewals.heard(asked, now, Err(None)), None);
+        assert!(renewals.next() <= now);
+        assert_eq!(renewals.heard(now, now + S, Err(None)), None);
+        assert_eq!(renewals.next(), now + S + 1500 * MS);
+        // And no later than when it is too late.
+        assert_eq!(renewals.heard(sent + 23 * S, sent + 24 * S, Err(None)), None);
+        assert_eq!(renewals.next(), sent + 24_350 * MS);
+    }
+
+    #[test]
+    fn an_answer_after_sigterm_rescues_nothing() {
+        let (sent, mut renewals) = renewals();
+        let late = sent + 24_350 * MS;
+        assert_eq!(renewals.heard(sent + 23 * S, late, extended(sent + 23 * S)), None);
+        assert_eq!(renewals.next(), late);
+        let Turn::GiveUp(News::Unrenewed { since, .. }) = renewals.turn(late) else { panic!("asks again") };
+        assert_eq!(since, sent);
+    }
+
+    #[test]
+    fn the_reason_is_what_was_heard_and_not_the_silence_after_it() {
+        let (sent, mut renewals) = renewals();
+        let reason = |renewals: &Renewals| match renewals.turn(sent + 30 * S) {
+            Turn::GiveUp(News::Unrenewed { error, .. }) => error,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(reason(&renewals), NOT_TRIED);
+        for (heard, expected) in [(None, SILENCE), (Some("refused"), "refused"), (None, "refused")] {
+            renewals.heard(sent, sent, Err(heard.map(str::to_owned)));
+            assert_eq!(reason(&renewals), expected);
+        }
+        renewals.heard(sent, sent, extended(sent));
+        assert_eq!(reason(&renewals), NOT_TRIED);
+    }
+}

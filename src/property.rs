@@ -1,0 +1,49 @@
+/*!
+How properties are tried: on random values, of which a failing one is made as small as possible.
+
+A failure names its seed: `PROPTEST_RNG_SEED=… cargo test --bin dlock NAME` tries the same values again. Nothing is kept
+in files; a value that once failed becomes a plain test named after the fault. `PROPTEST_CASES=20000` tries more of them.
+*/
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed, TestCaseResult, TestRunner};
+
+/// What a property comes to for one value.
+pub(crate) type Holds = TestCaseResult;
+
+/// Fails unless `property` holds for `cases` values of `strategy`, or for as many as the environment asks if those are
+/// more.
+pub(crate) fn holds<S: Strategy>(cases: u32, strategy: S, property: impl Fn(S::Value) -> Holds) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let seed = number("PROPTEST_RNG_SEED").unwrap_or_else(|| getrandom::u64().expect("random numbers"));
+    let cases = number("PROPTEST_CASES").and_then(|asked| u32::try_from(asked).ok()).map_or(cases, |n| n.max(cases));
+    let config = Config { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
+    if let Err(error) = TestRunner::new(config).run(&strategy, property) {
+        panic!("{error}\nthe same again: PROPTEST_RNG_SEED={seed}");
+    }
+}
+
+/// Texts made of the given pieces, which bars separate, and of random characters, so that they come close to what a
+/// reader knows.
+pub(crate) fn made_of(pieces: &'static str) -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        6 => one_of(pieces).prop_map(str::to_owned),
+        1 => any::<char>().prop_map(String::from),
+        1 => "[ -~]{1,3}",
+    ];
+    proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+/// One of the given words, which bars separate.
+pub(crate) fn one_of(words: &'static str) -> impl Strategy<Value = &'static str> {
+    proptest::sample::select(words.split('|').collect::<Vec<_>>())
+}
+
+#[test]
+#[should_panic(expected = "PROPTEST_RNG_SEED=")]
+fn a_property_that_does_not_hold_fails() {
+    holds(256, 0..100_u32, |number| {
+        prop_assert!(number < 50);
+        Ok(())
+    });
+}
