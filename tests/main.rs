@@ -20,6 +20,9 @@ mod support_faults_selftest;
 // The same for wall clocks that are moved.
 mod clock_selftest;
 
+// The same for descriptors, processes and disks that run out.
+mod exhausted_selftest;
+
 // The same for etcd, ZooKeeper and certificates.
 mod servers_selftest;
 
@@ -68,6 +71,9 @@ mod surroundings;
 // The command never outlives its lease: what happens to the server, to the network, and to the key.
 mod lost;
 
+// Wall clocks of servers and of dlock itself that are moved by an hour: what is lost, what is said, and the tokens.
+mod clocks;
+
 // No single death or freeze breaks the first promise: of dlock, its guard, the command, or all of them; on file too.
 mod crash;
 
@@ -83,6 +89,9 @@ mod redlock;
 
 // The same locks taken by other programs, each by its own library, on every backend.
 mod interop;
+
+// No room on the disk, no descriptor, no process: of dlock, of its guard, and of servers.
+mod exhausted;
 
 // Passwords: every way in works, and none of them leads out again.
 mod secrets;

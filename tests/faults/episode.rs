@@ -64,6 +64,8 @@ pub enum Ending {
     Unavailable,
     /// 75: somebody else has it.
     Busy,
+    /// 73: there is no lock file to be had.
+    CannotCreate,
 }
 
 impl Ending {
@@ -78,7 +80,8 @@ impl Ending {
             Self::GuardKilled => code == Some(70) && last.contains("guard"),
             Self::By(signal) => outcome.status().signal() == Some(signal as i32),
             Self::Unavailable => code == Some(69) && last.contains("did not get job"),
-            Self::Busy => code == Some(75) && (last.contains("held by") || last.contains("gave up")),
+            Self::Busy => code == Some(75) && last.contains("did not get job"),
+            Self::CannotCreate => code == Some(73) && last.contains("could not use the lock "),
         }
     }
 }
@@ -170,10 +173,10 @@ pub struct Episode<'w> {
     holders: usize,
     /// Since when the lock can be held again by somebody else, if it cannot always.
     healed: Option<Duration>,
-    /// Whether empty directories at ZooKeeper may stay.
-    pub may_leave_directories: bool,
     /// Whether overlaps are expected, and only counted.
     documented: bool,
+    /// Somebody was cut short while he made or removed directories at the servers: empty ones may be left.
+    pub cut_short: bool,
     // Last: before it goes all that works in it.
     pub scratch: Scratch,
 }
@@ -195,8 +198,8 @@ impl<'w> Episode<'w> {
             monitors: world.monitors(),
             holders: 0,
             healed: None,
-            may_leave_directories: false,
             documented,
+            cut_short: false,
             scratch,
         }
     }
@@ -291,6 +294,11 @@ impl<'w> Episode<'w> {
     pub fn queue_some(&mut self) {
         let count = self.rng.usize(1..=3);
         self.queue(count);
+    }
+
+    /// Another one of those who have their turn at the end.
+    pub fn follow(&mut self, running: Running) {
+        self.waiters.push(running);
     }
 
     /// Something is broken now.
@@ -392,7 +400,11 @@ impl<'w> Episode<'w> {
 
     /// Checks what `running` and its guard use.
     pub fn look_at(&mut self, running: &Running) {
-        let dlock = running.dlock_pid();
+        self.look_at_pid(running.dlock_pid());
+    }
+
+    /// The same of a dlock that somebody else started.
+    pub fn look_at_pid(&mut self, dlock: i32) {
         for pid in [dlock].into_iter().chain(process::children(dlock)) {
             let (Some(rss), Some(threads)) = (process::peak_rss_kib(pid), process::status(pid, "Threads")) else {
                 continue;
@@ -400,7 +412,7 @@ impl<'w> Episode<'w> {
             self.report.rss_kib = self.report.rss_kib.max(rss);
             let fds = process::fds(pid).len();
             // A library may have one more for a moment, to look names up.
-            if rss > MAX_RSS_KIB || !matches!(threads.as_str(), "1" | "2") || fds > 16 + 2 * self.world.size() {
+            if rss > MAX_RSS_KIB || !matches!(threads.as_str(), "1" | "2") || fds > 16 + 3 * self.world.size() {
                 let leak = format!("pid {pid}: {rss} KiB, {threads} threads, {fds} descriptors");
                 self.violation(Invariant::I8, leak);
             }
@@ -427,7 +439,7 @@ impl<'w> Episode<'w> {
         }
         self.check_sections();
         self.check_recovery(healed);
-        self.check_litter();
+        self.check_litter(&[KEY]);
         self.report
     }
 
@@ -468,15 +480,16 @@ impl<'w> Episode<'w> {
         }
     }
 
-    fn check_litter(&mut self) {
+    /// Checks that nothing is left of locks, all of which were of `keys`, and of those who had them.
+    pub fn check_litter(&mut self, keys: &[&str]) {
         // What somebody who was killed had lasts as long as his lease.
         let patience = self.ttl + Duration::from_secs(5);
         let mut litter = Vec::new();
         let clean = eventually_within(patience, || {
-            litter = self.world.litter(&[KEY]);
-            if self.may_leave_directories {
-                litter.retain(|path| path != "/dlock" && *path != format!("/dlock/{KEY}"));
+            if self.cut_short {
+                self.world.remove_directories(KEY);
             }
+            litter = self.world.litter(keys);
             litter.is_empty().then_some(())
         });
         if clean.is_none() {

@@ -25,6 +25,7 @@ mod faults;
 mod matrix;
 mod net;
 mod play;
+mod quick;
 mod results;
 mod store;
 mod world;

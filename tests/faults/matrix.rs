@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::episode::Episode;
-use super::faults::{clocks, mixed, network, process, servers};
+use super::faults::{clocks, crowds, files, mixed, network, process, servers, signals};
 use super::world::Column;
 use Class::{D, S};
 use Column::{Etcd, File, Redis, Redlock, Redlock3, ZooKeeper};
@@ -61,6 +61,15 @@ const fn fault(
     run: fn(&mut Episode<'_>),
 ) -> Fault {
     Fault { name, title, cells, needs: Needs::Nothing, run }
+}
+
+const fn heavy(
+    name: &'static str,
+    title: &'static str,
+    cells: &'static [(Column, Class)],
+    run: fn(&mut Episode<'_>),
+) -> Fault {
+    Fault { needs: Needs::Machine, ..fault(name, title, cells, run) }
 }
 
 /// All rows.
@@ -126,6 +135,16 @@ pub static FAULTS: &[Fault] = &[
         )
     },
     fault("client-clock", "the clock of dlock's host jumps by an hour", EVERYWHERE, clocks::client),
+    fault("group-signal", "a signal to the whole group", EVERYWHERE, signals::to_the_group),
+    fault("signal-storm-release", "INT, TERM and HUP during the release", EVERYWHERE, signals::storm_at_release),
+    fault("signal-storm-acquire", "INT, TERM and HUP during the acquire", EVERYWHERE, signals::storm_at_acquire),
+    fault("terminal-closed", "HUP of a closed terminal", EVERYWHERE, signals::terminal_closed),
+    fault("broken-pipe", "EPIPE: nobody reads what dlock says", EVERYWHERE, signals::broken_pipe),
+    heavy("contenders-500", "500 contenders on one key", EVERYWHERE, crowds::contenders),
+    heavy("keys-500", "500 keys at once", EVERYWHERE, crowds::keys),
+    fault("queue-churn", "contenders come and go, give up and are killed", EVERYWHERE, crowds::churn),
+    fault("lock-file-removed", "the lock file removed or replaced while held", &[(File, D)], files::removed),
+    fault("planted", "something else planted at the lock file's path", &[(File, S)], files::planted),
     fault("mixed", "all of these at random, for eight seconds", EVERYWHERE, mixed::mixed),
 ];
 

@@ -5,7 +5,7 @@ refuses all others. Commands write to it through a named pipe, so that it also s
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -77,6 +77,11 @@ impl Store {
             }
         });
         Self { path, heard, pipe, thread: Some(thread) }
+    }
+
+    /// The pipe, for those who are no shell.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Shell code that says that a command begins.

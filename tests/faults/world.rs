@@ -304,6 +304,17 @@ impl World {
         }
     }
 
+    /// Removes the directories of `key` where servers have such things, if they are empty.
+    pub fn remove_directories(&self, key: &str) {
+        if let Servers::ZooKeeper(zookeeper) = &self.servers {
+            for path in [&format!("/dlock/{key}"), "/dlock"] {
+                if zookeeper.children(path).is_some_and(|children| children.is_empty()) {
+                    zookeeper.delete(path);
+                }
+            }
+        }
+    }
+
     /// What is left of locks that nobody holds or waits for any more, but for what stays on purpose: the tokens' counters
     /// of `keys`, and the connections of those who look.
     pub fn litter(&self, keys: &[&str]) -> Vec<String> {

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod daemon;
 pub mod dlock;
 pub mod etcd;
+pub mod exhausted;
 pub mod foreign;
 pub mod netns;
 pub mod process;

@@ -19,6 +19,7 @@ use super::clock::ClockShim;
 use super::daemon::Daemon;
 // What all servers need, and what tests of redis always found here.
 pub use super::daemon::{Port, need, need_python};
+use super::exhausted::SmallDisk;
 use super::rendezvous::{CAP, boottime, eventually};
 
 /// How long a server may take to answer one request of the test itself.
@@ -37,6 +38,8 @@ pub struct Redis {
     tls: Option<(Port, Tls, Certificates)>,
     /// Its wall clock, where that is not this machine's.
     clock: Option<Arc<ClockShim>>,
+    /// Where it keeps its data, if that is not in its directory.
+    disk: Option<SmallDisk>,
     daemon: Daemon,
     args: Vec<OsString>,
     password: Option<String>,
@@ -80,6 +83,15 @@ impl Redis {
         redis
     }
 
+    /// The same with its data on a disk of 4 MiB, which [`Self::fill_disk`] fills, and which is empty after a restart.
+    #[track_caller]
+    pub fn on_small_disk<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+        let mut redis = Self::prepare(args);
+        redis.disk = Some(SmallDisk::on(redis.daemon.subdirectory("disk"), 4));
+        redis.launch();
+        redis
+    }
+
     /// A server that was not started yet: [`Self::launch`] does that. Its ports and its directory are there.
     pub fn prepare<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         let args: Vec<OsString> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
@@ -89,6 +101,7 @@ impl Redis {
             port: Port::reserve(),
             tls: None,
             clock: None,
+            disk: None,
             daemon: Daemon::new("redis-server"),
             args,
             password,
@@ -126,6 +139,18 @@ impl Redis {
     #[track_caller]
     pub fn clock(&self) -> &ClockShim {
         self.clock.as_ref().expect("this redis goes by the clock of the machine")
+    }
+
+    /// Leaves no room on its disk, which must be a small one.
+    #[track_caller]
+    pub fn fill_disk(&self) {
+        self.disk.as_ref().expect("this redis has a large disk").fill(self.pid());
+    }
+
+    /// Makes room there again.
+    #[track_caller]
+    pub fn free_disk(&self) {
+        self.disk.as_ref().expect("this redis has a large disk").free(self.pid());
     }
 
     /// The unix socket at which it listens too; everybody may connect there.
@@ -337,7 +362,8 @@ impl Redis {
         }
         command.arg("--unixsocket").arg(self.socket()).args(["--unixsocketperm", "777"]);
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-        command.arg("--port").arg(self.port().to_string()).arg("--dir").arg(directory);
+        command.arg("--port").arg(self.port().to_string()).arg("--dir");
+        command.arg(self.disk.as_ref().map_or(directory, SmallDisk::directory));
         if let Some((port, tls, certificates)) = &self.tls {
             command.arg("--tls-port").arg(port.number().to_string());
             command.arg("--tls-cert-file").arg(certificates.certificate(tls.server));
@@ -349,6 +375,10 @@ impl Redis {
         if let Some(clock) = &self.clock {
             clock.attach(&mut command);
         }
+        let command = match &self.disk {
+            Some(disk) => disk.wrap(&command),
+            None => command,
+        };
         self.daemon.launch(command);
         let mut client = self.daemon.wait_ready(|| {
             let mut client = self.connect().ok()?;

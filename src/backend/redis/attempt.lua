@@ -16,7 +16,7 @@ if kind == 'string' and starts_with(value, prefix) then
   return { 1, string.match(value, '^"token":(%d+)', #prefix + 1) or '' }
 end
 
-local head = head_of(queue, alive, wakes, now)
+local head = head_of(queue, alive, wakes, now, patience)
 if kind == 'none' and (head == nil or head == id) then
   local last = tonumber(redis.call('GET', fence) or '') or 0
   -- Lua would print a number of this size with an exponent.
@@ -46,4 +46,4 @@ end
 if kind == 'none' and head then
   wake(wakes, head)
 end
-return { 0, kind, value, redis.call('PTTL', lock), position, string.format('%.0f', now) }
+return { 0, kind, value, time_left(lock, kind, value), position, string.format('%.0f', now) }

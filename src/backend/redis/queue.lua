@@ -16,14 +16,21 @@ local function leave(queue, alive, wakes, id)
   redis.call('DEL', wakes .. id)
 end
 
--- The first waiter that is alive; those before it are dropped.
-local function head_of(queue, alive, wakes, now)
+-- The first waiter that is alive; those before it are dropped. One whose time is from before the clock was put back
+-- counts as alive for `patience`, which may be nil, and for as long as it takes to give up a blocking wait that became
+-- longer with it.
+local function head_of(queue, alive, wakes, now, patience)
   while true do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head then
       return nil
     end
     local deadline = tonumber(redis.call('HGET', alive, head) or '')
+    -- No waiter is given more.
+    if deadline and patience and deadline > now + 30000 then
+      deadline = now + patience + 3000
+      redis.call('HSET', alive, head, string.format('%.0f', deadline))
+    end
     if deadline and deadline >= now then
       return head
     end

@@ -13,3 +13,18 @@ local function occupant(lock)
   end
   return kind, value
 end
+
+-- The milliseconds until the key goes, as PTTL has it. By a clock that was put back, a key would stay for that much
+-- longer than its lease: what a dlock left ends a lease from now, which is not before the dlock counts on it.
+local function time_left(lock, kind, value)
+  local left = redis.call('PTTL', lock)
+  if kind == 'string' and string.match(value, '^{"v":%d+,"id":"') then
+    -- Within a text of the JSON the quotes would have a backslash.
+    local ttl = tonumber(string.match(value, '"ttl":(%d+)') or '') or 0
+    if ttl > 0 and left > ttl then
+      redis.call('PEXPIRE', lock, ttl)
+      left = ttl
+    end
+  end
+  return left
+end

@@ -35,4 +35,4 @@ if kind == 'none' then
   redis.call('SET', lock, value, 'PX', ttl)
   return { 1, text }
 end
-return { 0, kind, there, redis.call('PTTL', lock) }
+return { 0, kind, there, time_left(lock, kind, there) }

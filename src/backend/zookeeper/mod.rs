@@ -14,6 +14,7 @@ mod timeline;
 mod tunnel;
 
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,7 @@ use self::tunnel::Tunnel;
 use super::location::{Location, nested_hint};
 use super::tls::Tls;
 use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Queue, Released, Renewal};
-use crate::clock::Instant;
+use crate::clock::{Alarm, Instant};
 use crate::holder::{Holder, shown};
 
 /// The port that ZooKeeper listens on by default.
@@ -36,6 +37,9 @@ pub(crate) const DEFAULT_PORT: u16 = 2181;
 pub(crate) const DEFAULT_TLS_PORT: u16 = 2281;
 /// The longest session that can be asked for.
 const MAX_SESSION: Duration = Duration::from_millis(i32::MAX as u64);
+/// How many descriptors must be free: three for the library itself, five for one connection and its way to a server, and
+/// timers.
+const DESCRIPTORS: usize = 12;
 /// How often one attempt looks again because what it saw changed under its eyes.
 const LOOKS: usize = 16;
 
@@ -119,6 +123,9 @@ impl ZookeeperBackend {
 
     /// Asks the library for a session.
     async fn begin(&self, claim: &Claim, login: Option<&str>) -> Result<Opening, Error> {
+        room_for_library().map_err(|error| {
+            Error::new(Kind::Unreachable, format!("could not start the ZooKeeper client on this host: {error}"))
+        })?;
         let tunnel = Tunnel::open(Arc::clone(&self.ensemble)).await.map_err(|error| {
             Error::new(Kind::Unreachable, format!("could not listen on this host for the ZooKeeper client: {error}"))
         })?;
@@ -168,6 +175,16 @@ impl ZookeeperBackend {
             }
         }
     }
+}
+
+/// Whether there is a thread and enough descriptors for the library, which panics where there are none.
+fn room_for_library() -> io::Result<()> {
+    let descriptors: Result<Vec<Alarm>, _> = (0..DESCRIPTORS).map(|_| Alarm::new()).collect();
+    drop(descriptors?);
+    let thread = std::thread::Builder::new().stack_size(64 * 1024).spawn(|| {})?;
+    // It does nothing that could fail.
+    let _ = thread.join();
+    Ok(())
 }
 
 /// What one look at the queue came to.

@@ -67,8 +67,7 @@ pub fn mixed(episode: &mut Episode<'_>) {
     }
     mend(episode, &mut broken);
     episode.world.wait_serving();
-    // Who is killed at the wrong moment leaves it to nobody to remove them.
-    episode.may_leave_directories = true;
+    episode.cut_short = true;
     for contender in contenders {
         episode.ends(contender.running, &ENDINGS);
     }

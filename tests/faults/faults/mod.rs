@@ -1,7 +1,10 @@
 //! What goes wrong, by where it does.
 
 pub mod clocks;
+pub mod crowds;
+pub mod files;
 pub mod mixed;
 pub mod network;
 pub mod process;
 pub mod servers;
+pub mod signals;

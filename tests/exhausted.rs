@@ -1,0 +1,458 @@
+/*!
+No room on the disk, no descriptor left, no process to be had: whoever it hits, no command runs without a lock, no lock
+stays behind, and one line says what is missing.
+*/
+
+use std::fs::File;
+use std::time::Duration;
+
+use crate::support::dlock::{Dlock, Outcome};
+use crate::support::etcd::{Etcd, EtcdOptions};
+use crate::support::exhausted::{give_descriptors_back, take_all_descriptors, take_free_descriptors, take_processes};
+use crate::support::process;
+use crate::support::redis_services::Redlock3;
+use crate::support::rendezvous::{boottime, eventually, eventually_within, last_until};
+use crate::support::servers::Redis;
+use crate::support::service::{EtcdService, FileService, Gated, RedisService, Service, ZooKeeperService};
+
+/// The lease of everybody here.
+const TTL: Duration = Duration::from_secs(2);
+
+/// `job` with a lease of [`TTL`].
+fn run<S: Service>(service: &S) -> Dlock {
+    service.run("job").args(["-t", "2s"])
+}
+
+/// Fails the test unless nothing of a dlock that has ended is left, its lock neither.
+#[track_caller]
+fn assert_nothing_left<S: Service>(service: &S) {
+    run(service).args(["-n"]).command(["true"]).output().success();
+    eventually("the last process to go", || service.scratch().processes().is_empty().then_some(()));
+    assert_no_litter(service);
+}
+
+/// What a dlock leaves is gone when its lease ends at the latest.
+#[track_caller]
+fn assert_no_litter<S: Service>(service: &S) {
+    assert_no_litter_but(service, &[]);
+}
+
+#[track_caller]
+fn assert_no_litter_but<S: Service>(service: &S, may_stay: &[&str]) {
+    let mut litter = Vec::new();
+    let clean = eventually_within(2 * TTL + S::EXPIRY_GRANULARITY, || {
+        litter = service.litter(&["job"]);
+        litter.retain(|line| !may_stay.contains(&&**line));
+        litter.is_empty().then_some(())
+    });
+    assert!(clean.is_some(), "{litter:?}");
+}
+
+/// Nothing was run, and one line says why, in the words of the contract's exit codes.
+#[track_caller]
+fn assert_refused(outcome: &Outcome) {
+    let code = outcome.status().code();
+    assert!(matches!(code, Some(69 | 73)), "{outcome:?}");
+    outcome.stdout_is("").stderr_is_one_line("could not ");
+    assert!(!outcome.stderr().contains("panicked"), "{outcome:?}");
+}
+
+mod descriptors {
+    use super::*;
+
+    /// With fewer the loader cannot open a library.
+    const FEWEST: u64 = 4;
+
+    fn too_few<S: Service>(service: &S) {
+        let mut enough = 0;
+        for limit in FEWEST..64 {
+            let dlock = run(service).arg("-n").command(["echo", "ran"]).limit(libc::RLIMIT_NOFILE, limit);
+            let outcome = dlock.output();
+            if outcome.status().code() == Some(0) {
+                outcome.success().stdout_is("ran\n");
+                enough += 1;
+            } else {
+                assert_eq!(enough, 0, "more descriptors are not enough: {limit}\n{outcome:?}");
+                assert_refused(&outcome);
+            }
+            assert_nothing_left(service);
+            if enough == 3 {
+                return;
+            }
+        }
+        panic!("that many descriptors are not enough for anything");
+    }
+
+    /// The connections that a holder has go on to work. With a lease so long that it needs no other one on a busy machine.
+    fn none_left_while_it_holds<S: Service>(service: &S) {
+        let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "6s", "-q"]));
+        holder.wait_held();
+        for pid in [holder.running.guard_pid(), holder.pid()] {
+            take_free_descriptors(pid);
+        }
+        last_until(boottime() + Duration::from_secs(7));
+        assert!(holder.running.is_running(), "it was lost by\n{:?}", holder.running);
+        service.assert_held("job");
+        holder.let_go().success();
+        assert_nothing_left(service);
+    }
+
+    /// Without a descriptor nobody can be connected to again, and the command is gone before its lease is.
+    fn none_left_for_a_new_connection<S: Severable>(service: &S) {
+        let holder = Gated::spawn(service.scratch(), run(service).arg("-q"));
+        holder.wait_held();
+        take_all_descriptors(holder.pid());
+        let cut = boottime();
+        service.sever();
+        let waiter = Gated::spawn(service.scratch(), service.run("job").args(["-t", "10s", "-q"]));
+        waiter.wait_held();
+        if S::KIND == "zookeeper" {
+            // The library asks for a socket without a pause once its session must have ended: dlock, whose command is dead
+            // by its guard's hand, may not come to its end before it gets one.
+            give_descriptors_back(holder.pid());
+        }
+        let outcome = holder.running.wait();
+        outcome.code(79).stderr_is_one_line("dlock: lost job at ");
+        assert!(boottime() < cut + 3 * TTL + S::EXPIRY_GRANULARITY, "{outcome:?}");
+        waiter.let_go().success();
+        assert_nothing_left_after_a_cut(service);
+    }
+
+    /// One who waits and finds none when its turn has come gives the lock to the next.
+    fn none_left_while_it_waits<S: Service>(service: &S) {
+        let holder = Gated::spawn(service.scratch(), run(service).arg("-q"));
+        holder.wait_held();
+        let waiter = service.queue_up("job", &["-t", "2s", "-q"]);
+        let guard = process::children(waiter.pid())[0];
+        for pid in [guard, waiter.pid()] {
+            take_free_descriptors(pid);
+        }
+        holder.let_go().success();
+        let held = eventually("its turn", || {
+            let has_ended = !waiter.running.is_running();
+            (has_ended || waiter.has_held()).then(|| waiter.has_held())
+        });
+        waiter.open();
+        let outcome = waiter.running.wait();
+        if held {
+            // The command has as few, which is its own trouble.
+            outcome.stderr();
+        } else {
+            assert_refused(&outcome);
+        }
+        assert_nothing_left(service);
+    }
+
+    /// An outage while there is none is ridden out when there are some again.
+    fn some_again_in_time<S: Severable>(service: &S) {
+        let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "12s", "-q"]));
+        holder.wait_held();
+        let cut = boottime();
+        take_all_descriptors(holder.pid());
+        service.sever();
+        // A renewal comes to nothing.
+        last_until(cut + Duration::from_millis(4500));
+        give_descriptors_back(holder.pid());
+        last_until(cut + Duration::from_secs(13));
+        assert!(holder.running.is_running(), "it was lost by\n{:?}", holder.running);
+        holder.let_go().success();
+        assert_nothing_left_after_a_cut(service);
+    }
+
+    /// The same as [`assert_nothing_left`] but for the directories of zookeeper: they are kept rather than removed under
+    /// others when it is not certain that only dlocks were there, as when the server dies before it has counted them.
+    #[track_caller]
+    fn assert_nothing_left_after_a_cut<S: Severable>(service: &S) {
+        service.assert_free("job");
+        eventually("the last process to go", || service.scratch().processes().is_empty().then_some(()));
+        assert_no_litter_but(service, &["/dlock", "/dlock/job"]);
+    }
+
+    /// A service whose connections can be closed from its side without a lock being lost.
+    pub(super) trait Severable: Service {
+        fn sever(&self);
+    }
+
+    fn hang_up(redis: &Redis) {
+        redis.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    }
+
+    impl Severable for RedisService {
+        fn sever(&self) {
+            hang_up(&self.redis);
+        }
+    }
+
+    impl Severable for Redlock3 {
+        fn sever(&self) {
+            self.servers.iter().for_each(hang_up);
+        }
+    }
+
+    impl Severable for EtcdService {
+        fn sever(&self) {
+            self.etcd.restart();
+        }
+    }
+
+    impl Severable for ZooKeeperService {
+        fn sever(&self) {
+            self.zookeeper.restart();
+        }
+    }
+
+    macro_rules! runs_out_on {
+        ($($backend:ident: $service:ty { $($test:ident)* })*) => {
+            $(mod $backend {
+                use super::*;
+                $(#[test] fn $test() { super::$test(&<$service>::fresh()) })*
+            })*
+        };
+    }
+
+    runs_out_on! {
+        file: FileService { too_few none_left_while_it_holds none_left_while_it_waits }
+        redis: RedisService { too_few none_left_while_it_holds none_left_while_it_waits none_left_for_a_new_connection some_again_in_time }
+        redlock: Redlock3 { too_few none_left_while_it_holds none_left_while_it_waits none_left_for_a_new_connection some_again_in_time }
+        etcd: EtcdService { too_few none_left_while_it_holds none_left_while_it_waits none_left_for_a_new_connection some_again_in_time }
+        zookeeper: ZooKeeperService { too_few none_left_while_it_holds none_left_while_it_waits none_left_for_a_new_connection some_again_in_time }
+    }
+}
+
+mod processes {
+    use super::*;
+
+    fn prepared<S: Service>() -> S {
+        let service = S::fresh();
+        service.scratch().lock_dir();
+        service.scratch().give_away("locks");
+        service
+    }
+
+    fn too_few<S: Service>() {
+        let service = prepared::<S>();
+        let mut enough = 0;
+        for processes in 1..16 {
+            // In a user namespace of its own nobody else's processes count, and none of ours count elsewhere.
+            let limit = format!("--nproc={processes}");
+            let dlock = run(&service).arg("-n").command(["echo", "ran"]).unprivileged();
+            let outcome = dlock.wrapped_by(["unshare", "-r", "prlimit", &limit]).output();
+            if outcome.status().code() == Some(0) {
+                outcome.success().stdout_is("ran\n");
+                enough += 1;
+            } else {
+                assert_eq!(enough, 0, "more processes are not enough: {processes}\n{outcome:?}");
+                assert_refused(&outcome);
+            }
+            run(&service).arg("-n").unprivileged().command(["true"]).output().success();
+            assert_no_litter(&service);
+            if enough == 3 {
+                return;
+            }
+        }
+        panic!("that many processes are not enough for anything");
+    }
+
+    /// One whose turn comes when no process can be started any more gives the lock to the next.
+    fn none_left_while_it_waits<S: Service>() {
+        let service = prepared::<S>();
+        let unprivileged = || run(&service).arg("-q").unprivileged();
+        let holder = Gated::spawn(service.scratch(), unprivileged());
+        holder.wait_held();
+        let waiter = Gated::spawn(service.scratch(), unprivileged());
+        service.wait_queued("job", 1);
+        let guard = eventually("the guard", || process::children(waiter.pid()).first().copied());
+        for pid in [guard, waiter.pid()] {
+            take_processes(pid);
+        }
+        holder.let_go().success();
+        let released = boottime();
+        assert_refused(&waiter.running.wait());
+        assert!(boottime() < released + TTL, "the lock was kept");
+        run(&service).arg("-n").unprivileged().command(["true"]).output().success();
+        assert_no_litter(&service);
+    }
+
+    /// Who holds a lock needs no process to keep it and to give it back.
+    fn none_left_while_it_holds<S: Service>() {
+        let service = prepared::<S>();
+        let holder = Gated::spawn(service.scratch(), run(&service).arg("-q").unprivileged());
+        holder.wait_held();
+        for pid in [holder.running.guard_pid(), holder.pid()] {
+            take_processes(pid);
+        }
+        last_until(boottime() + TTL * 3 / 2);
+        assert!(holder.running.is_running());
+        holder.let_go().success();
+        run(&service).arg("-n").unprivileged().command(["true"]).output().success();
+    }
+
+    macro_rules! runs_out_on {
+        ($($backend:ident: $service:ty;)*) => {
+            $(mod $backend {
+                use super::*;
+
+                #[test]
+                fn too_few() {
+                    super::too_few::<$service>();
+                }
+
+                #[test]
+                fn none_left_while_it_waits() {
+                    super::none_left_while_it_waits::<$service>();
+                }
+
+                #[test]
+                fn none_left_while_it_holds() {
+                    super::none_left_while_it_holds::<$service>();
+                }
+            })*
+        };
+    }
+
+    runs_out_on! {
+        file: FileService;
+        redis: RedisService;
+        redlock: Redlock3;
+        etcd: EtcdService;
+        zookeeper: ZooKeeperService;
+    }
+}
+
+mod disk {
+    use super::*;
+
+    /// Where messages go when there is no room for them.
+    fn full() -> File {
+        File::options().write(true).open("/dev/full").unwrap()
+    }
+
+    /// On every backend dlock does what it would do, in silence.
+    fn no_room_for_messages<S: Service>() {
+        let service = S::fresh();
+        let holder = Gated::spawn(service.scratch(), run(&service).arg("-v").stderr(full()));
+        holder.wait_held();
+        run(&service).arg("-n").command(["echo", "overlap"]).stderr(full()).output().code(75).stdout_is("");
+        run(&service).args(["-w", "0.5"]).command(["echo", "overlap"]).stderr(full()).output().code(75).stdout_is("");
+        holder.let_go().code(0);
+        run(&service).command(["/no/such/program"]).stderr(full()).output().code(127);
+        assert_nothing_left(&service);
+    }
+
+    macro_rules! no_room_on {
+        ($($backend:ident: $service:ty;)*) => {
+            $(#[test]
+            fn $backend() {
+                no_room_for_messages::<$service>();
+            })*
+        };
+    }
+
+    mod no_room_for_messages_on {
+        use super::*;
+
+        no_room_on! {
+            file: FileService;
+            redis: RedisService;
+            redlock: Redlock3;
+            etcd: EtcdService;
+            zookeeper: ZooKeeperService;
+        }
+    }
+
+    /// The lock file that is there needs no more room, neither to be taken nor to be given back.
+    #[test]
+    fn a_disk_that_fills_up_while_a_lock_file_is_held_loses_nothing() {
+        let service = FileService::fresh();
+        let disk = service.scratch().directory("disk", 0o700);
+        let fill = "echo $DLOCK_TOKEN; cd \"$disk\" && head -c 1M /dev/zero > fill 2>/dev/null; true";
+        let script = r#"
+            mount -t tmpfs -o mode=0700,size=16k tmpfs "$disk" && cd "$disk" || exit 1
+            "$@"; echo "filled $?"
+            "$@"; echo "full $?"
+        "#;
+        let dlock = service
+            .scratch()
+            .dlock()
+            .run("job")
+            .backend(format!("file://{}", disk.display()))
+            .env("disk", &disk)
+            .shell(fill);
+        let wrapper = ["unshare", "-rm", "sh", "-c", script, "sh"];
+        let outcome = dlock.wrapped_by(wrapper).output();
+        outcome.success();
+        let stdout = outcome.stdout();
+        let [first, "filled 0", second, "full 0"] = stdout.lines().collect::<Vec<_>>()[..] else {
+            panic!("{outcome:?}");
+        };
+        assert!(first.parse::<u64>().unwrap() < second.parse::<u64>().unwrap(), "{outcome:?}");
+    }
+
+    /// A redis that cannot write its log of changes: nobody gets a lock that it would not remember, and who has one goes
+    /// on until its lease is over or there is room again.
+    #[test]
+    fn a_redis_whose_disk_is_full_grants_nothing_and_loses_nothing() {
+        let service = RedisService::on(Redis::on_small_disk(["--appendonly", "yes", "--appendfsync", "everysec"]));
+        let redis = &service.redis;
+        // Its lease outlasts the fault.
+        let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "9s", "-q"]));
+        holder.wait_held();
+        let fail = || {
+            redis.fill_disk();
+            eventually("a write that fails", || {
+                redis.ask(&["SET", "ballast", &"x".repeat(10_000)]).filter(|reply| reply.text().contains("MISCONF"))
+            });
+        };
+        fail();
+        let refused = service.run("other").command(["echo", "ran"]).output();
+        refused.code(69).stdout_is("").stderr_is_one_line("MISCONF");
+        // A renewal fails.
+        last_until(boottime() + Duration::from_secs(4));
+        redis.free_disk();
+        eventually("a write", || redis.ask(&["DEL", "ballast"]).filter(|reply| !reply.text().contains("MISCONF")));
+        last_until(boottime() + Duration::from_secs(3));
+        service.assert_held("job");
+        holder.let_go().success();
+        assert_nothing_left(&service);
+        // For good, it ends the hold in time.
+        let holder = Gated::spawn(service.scratch(), run(&service));
+        holder.wait_held();
+        fail();
+        let outcome = holder.running.wait();
+        outcome.code(79);
+        assert!(outcome.stderr().starts_with("dlock: lost job at redis://") && outcome.stderr().contains("MISCONF"));
+        redis.free_disk();
+        eventually("a write", || redis.ask(&["DEL", "ballast"]).filter(|reply| !reply.text().contains("MISCONF")));
+        // It could not be given back, and lasts no longer than its lease.
+        let next = run(&service).args(["-q", "-w", "4s"]).command(["true"]).output();
+        next.success();
+        assert!(next.elapsed() < TTL, "{next:?}");
+        assert_nothing_left(&service);
+    }
+
+    /// A full etcd takes no new keys and leases, and goes on to keep those that it has.
+    #[test]
+    fn an_etcd_without_space_grants_nothing_and_loses_nothing() {
+        let args = vec!["--quota-backend-bytes".into(), "1048576".into()];
+        let service = EtcdService::on(Etcd::with(EtcdOptions { args, ..EtcdOptions::single() }));
+        let holder = Gated::spawn(service.scratch(), run(&service).arg("-q"));
+        let first = holder.token();
+        let waiter = service.queue_up("job", &["-t", "2s", "-q"]);
+        let mut filled = 0;
+        eventually("no space to be left", || {
+            filled += 1;
+            let mut put = service.etcd.etcdctl_command();
+            let output = put.args(["put", &format!("ballast{filled}"), &"x".repeat(100_000)]).output().unwrap();
+            String::from_utf8_lossy(&output.stderr).contains("space exceeded").then_some(())
+        });
+        let refused = service.run("other").command(["echo", "ran"]).output();
+        refused.code(69).stdout_is("").stderr_is_one_line("space");
+        last_until(boottime() + TTL * 3 / 2);
+        assert!(holder.running.is_running() && !waiter.has_held(), "{:?}", holder.running);
+        holder.let_go().success();
+        // Who was in the queue before has all that it needs.
+        let second = waiter.token();
+        assert!(second > first);
+        waiter.let_go().success();
+    }
+}

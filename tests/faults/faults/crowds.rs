@@ -1,0 +1,308 @@
+//! Many come at once.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write;
+use std::process::{ChildStdin, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::episode::{Ending, Episode, Invariant, KEY, Way};
+use crate::quick::{self, Stay};
+use crate::support::dlock::{DLOCK, Running};
+use crate::support::process;
+use crate::support::rendezvous::{Fifo, boottime, eventually_within};
+use crate::support::witness::{Witness, read_counter};
+use crate::world::Column;
+
+/// How many they are.
+const CROWD: usize = 500;
+
+/// How many of them are started at the same time, and how many may be on their way: more would keep the machine from
+/// answering any of them in time, and its servers from one another.
+const BATCH: usize = 25;
+const ON_THEIR_WAY: usize = 2 * BATCH;
+
+/// How many wait for a lock of redlock, which has no queue, so that all of them ask five servers several times a second:
+/// a small machine, on which all of this runs, cannot answer more of them in time. The others come as these go.
+const POLLING: usize = 50;
+
+/// How long a crowd may take: far more than it does on a machine that has nothing else to do.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A lease that no slow machine outlives.
+const LONG: Duration = Duration::from_secs(30);
+
+/// How many of a crowd are looked at.
+const SAMPLE: usize = 5;
+
+/// Starts as many dlocks as each line that it reads says, waits for all of them, and says which of them ended with what,
+/// if not with 0. They want the key `$1`, or one of [`CROWD`] keys in turn if it ends in a hyphen. What follows is dlock
+/// and its arguments, `run` first.
+///
+/// A shell, because whoever starts so many needs nothing for each of them then: no pipe and no thread.
+const SCRIPT: &str = r#"
+key=$1 keys=$2 program=$3
+shift 4
+number=0
+pids=
+while read -r more; do
+    end=$((number + more))
+    while [ "$number" -lt "$end" ]; do
+        case $key in
+            *-) name=$key$((number % keys)) ;;
+            *) name=$key ;;
+        esac
+        "$program" run --key "$name" "$@" &
+        pids="$pids $!"
+        number=$((number + 1))
+    done
+done
+for pid in $pids; do
+    wait "$pid"
+    code=$?
+    [ "$code" -eq 0 ] || echo "pid $pid: $code"
+done
+"#;
+
+/// Those who come.
+struct Crowd {
+    shell: Running,
+    orders: ChildStdin,
+    started: usize,
+}
+
+impl Crowd {
+    /// Nobody yet. They will want `key`, see [`SCRIPT`], to run `command`.
+    fn new(episode: &Episode<'_>, key: &str, command: Vec<OsString>) -> Self {
+        let ttl = format!("{}s", LONG.as_secs());
+        let dlock = episode.scratch.dlock().arg("run").backend(episode.world.url()).args(["-t", &ttl]).command(command);
+        let dlock = dlock.wrapped_by(["/bin/sh", "-c", SCRIPT, "crowd", key, &CROWD.to_string()]);
+        let mut shell = dlock.stdin(Stdio::piped()).spawn();
+        let orders = shell.take_stdin();
+        Self { shell, orders, started: 0 }
+    }
+
+    /// So many more come. Returns when `arrived` has counted all that were ever started.
+    fn come(
+        &mut self,
+        episode: &mut Episode<'_>,
+        more: usize,
+        mut arrived: impl FnMut(&Episode<'_>, &Running) -> usize,
+    ) {
+        let all = self.started + more;
+        let over = eventually_within(PATIENCE, || {
+            let there = arrived(episode, &self.shell);
+            while self.started < all && self.started + BATCH <= there + ON_THEIR_WAY {
+                // One that reads no more is found out below.
+                let _ = writeln!(self.orders, "{BATCH}");
+                self.started += BATCH;
+            }
+            if self.shell.is_running() { (there >= all).then_some(true) } else { Some(false) }
+        });
+        if over != Some(true) {
+            let (stdout, stderr) = (self.shell.stdout_so_far(), self.shell.stderr_so_far());
+            episode.violation(Invariant::I6, format!("not all of the crowd arrive:\n{stdout}\n{stderr}"));
+        }
+    }
+
+    /// How many have said that they wait.
+    fn waiting(_: &Episode<'_>, shell: &Running) -> usize {
+        shell.stderr_so_far().matches("dlock: waiting for ").count()
+    }
+
+    /// Looks at a few of those who are there now.
+    fn look_at_some(&self, episode: &mut Episode<'_>) {
+        let mut some = process::children(self.shell.pid());
+        let program = fs::canonicalize(*DLOCK).ok();
+        // One that was only just forked is a shell still.
+        some.retain(|&pid| process::exe(pid) == program);
+        episode.rng.shuffle(&mut some);
+        for pid in some.into_iter().take(SAMPLE) {
+            episode.look_at_pid(pid);
+        }
+    }
+
+    /// Waits until all have had their turn, and have said nothing but that they wait.
+    fn pass(self, episode: &mut Episode<'_>) {
+        drop(self.orders);
+        if eventually_within(PATIENCE, || (!self.shell.is_running()).then_some(())).is_none() {
+            episode.violation(Invariant::I6, format!("a crowd does not come to its end within {PATIENCE:?}"));
+            return;
+        }
+        let outcome = self.shell.wait();
+        let (stdout, stderr) = (outcome.stdout(), outcome.stderr());
+        if !stdout.is_empty() || !outcome.status().success() {
+            episode.violation(Invariant::I7, format!("not everybody's turn went well:\n{stdout}\n{stderr}"));
+            return;
+        }
+        // Where a majority has to answer soon, a release can fail; the lease ends all the same.
+        let may_fail = episode.world.column == Column::Redlock;
+        let fine = |line: &str| {
+            line.starts_with("dlock: waiting for ") || may_fail && line.starts_with("dlock: could not release ")
+        };
+        if let Some(line) = stderr.lines().find(|line| !fine(line)) {
+            episode.violation(Invariant::I7, format!("somebody said {line:?}"));
+        }
+    }
+}
+
+/// Checks it when what the crowd had has run out: a session that does not close at once, because the servers have so much
+/// to do, does so later.
+fn left_nothing(episode: &mut Episode<'_>, keys: &[&str]) {
+    let ttl = std::mem::replace(&mut episode.ttl, LONG);
+    episode.check_litter(keys);
+    episode.ttl = ttl;
+}
+
+/// Each has it once: some wait for one who has it, perhaps all of them; the others come while these have their turn.
+pub fn contenders(episode: &mut Episode<'_>) {
+    let ttl = std::mem::replace(&mut episode.ttl, LONG);
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.ttl = ttl;
+    let mut crowd = Crowd::new(episode, KEY, quick::section(episode, Stay::Not));
+    let most = if episode.world.column == Column::Redlock { POLLING } else { CROWD };
+    let first = if episode.coin() { most } else { BATCH * episode.rng.usize(..most / BATCH) };
+    episode.broken();
+    crowd.come(episode, first, Crowd::waiting);
+    crowd.look_at_some(episode);
+    episode.mended();
+    holder.let_go();
+    episode.ends(holder.running, &[Ending::Own(0)]);
+    if first < CROWD {
+        let before = episode.store.starts().len();
+        crowd.come(episode, CROWD - first, |episode, _| first + episode.store.starts().len() - before);
+        crowd.look_at_some(episode);
+    }
+    crowd.pass(episode);
+    left_nothing(episode, &[KEY]);
+    let counted = read_counter(&episode.scratch.path("counter"));
+    if counted != CROWD as u64 {
+        episode.violation(Invariant::I1, format!("{CROWD} of them have counted to {counted}"));
+    }
+}
+
+/// Nobody is in anybody else's way, but for one who comes for the same key: so many locks are held at the same time, and
+/// then had once more.
+pub fn keys(episode: &mut Episode<'_>) {
+    let names: Vec<String> = (0..CROWD).map(|number| format!("key-{number}")).collect();
+    let dir = episode.scratch.directory("keys", 0o755);
+    let witnesses: Vec<Witness> = names
+        .iter()
+        .map(|name| {
+            fs::create_dir(dir.join(name)).unwrap();
+            Witness::in_dir(dir.join(name))
+        })
+        .collect();
+    let mut pipe = Fifo::new(episode.scratch.path("begun"));
+    let gate = episode.scratch.file("keys-gate", "");
+    let closed = File::open(&gate).unwrap();
+    closed.lock().unwrap();
+    let mut crowd = Crowd::new(episode, "key-", quick::section_by_key(&dir, pipe.path(), &gate));
+    let mut begun = 0;
+    let mut begun = |_: &Episode<'_>, _: &Running| {
+        begun += std::iter::from_fn(|| pipe.try_word()).count();
+        begun
+    };
+    episode.broken();
+    crowd.come(episode, CROWD, &mut begun);
+    crowd.look_at_some(episode);
+    if episode.coin() {
+        // The others wait.
+        crowd.come(episode, CROWD, |episode, shell| CROWD + Crowd::waiting(episode, shell));
+        drop(closed);
+    } else {
+        drop(closed);
+        crowd.come(episode, CROWD, &mut begun);
+    }
+    crowd.pass(episode);
+    for (name, witness) in names.iter().zip(&witnesses) {
+        match witness.verdict() {
+            Err(wrong) => episode.violation(Invariant::I1, format!("{name}: {wrong}\n{}", witness.log())),
+            Ok(sections) => {
+                episode.report.hand_overs += sections.len() as u64;
+                let ended = sections.iter().filter(|section| section.end.is_some()).count();
+                let counted = read_counter(&dir.join(name).join("counter"));
+                if (sections.len(), ended, counted) != (2, 2, 2) {
+                    let what = format!("{name}: two of them have counted to {counted}\n{}", witness.log());
+                    episode.violation(Invariant::I1, what);
+                }
+            }
+        }
+    }
+    // Of the episodes before this one the counter of theirs is left.
+    let names: Vec<&str> = names.iter().map(String::as_str).chain([KEY]).collect();
+    left_nothing(episode, &names);
+    // Their counters stay on purpose, but whoever comes next knows nothing of these keys.
+    for redis in episode.world.redis() {
+        redis.cli(&["FLUSHALL"]);
+    }
+}
+
+/// One who comes and goes.
+struct Visitor {
+    running: Running,
+    killed: Option<(Duration, Signal)>,
+    allowed: Vec<Ending>,
+}
+
+/// They come and go, give up, and are killed, for five seconds.
+pub fn churn(episode: &mut Episode<'_>) {
+    let shortest = episode.ttl;
+    episode.cut_short = true;
+    let end = boottime() + Duration::from_secs(5);
+    let mut visitors: [Option<Visitor>; 8] = [const { None }; 8];
+    let over = eventually_within(PATIENCE, || {
+        for place in &mut visitors {
+            match place {
+                Some(visitor) if !visitor.running.is_running() => {
+                    let Visitor { running, allowed, .. } = place.take().expect("a visitor");
+                    episode.ends(running, &allowed);
+                }
+                Some(Visitor { running, killed, .. }) => {
+                    if let Some((_, signal)) = killed.take_if(|(at, _)| boottime() >= *at) {
+                        episode.broken();
+                        running.signal(signal);
+                    }
+                }
+                None if boottime() < end => *place = Some(visit(episode, shortest)),
+                None => {}
+            }
+        }
+        (boottime() >= end && visitors.iter().all(Option::is_none)).then_some(())
+    });
+    if over.is_none() {
+        episode.violation(Invariant::I6, "somebody waits for ever");
+    }
+    // What those who were killed had may last as long as that.
+    episode.ttl = 2 * shortest;
+    episode.mended();
+}
+
+fn visit(episode: &mut Episode<'_>, shortest: Duration) -> Visitor {
+    episode.ttl = shortest + episode.some_time(shortest);
+    let mut allowed = vec![Ending::Own(0)];
+    if episode.world.column == Column::Redlock {
+        // Where a majority has to answer soon, it can give up before.
+        allowed.push(Ending::Unavailable);
+    }
+    let patience: &[&str] = match episode.rng.u8(..6) {
+        0 => &["-n"],
+        1 => &["-w", "0.2"],
+        _ => &[],
+    };
+    if !patience.is_empty() {
+        allowed.push(Ending::Busy);
+    }
+    let signal = match episode.rng.u8(..16) {
+        0 => Some(Signal::SIGKILL),
+        1..4 => Some(Signal::SIGTERM),
+        _ => None,
+    };
+    let killed = signal.map(|signal| (boottime() + episode.some_time(Duration::from_millis(400)), signal));
+    allowed.extend(signal.map(Ending::By));
+    let stay = if episode.coin() { Stay::Not } else { Stay::For(episode.rng.f64() * 0.03) };
+    let dlock = episode.dlock(Way::Straight).args(patience).command(quick::section(episode, stay));
+    Visitor { running: dlock.spawn(), killed, allowed }
+}

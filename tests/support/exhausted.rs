@@ -1,0 +1,118 @@
+/*!
+Running out of what a process needs: descriptors, processes, room on a disk. Always that of one process, so that no test
+gets in the way of another.
+*/
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::daemon::need;
+use super::process;
+
+/// Keeps `pid` from having more open than it has now: it can only open something instead of what it closes. What it
+/// starts is kept to the same number.
+#[track_caller]
+pub fn take_free_descriptors(pid: i32) {
+    let open = process::fds(pid);
+    assert!(!open.is_empty(), "the descriptors of {pid} cannot be seen");
+    let free = (0..i32::MAX).find(|number| !open.contains_key(number)).unwrap();
+    set_soft(pid, libc::RLIMIT_NOFILE, free.unsigned_abs().into());
+}
+
+/// Keeps it from opening anything from now on. What it has open stays open, but no more than three at a time can be given
+/// to poll(2).
+#[track_caller]
+pub fn take_all_descriptors(pid: i32) {
+    assert!((0..3).all(|stream| process::fds(pid).contains_key(&stream)), "{pid} has closed a standard stream");
+    set_soft(pid, libc::RLIMIT_NOFILE, 3);
+}
+
+/// Lets it open again what it may.
+#[track_caller]
+pub fn give_descriptors_back(pid: i32) {
+    set_soft(pid, libc::RLIMIT_NOFILE, libc::RLIM_INFINITY);
+}
+
+/// Keeps `pid` from starting processes and threads. It must be [unprivileged](process::unprivileged): root has no such
+/// limit.
+#[track_caller]
+pub fn take_processes(pid: i32) {
+    let uid = process::status(pid, "Uid").unwrap_or_default();
+    assert!(!uid.split_whitespace().any(|id| id == "0"), "{pid} is root's");
+    // As its own user: a root without all capabilities may not.
+    let mut command = Command::new(need("prlimit", "util-linux"));
+    command.args(["--pid", &pid.to_string(), "--nproc=0:"]);
+    process::unprivileged(&mut command);
+    assert!(command.status().unwrap().success(), "the limits of {pid}");
+}
+
+/// Sets the soft limit of another process, as far as the hard one allows.
+#[track_caller]
+fn set_soft(pid: i32, resource: libc::__rlimit_resource_t, limit: u64) {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a system call that writes a struct on the stack.
+    let read = unsafe { libc::prlimit(pid, resource, std::ptr::null(), &raw mut limits) };
+    limits.rlim_cur = limit.min(limits.rlim_max);
+    // SAFETY: a system call that reads it.
+    let set = unsafe { libc::prlimit(pid, resource, &raw const limits, std::ptr::null_mut()) };
+    assert!(read == 0 && set == 0, "the limits of {pid}: {}", std::io::Error::last_os_error());
+}
+
+/// A disk of so many MiB that one process sees, and what it starts.
+pub struct SmallDisk {
+    directory: PathBuf,
+    mebibytes: u32,
+}
+
+impl SmallDisk {
+    /// It is mounted on `directory`, empty, for as long as the process lives.
+    pub fn on(directory: impl Into<PathBuf>, mebibytes: u32) -> Self {
+        Self { directory: directory.into(), mebibytes }
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// `command` with the disk: the same process, in a mount namespace of its own. It needs no root, and takes itself for
+    /// root.
+    #[must_use]
+    pub fn wrap(&self, command: &Command) -> Command {
+        const SCRIPT: &str = r#"mount -t tmpfs -o "size=$2m,mode=0777" tmpfs "$1" && shift 2 && exec "$@""#;
+        let mut wrapped = Command::new(need("unshare", "util-linux"));
+        wrapped.args(["--user", "--map-root-user", "--mount", "sh", "-c", SCRIPT, "sh"]);
+        wrapped.arg(&self.directory).arg(self.mebibytes.to_string());
+        wrapped.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => wrapped.env(name, value),
+                None => wrapped.env_remove(name),
+            };
+        }
+        wrapped
+    }
+
+    /// Fills the disk of the process `pid`.
+    #[track_caller]
+    pub fn fill(&self, pid: i32) {
+        // Twice of what it holds, so that nothing else is filled by mistake.
+        let script = r#"head -c "$(($2 * 2))M" /dev/zero > "$1" 2> /dev/null && exit 9; exit 0"#;
+        assert_eq!(self.run(pid, script), Some(0), "{} is no small disk of {pid}", self.directory.display());
+    }
+
+    /// Makes room again.
+    #[track_caller]
+    pub fn free(&self, pid: i32) {
+        assert_eq!(self.run(pid, r#"rm "$1""#), Some(0));
+    }
+
+    /// Runs a script as the user whom the disk knows; `$1` is a file there, `$2` its size in MiB. Its exit code.
+    fn run(&self, pid: i32, script: &str) -> Option<i32> {
+        let inside = self.directory.strip_prefix("/").unwrap();
+        let ballast = Path::new(&format!("/proc/{pid}/root")).join(inside).join("ballast");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "sh"]).arg(ballast).arg(self.mebibytes.to_string());
+        process::unprivileged(&mut shell);
+        shell.status().unwrap().code()
+    }
+}
