@@ -69,7 +69,7 @@ pub fn play(cell: Cell, seed: u64) -> Report {
     LAST_PANIC.take();
     let mut taken = None;
     let played = panic::catch_unwind(AssertUnwindSafe(|| {
-        let (world, uses) = take(cell.column, cell.fault.needs == Needs::Clocks);
+        let (world, uses) = take(cell.column, cell.fault.needs);
         let world = &taken.insert((world, uses)).0;
         let mut episode = Episode::new(world, rng, cell.class == Class::D);
         let fault = panic::catch_unwind(AssertUnwindSafe(|| (cell.fault.run)(&mut episode)));
@@ -88,21 +88,22 @@ pub fn play(cell: Cell, seed: u64) -> Report {
     report
 }
 
-/// Waits until there may be one more service of this column; how often it was used, this time too. One `with_clocks` that
-/// can be moved is a new one, and not used again.
-fn take(column: Column, with_clocks: bool) -> (World, u32) {
+/// Waits until there may be one more service of this column; how often it was used, this time too. One for a
+/// fault with needs of its own is not used again.
+fn take(column: Column, needs: Needs) -> (World, u32) {
     let mut pool = POOL.0.lock().unwrap_or_else(PoisonError::into_inner);
     while pool.in_use.get(&column).copied().unwrap_or(0) >= limit(column) {
         pool = POOL.1.wait(pool).unwrap_or_else(PoisonError::into_inner);
     }
     *pool.in_use.entry(column).or_default() += 1;
-    let idle = if with_clocks { None } else { pool.idle.entry(column).or_default().pop() };
+    let idle = if needs == Needs::Clocks { None } else { pool.idle.entry(column).or_default().pop() };
     drop(pool);
-    if with_clocks {
-        return (World::with_clocks(column), USES);
+    match (needs, idle) {
+        (Needs::Clocks, _) => (World::with_clocks(column), USES),
+        (Needs::Own, idle) => (idle.map_or_else(|| World::fresh(column), |(world, _)| world), USES),
+        (_, Some((world, uses))) => (world, uses + 1),
+        (_, None) => (World::fresh(column), 1),
     }
-    let (world, uses) = idle.unwrap_or_else(|| (World::fresh(column), 0));
-    (world, uses + 1)
 }
 
 fn give_back(column: Column, world: Option<(World, u32)>) {

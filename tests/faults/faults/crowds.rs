@@ -31,6 +31,12 @@ const POLLING: usize = 50;
 /// How long a crowd may take: far more than it does on a machine that has nothing else to do.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// How long nobody of it may arrive.
+const STUCK: Duration = Duration::from_secs(40);
+
+/// How much of what many say is shown.
+const SHOWN: usize = 5;
+
 /// A lease that no slow machine outlives.
 const LONG: Duration = Duration::from_secs(30);
 
@@ -92,6 +98,7 @@ impl Crowd {
         mut arrived: impl FnMut(&Episode<'_>, &Running) -> usize,
     ) {
         let all = self.started + more;
+        let mut latest = (0, boottime());
         let over = eventually_within(PATIENCE, || {
             let there = arrived(episode, &self.shell);
             while self.started < all && self.started + BATCH <= there + ON_THEIR_WAY {
@@ -99,11 +106,16 @@ impl Crowd {
                 let _ = writeln!(self.orders, "{BATCH}");
                 self.started += BATCH;
             }
-            if self.shell.is_running() { (there >= all).then_some(true) } else { Some(false) }
+            if there != latest.0 {
+                latest = (there, boottime());
+            }
+            let stuck = !self.shell.is_running() || boottime() - latest.1 > STUCK;
+            if there >= all { Some(true) } else { stuck.then_some(false) }
         });
         if over != Some(true) {
             let (stdout, stderr) = (self.shell.stdout_so_far(), self.shell.stderr_so_far());
-            episode.violation(Invariant::I6, format!("not all of the crowd arrive:\n{stdout}\n{stderr}"));
+            let what = format!("only {} of {all} of the crowd arrive:\n{stdout}\n{}", latest.0, beginning(&stderr));
+            episode.violation(Invariant::I6, what);
         }
     }
 
@@ -134,7 +146,10 @@ impl Crowd {
         let outcome = self.shell.wait();
         let (stdout, stderr) = (outcome.stdout(), outcome.stderr());
         if !stdout.is_empty() || !outcome.status().success() {
-            episode.violation(Invariant::I7, format!("not everybody's turn went well:\n{stdout}\n{stderr}"));
+            episode.violation(
+                Invariant::I7,
+                format!("not everybody's turn went well:\n{}\n{}", beginning(&stdout), beginning(&stderr)),
+            );
             return;
         }
         // Where a majority has to answer soon, a release can fail; the lease ends all the same.
@@ -146,6 +161,18 @@ impl Crowd {
             episode.violation(Invariant::I7, format!("somebody said {line:?}"));
         }
     }
+}
+
+fn beginning(text: &str) -> String {
+    let mut shown: Vec<&str> = text.lines().filter(|line| !line.starts_with("dlock: waiting for ")).collect();
+    let more = shown.len().saturating_sub(SHOWN);
+    shown.truncate(SHOWN);
+    format!("{}\n({more} lines more)", shown.join("\n"))
+}
+
+/// How many may wait at the same time.
+fn most(episode: &Episode<'_>) -> usize {
+    if episode.world.column == Column::Redlock { POLLING } else { CROWD }
 }
 
 /// Checks it when what the crowd had has run out: a session that does not close at once, because the servers have so much
@@ -162,7 +189,7 @@ pub fn contenders(episode: &mut Episode<'_>) {
     let holder = episode.hold(Way::Straight, &[]);
     episode.ttl = ttl;
     let mut crowd = Crowd::new(episode, KEY, quick::section(episode, Stay::Not));
-    let most = if episode.world.column == Column::Redlock { POLLING } else { CROWD };
+    let most = most(episode);
     let first = if episode.coin() { most } else { BATCH * episode.rng.usize(..most / BATCH) };
     episode.broken();
     crowd.come(episode, first, Crowd::waiting);
@@ -208,15 +235,12 @@ pub fn keys(episode: &mut Episode<'_>) {
     episode.broken();
     crowd.come(episode, CROWD, &mut begun);
     crowd.look_at_some(episode);
-    if episode.coin() {
-        // The others wait.
-        crowd.come(episode, CROWD, |episode, shell| CROWD + Crowd::waiting(episode, shell));
-        drop(closed);
-    } else {
-        drop(closed);
-        crowd.come(episode, CROWD, &mut begun);
-    }
+    let waiting = if episode.coin() { most(episode) } else { 0 };
+    crowd.come(episode, waiting, |episode, shell| CROWD + Crowd::waiting(episode, shell));
+    drop(closed);
+    crowd.come(episode, CROWD - waiting, &mut begun);
     crowd.pass(episode);
+    let before = episode.report.violations.len();
     for (name, witness) in names.iter().zip(&witnesses) {
         match witness.verdict() {
             Err(wrong) => episode.violation(Invariant::I1, format!("{name}: {wrong}\n{}", witness.log())),
@@ -231,6 +255,7 @@ pub fn keys(episode: &mut Episode<'_>) {
             }
         }
     }
+    episode.report.violations.truncate(before + SHOWN);
     // Of the episodes before this one the counter of theirs is left.
     let names: Vec<&str> = names.iter().map(String::as_str).chain([KEY]).collect();
     left_nothing(episode, &names);

@@ -161,8 +161,10 @@ pub fn command_stubborn(episode: &mut Episode<'_>) {
         if !holder.is_alive() {
             episode.violation(Invariant::I7, "a command that ignores TERM was not waited for");
         }
-        for pid in holder.members() {
+        // The command last: what it leaves behind is left alone.
+        for pid in holder.members().into_iter().rev() {
             process::signal(pid, Signal::SIGKILL);
+            process::wait_gone(pid);
         }
         holder.died_at();
         episode.mended();
