@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::episode::Episode;
-use super::faults::{clocks, crowds, files, mixed, network, process, servers, signals};
+use super::faults::{clocks, crowds, files, limits, mixed, network, process, servers, signals};
 use super::world::Column;
 use Class::{D, S};
 use Column::{Etcd, File, Redis, Redlock, Redlock3, ZooKeeper};
@@ -151,6 +151,7 @@ pub static FAULTS: &[Fault] = &[
     fault("queue-churn", "contenders come and go, give up and are killed", EVERYWHERE, crowds::churn),
     fault("lock-file-removed", "the lock file removed or replaced while held", &[(File, D)], files::removed),
     fault("planted", "something else planted at the lock file's path", &[(File, S)], files::planted),
+    fault("exhausted", "no descriptors, no processes, no room for messages", EVERYWHERE, limits::exhausted),
     fault("mixed", "all of these at random, for eight seconds", EVERYWHERE, mixed::mixed),
 ];
 

@@ -3,6 +3,7 @@
 pub mod clocks;
 pub mod crowds;
 pub mod files;
+pub mod limits;
 pub mod mixed;
 pub mod network;
 pub mod process;

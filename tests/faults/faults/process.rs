@@ -141,6 +141,7 @@ pub fn command_killed(episode: &mut Episode<'_>) {
     episode.broken();
     for pid in children.into_iter().chain([command]) {
         process::signal(pid, Signal::SIGKILL);
+        process::wait_gone(pid);
     }
     episode.mended();
     episode.ends(holder.running, &[Ending::By(Signal::SIGKILL)]);
