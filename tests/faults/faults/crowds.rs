@@ -152,11 +152,9 @@ impl Crowd {
             );
             return;
         }
-        // Where a majority has to answer soon, a release can fail; the lease ends all the same.
-        let may_fail = episode.world.column == Column::Redlock;
-        let fine = |line: &str| {
-            line.starts_with("dlock: waiting for ") || may_fail && line.starts_with("dlock: could not release ")
-        };
+        // Servers that have so much to do can miss a release, which is a warning; the lease ends all the same.
+        let may_be_said = ["dlock: waiting for ", "dlock: could not release "];
+        let fine = |line: &str| may_be_said.iter().any(|said| line.starts_with(said));
         if let Some(line) = stderr.lines().find(|line| !fine(line)) {
             episode.violation(Invariant::I7, format!("somebody said {line:?}"));
         }
