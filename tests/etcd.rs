@@ -530,6 +530,18 @@ mod taken_away {
         holder.let_go().success();
         assert_clean(&service);
     }
+
+    /// In between somebody else may have had the lock.
+    #[test]
+    fn a_key_deleted_and_made_again_just_before_the_command_ends_is_told_as_a_loss() {
+        let service = EtcdService::fresh();
+        let holder = service.hold("job");
+        let held = contenders(&service).remove(0);
+        service.etcd.delete(&held.key);
+        service.etcd.put(&held.key, &held.value, held.lease);
+        assert_lost(&holder.let_go(), "not ours any more when it ended");
+        assert_clean(&service);
+    }
 }
 
 /// Names and passwords.

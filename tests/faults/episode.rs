@@ -169,6 +169,8 @@ pub struct Episode<'w> {
     pub store: Store,
     pub report: Report,
     waiters: Vec<Running>,
+    /// Whether those who come after the first holder may lose the lock too.
+    pub waiters_may_lose: bool,
     monitors: Vec<Monitor<'w>>,
     holders: usize,
     /// Since when the lock can be held again by somebody else, if it cannot always.
@@ -195,6 +197,7 @@ impl<'w> Episode<'w> {
             store: Store::new(&scratch),
             report: Report::default(),
             waiters: Vec::new(),
+            waiters_may_lose: false,
             monitors: world.monitors(),
             holders: 0,
             healed: None,
@@ -287,6 +290,15 @@ impl<'w> Episode<'w> {
             waiter.wait_stderr("waiting for ");
         }
         self.waiters.extend(more);
+    }
+
+    /// So many others, who reach the servers straight, come for the lock, and may get it at once. Returns before they have
+    /// said or done anything.
+    pub fn come(&mut self, count: usize) {
+        for _ in 0..count {
+            let newcomer = self.dlock(Way::Straight).command(self.section(&self.store.write())).spawn();
+            self.waiters.push(newcomer);
+        }
     }
 
     /// One, two or three.
@@ -428,7 +440,11 @@ impl<'w> Episode<'w> {
         }
         for waiter in std::mem::take(&mut self.waiters) {
             let overlap = Ending::Own(OVERLAP_CODE);
-            let allowed: &[Ending] = if self.documented { &[Ending::Own(0), overlap] } else { &[Ending::Own(0)] };
+            let allowed: &[Ending] = match (self.documented, self.waiters_may_lose) {
+                (false, _) => &[Ending::Own(0)],
+                (true, false) => &[Ending::Own(0), overlap],
+                (true, true) => &[Ending::Own(0), overlap, Ending::Lost],
+            };
             // One that found another command has said so itself.
             let outcome = waiter.wait();
             if outcome.status().code() == Some(OVERLAP_CODE) && self.documented {

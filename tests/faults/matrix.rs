@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::episode::Episode;
-use super::faults::{clocks, crowds, files, limits, mixed, network, process, servers, signals};
+use super::faults::{clocks, crowds, files, limits, mixed, network, process, redis, servers, signals, tampering};
 use super::world::Column;
 use Class::{D, S};
-use Column::{Etcd, File, Redis, Redlock, Redlock3, ZooKeeper};
+use Column::{Etcd, File, Redis, Redlock, Redlock3, Sentinel, ZooKeeper};
 
 /// What is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -54,6 +54,7 @@ pub struct Cell {
 
 const EVERYWHERE: &[(Column, Class)] = &[(File, S), (Redis, S), (Redlock, S), (Etcd, S), (ZooKeeper, S)];
 const SERVERS: &[(Column, Class)] = &[(Redis, S), (Redlock, S), (Etcd, S), (ZooKeeper, S)];
+const REDIS: &[(Column, Class)] = &[(Redis, S), (Redlock, S)];
 const MAJORITIES: &[(Column, Class)] = &[(Redlock, S), (Etcd, S), (ZooKeeper, S)];
 
 const fn fault(
@@ -118,6 +119,37 @@ pub static FAULTS: &[Fault] = &[
     fault("drip", "answers come at one byte a second", SERVERS, network::drip),
     fault("latency", "latency 200 ± 150 ms", SERVERS, network::latency),
     fault("flapping", "one second up, one second down", SERVERS, network::flapping),
+    fault(
+        "key-taken",
+        "the lock's key deleted or overwritten, its lease revoked, its session closed",
+        &[(Redis, D), (Redlock, D), (Etcd, D), (ZooKeeper, D)],
+        tampering::key_taken,
+    ),
+    fault(
+        "foreign-in-the-way",
+        "a key of another type, without expiry or binary is in the way",
+        SERVERS,
+        tampering::foreign_in_the_way,
+    ),
+    fault("script-flush", "SCRIPT FLUSH, again and again", REDIS, redis::script_flush),
+    fault("client-kill", "CLIENT KILL, again and again", REDIS, redis::client_kill),
+    fault("readonly", "READONLY or NOREPLICAS, for a moment or for longer than a ttl", REDIS, redis::readonly),
+    fault("loading", "LOADING, for a moment or for longer than a ttl", REDIS, redis::loading),
+    fault("oom", "OOM, also when the lock is given back", REDIS, redis::oom),
+    fault("misconf", "MISCONF, for a moment or for longer than a ttl", REDIS, redis::misconf),
+    fault("eviction", "maxmemory evicts the lock", &[(Redis, D), (Redlock, D)], redis::eviction),
+    fault(
+        "failover",
+        "failover by sentinels, the lock not yet replicated",
+        &[(Sentinel, D)],
+        redis::failover_without_the_lock,
+    ),
+    fault(
+        "failover-replicated",
+        "failover by sentinels, the lock replicated",
+        &[(Sentinel, S)],
+        redis::failover_with_the_lock,
+    ),
     Fault {
         needs: Needs::Clocks,
         ..fault(

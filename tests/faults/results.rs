@@ -138,8 +138,10 @@ impl Results {
             let cells: Vec<Option<Cell>> = columns
                 .iter()
                 .map(|&column| {
-                    matrix::cells()
-                        .find(|cell| std::ptr::eq(cell.fault, fault) && cell.column == column && cell.class == Class::S)
+                    let of = |cell: &Cell| std::ptr::eq(cell.fault, fault) && cell.class == Class::S;
+                    // What only redis under sentinels can suffer stands in the column of redis.
+                    let fits = |of: Column| of == column || (of == Column::Sentinel && column == Column::Redis);
+                    matrix::cells().find(|cell| of(cell) && fits(cell.column))
                 })
                 .collect();
             if cells.iter().all(Option::is_none) {

@@ -235,27 +235,29 @@ impl RedisSentinels {
     pub fn fail_over(&self) -> &Redis {
         let old = self.master();
         let sentinel = self.running().next().expect("no sentinel is running");
-        eventually("a sentinel to begin a failover", || {
-            match sentinel.call(&[b"SENTINEL", b"FAILOVER", MASTER_NAME.as_bytes()]) {
-                // No good replica yet, or one is in progress.
-                Reply::Error(_) => None,
-                _ => Some(()),
+        eventually("another master", || {
+            let view = View::of(sentinel);
+            if view.port == old.port() && view.flags == "master" {
+                // It refuses, or gives up later, when it has not heard of a replica for a while.
+                let _ = sentinel.call(&[b"SENTINEL", b"FAILOVER", MASTER_NAME.as_bytes()]);
             }
-        });
-        self.wait_failover(old)
+            self.failed_over(old)
+        })
     }
 
     /// Waits until all sentinels that run are done with making a server other than `old` the master, and agree on it;
     /// returns it. That is what happens some time after `old` was killed or frozen.
     #[track_caller]
     pub fn wait_failover(&self, old: &Redis) -> &Redis {
-        eventually("another master", || {
-            let views: Vec<_> = self.running().map(View::of).collect();
-            let first = views.first()?;
-            let is_done = first.port != old.port() && first.flags == "master" && views.iter().all(|view| view == first);
-            let new = self.servers.iter().find(|redis| redis.port() == first.port)?;
-            (is_done && new.is_running() && is_master(new)).then_some(new)
-        })
+        eventually("another master", || self.failed_over(old))
+    }
+
+    fn failed_over(&self, old: &Redis) -> Option<&Redis> {
+        let views: Vec<_> = self.running().map(View::of).collect();
+        let first = views.first()?;
+        let is_done = first.port != old.port() && first.flags == "master" && views.iter().all(|view| view == first);
+        let new = self.servers.iter().find(|redis| redis.port() == first.port)?;
+        (is_done && new.is_running() && is_master(new)).then_some(new)
     }
 
     /// Waits until every sentinel that runs would do a failover: it knows enough of the others, and two replicas that are

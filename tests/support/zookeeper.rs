@@ -343,6 +343,17 @@ impl ZooKeeper {
         found
     }
 
+    /// Ends somebody else's session, and with it all its ephemeral nodes. Returns when they are gone; false where it had
+    /// ended before.
+    #[track_caller]
+    pub fn end_session(&self, session: i64) -> bool {
+        let server = self.servers.iter().find(|server| server.is_at_work()).expect("no server of zookeeper is at work");
+        match Client::reattach(server.port(), ANSWER, session) {
+            Ok(client) => client.close().is_ok(),
+            Err(_) => false,
+        }
+    }
+
     /// A connection with a session of its own, at the first server that is at work, for what the methods here cannot do.
     #[track_caller]
     pub fn client(&self) -> Client {
@@ -738,10 +749,19 @@ pub struct Client {
 
 impl Client {
     pub fn connect(port: u16, patience: Duration) -> Result<Self, Error> {
+        Self::introduce(port, patience, 0, [0; 16])
+    }
+
+    /// The same with a session that is there already, whoever began it: its password follows from its number.
+    pub fn reattach(port: u16, patience: Duration, session: i64) -> Result<Self, Error> {
+        Self::introduce(port, patience, session, session_password(session))
+    }
+
+    fn introduce(port: u16, patience: Duration, session: i64, password: [u8; 16]) -> Result<Self, Error> {
         let mut client = Self { stream: connect(port, patience)?, session: 0, xid: 0 };
         let mut request = Jute::default();
         // Protocol version, last transaction seen, session's time-out, session, its password, no read-only mode.
-        request.int(0).long(0).int(60_000).long(0).bytes(&[0; 16]).flag(false);
+        request.int(0).long(0).int(60_000).long(session).bytes(&password).flag(false);
         client.send(&request)?;
         let mut answer = client.receive()?;
         answer.int()?;
@@ -897,6 +917,20 @@ impl Client {
         let _ = self.stream.set_nonblocking(false);
         silent
     }
+}
+
+/// The password of a session, as the server's `generatePasswd` makes it: by `java.util.Random`, of a seed that anybody
+/// can know.
+fn session_password(session: i64) -> [u8; 16] {
+    const MULTIPLIER: u64 = 0x5_DEEC_E66D;
+    const MASK: u64 = (1 << 48) - 1;
+    let mut state = (session.cast_unsigned() ^ 0xB341_5C00 ^ MULTIPLIER) & MASK;
+    let mut password = [0; 16];
+    for chunk in password.chunks_exact_mut(4) {
+        state = state.wrapping_mul(MULTIPLIER).wrapping_add(0xB) & MASK;
+        chunk.copy_from_slice(&u32::try_from(state >> 16).expect("32 bits of 48").to_le_bytes());
+    }
+    password
 }
 
 fn connect(port: u16, patience: Duration) -> io::Result<TcpStream> {

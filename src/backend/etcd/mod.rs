@@ -12,8 +12,8 @@ mod link;
 use std::time::Duration;
 
 use etcd_client::{
-    Compare, CompareOp, GetOptions, GetResponse, KeyValue, LeaseGrantOptions, PutOptions, SortOrder, SortTarget, Txn,
-    TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions, WatchStream,
+    Compare, CompareOp, DeleteOptions, GetOptions, GetResponse, KeyValue, LeaseGrantOptions, PutOptions, SortOrder,
+    SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions, WatchStream,
 };
 
 use self::link::{Cluster, LEASE_KNOWN, NO_LEASE};
@@ -347,25 +347,31 @@ impl EtcdBackend {
     async fn withdraw(&mut self) -> Result<Released, Error> {
         let Some(session) = &mut self.session else { return Ok(Released::NotMine) };
         session.watch = None;
-        let (key, lease) = (session.key.clone(), session.lease);
+        let (key, lease, created) = (session.key.clone(), session.lease, session.created);
         if std::mem::replace(&mut session.withdrawing, true) {
             // The last try got no answer, and this one may get none either: the lease must not be left to later.
             self.revoke(lease).await?;
         }
-        let deleted = match self.cluster.ask(|mut client| async move { client.delete(key, None).await }).await {
-            Ok(answer) => answer.deleted(),
+        let options = Some(DeleteOptions::new().with_prev_key());
+        let asked = self.cluster.ask(|mut client| async move { client.delete(key, options.clone()).await });
+        let (deleted, ours) = match asked.await {
+            // Somebody may have deleted it and made it again: it is of no use to anybody, and others may have held the lock.
+            Ok(answer) => {
+                let is_ours = |kv: &KeyValue| created.is_none_or(|created| kv.create_revision() == created);
+                (answer.deleted() > 0, answer.prev_kvs().iter().any(is_ours))
+            }
             // Who may not do that has no key there, but leases are for everybody.
-            Err(error) if error.kind == Kind::Denied => 0,
+            Err(error) if error.kind == Kind::Denied => (false, false),
             Err(error) => return Err(error),
         };
         match self.revoke(lease).await {
             Ok(()) => {}
             // The lock is free; the empty lease ends by itself.
-            Err(_) if deleted > 0 => {}
+            Err(_) if deleted => {}
             Err(error) => return Err(error),
         }
         self.session = None;
-        Ok(if deleted > 0 { Released::Freed } else { Released::NotMine })
+        Ok(if ours { Released::Freed } else { Released::NotMine })
     }
 
     /// Ends our lease, if there is one.

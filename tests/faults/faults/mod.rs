@@ -7,5 +7,7 @@ pub mod limits;
 pub mod mixed;
 pub mod network;
 pub mod process;
+pub mod redis;
 pub mod servers;
 pub mod signals;
+pub mod tampering;

@@ -2,6 +2,7 @@
 
 use crate::episode::{Ending, Episode, Way};
 use crate::support::rendezvous::{boottime, last_until};
+use crate::world::Column;
 
 /// No command outlives it, and everybody goes on afterwards.
 pub fn frozen(episode: &mut Episode<'_>) {
@@ -88,19 +89,28 @@ fn killed_for_a_while(episode: &mut Episode<'_>, servers: &[usize]) {
 
 /// What only this server knew is forgotten.
 pub fn emptied(episode: &mut Episode<'_>) {
+    let world = episode.world;
+    let which = episode.rng.usize(..world.size());
+    // Of three, two are enough to have a lock, and one of those too few to keep it: another one was away when it was taken.
+    let away = (world.column == Column::Redlock3 && episode.coin()).then_some((which + 1) % world.size());
+    if let Some(away) = away {
+        world.kill(away);
+    }
     let holder = episode.hold(Way::Straight, &[]);
     episode.queue_some();
     let ttl = episode.ttl;
     episode.linger(ttl);
-    let which = episode.rng.usize(..episode.world.size());
     episode.broken();
-    episode.world.redis()[which].restart_empty();
+    world.redis()[which].restart_empty();
+    if let Some(away) = away {
+        world.restart(&[away]);
+    }
     episode.mended();
     episode.linger(ttl);
     let alive = holder.is_alive();
     holder.let_go();
     let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
-    if episode.world.size() > 1 {
+    if world.size() > 1 && away.is_none() {
         episode.could_have_kept(ending);
     }
     if alive {

@@ -1,0 +1,407 @@
+//! What befalls redis servers while they run: administrators, memory, disks, and a master that is replaced.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use crate::episode::{Ending, Episode, Invariant, KEY, Way};
+use crate::support::redis_sets::{RedisSentinels, wait_replicated};
+use crate::support::rendezvous::{boottime, eventually, last_until};
+use crate::support::servers::{Client, Port, Redis, Reply};
+use crate::world::{Servers, World};
+
+/// Nobody depends on what a server remembers of scripts.
+pub fn script_flush(episode: &mut Episode<'_>) {
+    again_and_again(episode, |episode, redis| {
+        let how = if episode.coin() { "SYNC" } else { "ASYNC" };
+        redis.cli(&["SCRIPT", "FLUSH", how]);
+    });
+}
+
+/// All connections of holders and waiters.
+pub fn client_kill(episode: &mut Episode<'_>) {
+    again_and_again(episode, |_, redis| {
+        for client in redis.clients() {
+            let id = client.split(' ').find_map(|word| word.strip_prefix("id=")).expect("a client has an id");
+            // It may have gone by itself.
+            redis.call(&[b"CLIENT", b"KILL", b"ID", id.as_bytes()]);
+        }
+    });
+}
+
+/// `harm` is done to some of the servers a few times or many, also when the lock is given back; nobody notices.
+fn again_and_again<'w>(episode: &mut Episode<'w>, harm: impl Fn(&mut Episode<'w>, &'w Redis)) {
+    let (servers, _) = some_servers(episode);
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    let (pause, times) = if episode.coin() { (ttl, 4) } else { (ttl / 20, 20) };
+    for _ in 0..episode.rng.u32(1..=times) {
+        episode.linger(pause);
+        episode.broken();
+        for redis in &servers {
+            harm(episode, redis);
+        }
+        if !holder.is_alive() {
+            break;
+        }
+    }
+    episode.look_at(&holder.running);
+    holder.let_go();
+    if episode.coin() {
+        for redis in &servers {
+            harm(episode, redis);
+        }
+    }
+    let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
+    episode.could_have_kept(ending);
+    episode.mended();
+}
+
+/// It takes no writes: because it was made a replica, or because it has none.
+pub fn readonly(episode: &mut Episode<'_>) {
+    let replica = episode.coin();
+    says_no(episode, |_, redis| {
+        // Nobody is there.
+        let master = replica.then(Port::reserve);
+        match &master {
+            Some(master) => _ = redis.cli(&["REPLICAOF", "127.0.0.1", &master.number().to_string()]),
+            None => _ = redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]),
+        }
+        move || {
+            match master {
+                Some(_) => redis.cli(&["REPLICAOF", "NO", "ONE"]),
+                None => redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]),
+            };
+        }
+    });
+}
+
+/// It takes no writes because it cannot save.
+pub fn misconf(episode: &mut Episode<'_>) {
+    says_no(episode, |_, redis| {
+        let directory = redis.socket().parent().expect("a socket is in a directory").to_owned();
+        redis.cli(&["CONFIG", "SET", "save", "3600 1"]);
+        allow(&directory, 0o555);
+        save(redis, "err");
+        move || {
+            allow(&directory, 0o755);
+            save(redis, "ok");
+            redis.cli(&["CONFIG", "SET", "save", ""]);
+        }
+    });
+}
+
+fn allow(directory: &Path, mode: u32) {
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(mode)).expect("the directory is ours");
+}
+
+/// Saves until that has ended in this way.
+fn save(redis: &Redis, status: &str) {
+    eventually("the end of a save", || {
+        let _ = redis.call(&[b"BGSAVE"]);
+        redis.cli(&["INFO", "persistence"]).contains(&format!("rdb_last_bgsave_status:{status}")).then_some(())
+    });
+}
+
+/// It was restarted and takes long to load its data.
+pub fn loading(episode: &mut Episode<'_>) {
+    thread::scope(|scope| {
+        says_no(episode, |episode, redis| {
+            fill_for_loading(episode, redis);
+            redis.configure("key-load-delay 20000\nloading-process-events-interval-bytes 1024\nrdbcompression no\n");
+            redis.kill();
+            // It returns when the data is there.
+            let loading = scope.spawn(|| redis.restart());
+            eventually("the server to load", || {
+                let mut client = Client::connect(redis.port()).ok()?;
+                matches!(client.call(&[b"PING"]), Ok(Reply::Error(error)) if error.starts_with("LOADING")).then_some(())
+            });
+            move || {
+                let mut client = Client::connect(redis.port()).expect("it takes connections");
+                let quick = client.call(&[b"CONFIG", b"SET", b"key-load-delay", b"0"]).expect("an answer");
+                assert_eq!(quick.text(), "OK");
+                loading.join().expect("the server is there again");
+                redis.configure("");
+                for number in 0..FILLERS {
+                    redis.cli(&["DEL", &filler(number)]);
+                }
+            }
+        });
+    });
+}
+
+/// So many keys take six seconds to load, if nobody puts an end to it.
+const FILLERS: usize = 300;
+
+fn filler(number: usize) -> String {
+    format!("filler-{number}")
+}
+
+/// Puts much into what the server reads first when it starts: of what comes after that, it takes a thousand commands at a
+/// time before it looks at who is asking.
+fn fill_for_loading(episode: &mut Episode<'_>, redis: &Redis) {
+    let value: String = (0..2000).map(|_| episode.rng.alphanumeric()).collect();
+    let names: Vec<String> = (0..FILLERS).map(filler).collect();
+    let words: Vec<&str> =
+        std::iter::once("MSET").chain(names.iter().flat_map(|name| [name.as_str(), value.as_str()])).collect();
+    redis.cli(&words);
+    redis.cli(&["BGREWRITEAOF"]);
+    eventually("the data to be written anew", || {
+        let about = redis.cli(&["INFO", "persistence"]);
+        let done = about.contains("aof_rewrite_in_progress:0") && about.contains("aof_rewrite_scheduled:0");
+        assert!(about.contains("aof_last_bgrewrite_status:ok"), "{about}");
+        done.then_some(())
+    });
+}
+
+/// A server says no from `begin` until what that has returned is called, for a moment or for longer than a lease: some of
+/// several, or all. Too long at all of them is too long for the command.
+fn says_no<'w, E: FnOnce()>(episode: &mut Episode<'w>, begin: impl Fn(&mut Episode<'w>, &'w Redis) -> E) {
+    let (servers, all) = some_servers(episode);
+    let long = episode.coin();
+    let fatal = all && long;
+    let holder = if fatal { episode.hold_stubbornly(Way::Straight, &[]) } else { episode.hold(Way::Straight, &[]) };
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    let since = episode.broken();
+    let ends: Vec<E> = servers.iter().map(|redis| begin(episode, redis)).collect();
+    if fatal {
+        episode.dies_in_time(&holder);
+    }
+    let newcomer = episode.dlock(Way::Straight).arg("-n").command(["false"]).spawn();
+    if fatal {
+        episode.linger(ttl);
+    } else if long {
+        last_until(since + ttl + ttl / 2);
+    } else {
+        episode.linger(ttl / 6);
+    }
+    let over = |episode: &mut Episode<'w>| {
+        for end in ends {
+            end();
+        }
+        episode.mended();
+    };
+    if fatal {
+        episode.ends(newcomer, &[Ending::Unavailable, Ending::Busy]);
+        episode.ends(holder.running, &[Ending::Lost]);
+        over(episode);
+        return;
+    }
+    over(episode);
+    let moment = boottime() - since < ttl / 4;
+    episode.ends(newcomer, &[Ending::Unavailable, Ending::Busy]);
+    episode.linger(ttl);
+    if holder.is_alive() {
+        episode.mended();
+    }
+    holder.let_go();
+    let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
+    if moment || !all {
+        episode.could_have_kept(ending);
+    }
+}
+
+/// Nothing new can be had; what is held can be kept and given back.
+pub fn oom(episode: &mut Episode<'_>) {
+    let (servers, all) = some_servers(episode);
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    episode.broken();
+    set_memory(&servers, "1");
+    let newcomer = episode.dlock(Way::Straight).arg("-n").command(["false"]).spawn();
+    episode.linger(2 * ttl);
+    episode.ends(newcomer, &[Ending::Unavailable, Ending::Busy]);
+    let meanwhile = episode.coin();
+    let over = |episode: &mut Episode<'_>| {
+        set_memory(&servers, "0");
+        episode.mended();
+    };
+    if !meanwhile {
+        over(episode);
+    }
+    holder.let_go();
+    let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
+    episode.could_have_kept(ending);
+    if meanwhile {
+        if all {
+            let newcomer = episode.dlock(Way::Straight).arg("-n").command(["false"]).spawn();
+            episode.ends(newcomer, &[Ending::Unavailable, Ending::Busy]);
+        }
+        over(episode);
+    } else {
+        episode.mended();
+    }
+}
+
+fn set_memory(servers: &[&Redis], limit: &str) {
+    for redis in servers {
+        redis.cli(&["CONFIG", "SET", "maxmemory", limit]);
+    }
+}
+
+/// The only server; of several, as many as can be spared, or all. Whether it is all of them.
+fn some_servers<'w>(episode: &mut Episode<'w>) -> (Vec<&'w Redis>, bool) {
+    let mut servers = episode.world.redis();
+    let size = servers.len();
+    if size > 1 && episode.coin() {
+        episode.rng.shuffle(&mut servers);
+        servers.truncate(episode.rng.usize(1..=size - episode.world.majority()));
+    }
+    let all = servers.len() == size;
+    (servers, all)
+}
+
+/// A server that runs out of memory throws away what it likes. Who runs is warned of that.
+pub fn eviction(episode: &mut Episode<'_>) {
+    let mut servers = episode.world.redis();
+    let count = episode.rng.usize(episode.world.majority()..=servers.len());
+    episode.rng.shuffle(&mut servers);
+    servers.truncate(count);
+    let policies = ["allkeys-random", "allkeys-lru", "allkeys-lfu", "volatile-random", "volatile-ttl", "volatile-lru"];
+    let policy = *episode.rng.choice(&policies).expect("one of several");
+    for redis in &servers {
+        let used = redis.cli(&["INFO", "memory"]);
+        let used = used.lines().find_map(|line| line.trim_end().strip_prefix("used_memory:"));
+        let used: u64 = used.and_then(|used| used.parse().ok()).expect("a server knows its memory");
+        redis.cli(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        redis.cli(&["CONFIG", "SET", "maxmemory", &(used + (4 << 20)).to_string()]);
+    }
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    episode.broken();
+    // There may not be room yet for the lock of the next one either.
+    episode.waiters_may_lose = true;
+    let gone = servers.iter().filter(|redis| fill_memory(redis)).count();
+    for redis in &servers {
+        redis.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+        redis.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+        let fillers: Vec<String> = redis.keys().into_iter().filter(|key| key.starts_with("filler-")).collect();
+        for filler in fillers {
+            redis.cli(&["DEL", &filler]);
+        }
+    }
+    episode.mended();
+    // Those who come first must find room.
+    let newcomers = episode.rng.usize(..=2);
+    episode.come(newcomers);
+    let left = episode.world.redis().len() - gone;
+    if left < episode.world.majority() {
+        holder.died_at();
+    } else {
+        episode.linger(ttl);
+        holder.let_go();
+    }
+    let outcome = holder.running.wait();
+    let allowed = if left < episode.world.majority() { Ending::Lost } else { Ending::Own(0) };
+    episode.ended(&outcome, &[allowed]);
+    let warnings = outcome.stderr().lines().filter(|line| line.contains(policy)).count();
+    let is_warned = outcome.stderr().lines().take(warnings).all(|line| line.contains("it may evict locks"));
+    if warnings != servers.len() || !is_warned {
+        episode.violation(Invariant::I7, format!("not warned of {count} servers with {policy}: {outcome:?}"));
+    }
+}
+
+/// Writes to `redis` until it has thrown away the lock; false where it keeps that.
+fn fill_memory(redis: &Redis) -> bool {
+    const SIZE: usize = 256 << 10;
+    let lock = format!("dlock:{KEY}");
+    let before = redis.get(&lock);
+    (0..1000).any(|number| {
+        let last = (SIZE - 1).to_string();
+        // When nothing may be thrown away any more it refuses.
+        redis.call(&[b"SETRANGE", filler(number).as_bytes(), last.as_bytes(), b"x"]);
+        redis.get(&lock) != before
+    })
+}
+
+/// The new master has never heard of the lock, or not of its last renewals.
+pub fn failover_without_the_lock(episode: &mut Episode<'_>) {
+    let set = sentinels(episode.world);
+    episode.ttl = Duration::from_secs(episode.rng.u64(3..=8));
+    let old = set.master();
+    for replica in set.replicas() {
+        set.servers.cut_replication(replica);
+    }
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    episode.linger(Duration::from_secs(2));
+    let back = fail_over(episode, set, old);
+    episode.mended();
+    let newcomers = episode.rng.usize(..=2);
+    episode.come(newcomers);
+    holder.died_at();
+    episode.ends(holder.running, &[Ending::Lost]);
+    back();
+    for redis in &*set.servers {
+        set.servers.restore_replication(redis);
+    }
+    wait_replicated(set.master(), 2);
+    set.wait_settled();
+}
+
+/// The new master has the lock: holder and waiters go on there.
+pub fn failover_with_the_lock(episode: &mut Episode<'_>) {
+    let set = sentinels(episode.world);
+    episode.ttl = Duration::from_secs(episode.rng.u64(3..=12));
+    let old = set.master();
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    episode.linger(Duration::from_secs(2));
+    let ttl = episode.ttl;
+    wait_replicated(old, 2);
+    let since = boottime();
+    let back = fail_over(episode, set, old);
+    let quick = boottime() - since < ttl / 3;
+    if episode.coin() {
+        episode.linger(ttl);
+    }
+    if holder.is_alive() {
+        episode.look_at(&holder.running);
+    }
+    holder.let_go();
+    let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
+    if quick {
+        episode.could_have_kept(ending);
+    }
+    episode.mended();
+    back();
+    wait_replicated(set.master(), 2);
+    set.wait_settled();
+}
+
+fn sentinels(world: &World) -> &RedisSentinels {
+    match &world.servers {
+        Servers::Sentinel(set) => set,
+        _ => panic!("no sentinels"),
+    }
+}
+
+/// Another master than `old`, which was killed or frozen or is well, is there when this returns. What is returned brings
+/// `old` back.
+fn fail_over<'w>(episode: &mut Episode<'w>, set: &'w RedisSentinels, old: &'w Redis) -> Box<dyn FnOnce() + 'w> {
+    episode.broken();
+    match episode.rng.u8(..3) {
+        0 => {
+            old.kill();
+            set.wait_failover(old);
+            Box::new(|| old.restart())
+        }
+        1 => {
+            old.stop();
+            set.wait_failover(old);
+            Box::new(|| old.cont())
+        }
+        _ => {
+            set.fail_over();
+            Box::new(|| ())
+        }
+    }
+}

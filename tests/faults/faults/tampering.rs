@@ -1,0 +1,334 @@
+//! Others use the same servers: they take the lock's key away, or have something in its place.
+
+use std::time::Duration;
+
+use crate::episode::{Ending, Episode, Invariant, KEY, Way};
+use crate::support::dlock::Running;
+use crate::support::etcd::Etcd;
+use crate::support::rendezvous::{boottime, eventually_within};
+use crate::support::servers::{Redis, Reply};
+use crate::support::zookeeper::{Acl, Kind, ZooKeeper};
+use crate::world::Servers;
+
+/// The lock's key at a redis server.
+const REDIS_KEY: &str = "dlock:job";
+
+/// Below this etcd has the keys of all who want the lock.
+const ETCD_PREFIX: &str = "dlock/job/";
+
+/// Below this ZooKeeper has their nodes.
+const ZOOKEEPER_NODE: &str = "/dlock/job";
+
+/// What would do harm to a terminal if it were shown as it is.
+const EVIL: &str = "\u{0}\u{1b}[2J\r\n\u{9b}1m\u{202e}";
+
+/// Nobody is told. It is noticed at the next renewal, or when the lock is to be given back; until then two may run.
+pub fn key_taken(episode: &mut Episode<'_>) {
+    let holder = episode.hold(Way::Straight, &[]);
+    // Where nobody waits, whoever comes next has it at once.
+    if episode.coin() {
+        episode.queue_some();
+    }
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    episode.broken();
+    let world = episode.world;
+    let mut left = Vec::new();
+    // Whether somebody else can have the lock from now on.
+    let mut is_free = true;
+    match &world.servers {
+        Servers::Etcd(etcd) => is_free = take_from_etcd(episode, etcd),
+        Servers::ZooKeeper(zookeeper) => take_from_zookeeper(episode, zookeeper),
+        _ => left = take_from_redis(episode),
+    }
+    let taken = boottime();
+    let newcomers = episode.rng.usize(..=2);
+    episode.come(newcomers);
+    let mut allowed = vec![Ending::Lost];
+    if episode.rng.u8(..4) == 0 {
+        holder.let_go();
+        if !is_free {
+            allowed.push(Ending::Own(0));
+        }
+    }
+    if eventually_within(ttl, || (!holder.is_alive()).then_some(())).is_none() {
+        episode.violation(Invariant::I7, "nobody noticed for a ttl that the lock was taken away");
+        holder.let_go();
+    }
+    holder.died_at();
+    episode.ends(holder.running, &allowed);
+    let mut free = taken;
+    for what in &left {
+        free = free.max(what.look(episode));
+    }
+    episode.mended_at(free);
+}
+
+/// What another program put in the place of the lock.
+struct Left<'w> {
+    redis: &'w Redis,
+    dump: Reply,
+    /// When it expires at the earliest; what does not expire is taken away by its owner.
+    until: Option<Duration>,
+}
+
+impl Left<'_> {
+    /// Checks that it is still there, and takes it away unless it goes by itself; when it is gone.
+    fn look(&self, episode: &mut Episode<'_>) -> Duration {
+        let now = dump(self.redis);
+        if now != self.dump && self.until.is_none_or(|until| boottime() < until) {
+            episode.violation(Invariant::I7, format!("what another program has put there became {now:?}"));
+        }
+        self.until.unwrap_or_else(|| {
+            self.redis.cli(&["DEL", REDIS_KEY]);
+            boottime()
+        })
+    }
+}
+
+fn dump(redis: &Redis) -> Reply {
+    redis.call(&[b"DUMP", REDIS_KEY.as_bytes()])
+}
+
+/// From so many servers that those that are left are no majority.
+fn take_from_redis<'w>(episode: &mut Episode<'w>) -> Vec<Left<'w>> {
+    let mut servers = episode.world.redis();
+    let count = episode.rng.usize(episode.world.majority()..=servers.len());
+    episode.rng.shuffle(&mut servers);
+    servers.truncate(count);
+    let way = episode.rng.u8(..5);
+    let mut left = Vec::new();
+    for redis in servers {
+        // Some in one way, some in another.
+        let way = if way == 4 { episode.rng.u8(..4) } else { way };
+        let mut until = None;
+        match way {
+            0 => _ = redis.cli(&["DEL", REDIS_KEY]),
+            // The counter that the tokens are taken from and the queue go with it.
+            1 => _ = redis.cli(&["FLUSHALL"]),
+            2 => {
+                let (value, _) = foreign_text(episode);
+                let lease = episode.ttl / 2 + episode.some_time(episode.ttl);
+                until = Some(boottime() + lease);
+                let lease = lease.as_millis().to_string();
+                redis.call(&[b"SET", REDIS_KEY.as_bytes(), &value, b"PX", lease.as_bytes()]);
+            }
+            _ => {
+                // In one step: somebody waits for the lock.
+                let script = "redis.call('DEL', KEYS[1]) return redis.call('RPUSH', KEYS[1], ARGV[1])";
+                redis.cli(&["EVAL", script, "1", REDIS_KEY, "theirs"]);
+            }
+        }
+        if way > 1 {
+            left.push(Left { redis, dump: dump(redis), until });
+        }
+    }
+    left
+}
+
+/// Whether somebody else can have the lock then.
+fn take_from_etcd(episode: &mut Episode<'_>, etcd: &Etcd) -> bool {
+    let held = etcd.keys(ETCD_PREFIX).into_iter().next().expect("somebody holds the lock");
+    let way = episode.rng.u8(..4);
+    match way {
+        0 => assert!(etcd.delete(&held.key), "it was there"),
+        1 => etcd.revoke(held.lease),
+        2 => {
+            etcd.delete(&held.key);
+            etcd.put(&held.key, &held.value, held.lease);
+        }
+        // It is still the first one. Without a lease it would be there for ever.
+        _ => etcd.put(&held.key, "theirs", 0),
+    }
+    way < 3
+}
+
+fn take_from_zookeeper(episode: &mut Episode<'_>, zookeeper: &ZooKeeper) {
+    let first = episode.world.holder(KEY).expect("somebody holds the lock");
+    let first = zookeeper.get(&format!("{ZOOKEEPER_NODE}/{first}")).expect("the holder's node");
+    let session = first.ephemeral_owner;
+    let mut nodes = zookeeper.ephemerals().remove(&session).expect("the session has nodes");
+    match episode.rng.u8(..3) {
+        0 => assert!(zookeeper.end_session(session), "the session had ended"),
+        both => {
+            // Half of the others see only one of them.
+            if both == 1 {
+                let kept = if episode.coin() { nodes.pop_first() } else { nodes.pop_last() };
+                assert!(kept.is_some() && nodes.len() == 1, "a holder has two nodes");
+            }
+            assert!(nodes.iter().all(|node| zookeeper.delete(node)), "they were there");
+        }
+    }
+}
+
+/// Text that is no dlock's, and how it is shown.
+fn foreign_text(episode: &mut Episode<'_>) -> (Vec<u8>, String) {
+    let held = |what: &str| format!("held by another program{what}");
+    match episode.rng.u8(..5) {
+        0 => (b"worker-7".to_vec(), held(": worker-7")),
+        1 => (Vec::new(), held("")),
+        2 => (EVIL.into(), held(r": \u{0}\u{1b}[2J\r\n\u{9b}1m\u{202e}")),
+        3 => (b"{\"v\":1,\"id\":\"\"}".to_vec(), held(": {\"v\":1,\"id\":\"\"}")),
+        _ => {
+            let bytes: Vec<u8> = (0..episode.rng.usize(1..40)).map(|_| episode.rng.u8(..)).collect();
+            (bytes, held(": "))
+        }
+    }
+}
+
+/// Something that another program has put in the way of the lock.
+struct Obstacle<'w> {
+    /// How dlock names it, in one of these ways; none where it is not enough to keep anybody out.
+    shown: Vec<String>,
+    /// What is there.
+    look: Box<dyn Fn() -> String + 'w>,
+    /// Its owner takes it away.
+    remove: Box<dyn FnOnce() + 'w>,
+    /// Its owner tidies up, when nobody uses the lock.
+    tidy: Box<dyn FnOnce() + 'w>,
+}
+
+/// It is held for everybody as long as it is there, and nobody touches it.
+pub fn foreign_in_the_way(episode: &mut Episode<'_>) {
+    let world = episode.world;
+    episode.broken();
+    let obstacle = match &world.servers {
+        Servers::Etcd(etcd) => etcd_obstacle(episode, etcd),
+        Servers::ZooKeeper(zookeeper) => zookeeper_obstacle(episode, zookeeper),
+        _ => redis_obstacle(episode),
+    };
+    let before = (obstacle.look)();
+    let refused = !obstacle.shown.is_empty();
+    for options in [&["-n"][..], &["-w", "0.3"]] {
+        let section = episode.section(&episode.store.write());
+        let outcome = episode.dlock(Way::Straight).args(options).command(section).output();
+        if refused {
+            let (code, text) = (outcome.status().code(), outcome.stderr());
+            let last = text.lines().next_back().unwrap_or_default();
+            let named =
+                last.starts_with("dlock: did not get job") && obstacle.shown.iter().any(|how| last.contains(how));
+            let clean = !text.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}');
+            if code != Some(75) || !named || !clean {
+                episode.violation(Invariant::I7, format!("not one of {:?}:\n{outcome:?}", obstacle.shown));
+            }
+        } else {
+            episode.ended(&outcome, &[Ending::Own(0)]);
+        }
+    }
+    let mut waiters: Vec<Running> = Vec::new();
+    for _ in 0..if refused { episode.rng.usize(1..=3) } else { 0 } {
+        let waiter = episode.dlock(Way::Straight).command(episode.section(&episode.store.write())).spawn();
+        let line = waiter.wait_stderr("waiting for ");
+        if !obstacle.shown.iter().any(|how| line.contains(how)) {
+            episode.violation(Invariant::I7, format!("not one of {:?}: {line}", obstacle.shown));
+        }
+        waiters.push(waiter);
+    }
+    let ttl = episode.ttl;
+    episode.linger(2 * ttl);
+    let after = (obstacle.look)();
+    if after != before {
+        episode.violation(Invariant::I7, format!("what another program has put there was {before}, and is {after}"));
+    }
+    if refused && !episode.store.starts().is_empty() {
+        episode.violation(Invariant::I1, "a command ran although another program had the lock");
+    }
+    (obstacle.remove)();
+    episode.mended();
+    for waiter in waiters {
+        episode.ends(waiter, &[Ending::Own(0)]);
+    }
+    (obstacle.tidy)();
+}
+
+/// At one server; of several, at so many as may be.
+fn redis_obstacle<'w>(episode: &mut Episode<'w>) -> Obstacle<'w> {
+    let mut servers = episode.world.redis();
+    let count = episode.rng.usize(1..=servers.len());
+    episode.rng.shuffle(&mut servers);
+    servers.truncate(count);
+    let alike = episode.coin().then(|| redis_thing(episode));
+    let mut shown = Vec::new();
+    for redis in &servers {
+        let (request, how) = alike.clone().unwrap_or_else(|| redis_thing(episode));
+        let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+        assert!(!matches!(redis.call(&words), Reply::Error(_)), "{request:?}");
+        shown.push(how);
+    }
+    if count < episode.world.majority() {
+        shown.clear();
+    }
+    let there = servers.clone();
+    let look = move || {
+        let each = there.iter().map(|redis| format!("{:?} for {} ms", dump(redis), redis.pttl(REDIS_KEY)));
+        each.collect::<Vec<_>>().join(", ")
+    };
+    let remove = move || servers.iter().for_each(|redis| _ = redis.cli(&["DEL", REDIS_KEY]));
+    Obstacle { shown, look: Box::new(look), remove: Box::new(remove), tidy: Box::new(|| ()) }
+}
+
+/// A request that puts something at the lock's key, and how that is shown.
+fn redis_thing(episode: &mut Episode<'_>) -> (Vec<Vec<u8>>, String) {
+    let others: [&[&str]; 5] =
+        [&["RPUSH", "a"], &["HSET", "a", "b"], &["SADD", "a"], &["ZADD", "1", "a"], &["XADD", "*", "a", "b"]];
+    let kinds = ["list", "hash", "set", "zset", "stream"];
+    let which = episode.rng.usize(..2 * others.len());
+    let Some((words, kind)) = others.get(which).zip(kinds.get(which)) else {
+        let (value, how) = foreign_text(episode);
+        return (vec![b"SET".to_vec(), REDIS_KEY.into(), value], how);
+    };
+    let mut request: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    request.insert(1, REDIS_KEY.into());
+    (request, format!("blocked by a redis {kind} at the lock's key"))
+}
+
+/// A key without a lease or with a name that no lock has, or somebody else's lock.
+fn etcd_obstacle<'w>(episode: &mut Episode<'_>, etcd: &'w Etcd) -> Obstacle<'w> {
+    let lease = etcd.grant(60);
+    let blocked = |key: &str, what: &str| format!("blocked by the key {key}, a key {what}");
+    let (key, bound, value, how) = match episode.rng.u8(..5) {
+        0 => ("dlock/job/config", 0, EVIL, blocked("dlock/job/config", "without a lease")),
+        1 => ("dlock/job/6f", 0, "", blocked("dlock/job/6f", "without a lease")),
+        2 => ("dlock/job/a/b", lease, "x", blocked("dlock/job/a/b", "that is no lock")),
+        3 => ("dlock/job/", lease, EVIL, blocked("dlock/job/", "that is no lock")),
+        _ => ("dlock/job/6f", lease, EVIL, r"held by another program: \u{0}\u{1b}[2J\r\n\u{9b}1m\u{202e}".to_owned()),
+    };
+    etcd.put(key, value, bound);
+    Obstacle {
+        shown: vec![how],
+        look: Box::new(move || format!("{:?}", etcd.get(key))),
+        remove: Box::new(move || _ = etcd.delete(key)),
+        tidy: Box::new(move || etcd.revoke(lease)),
+    }
+}
+
+/// Somebody else's lock, or a node that no session owns.
+fn zookeeper_obstacle<'w>(episode: &mut Episode<'_>, zookeeper: &'w ZooKeeper) -> Obstacle<'w> {
+    let [root, lock] = ["/dlock", ZOOKEEPER_NODE];
+    zookeeper.create(root, "");
+    zookeeper.create(lock, "");
+    let (node, owner, how) = if episode.coin() {
+        let mut owner = zookeeper.client();
+        let names = ["aaaaaaaa11112222333344444444aaaa__lock__", "_c_00000000-1111-2222-3333-444444444444-lock-", "ex"];
+        let name = format!("{lock}/{}", episode.rng.choice(names).expect("one of several"));
+        let node = owner.create(&name, EVIL, Kind::EphemeralSequential, Acl::Open).expect("a node");
+        (node, Some(owner), r"held by another program: \u{0}\u{1b}[2J\r\n\u{9b}1m\u{202e}".to_owned())
+    } else {
+        let node = format!("{lock}/left-0000000000");
+        zookeeper.create(&node, EVIL);
+        (node, None, "blocked by the node left-0000000000, which no session owns".to_owned())
+    };
+    let looked_at = node.clone();
+    Obstacle {
+        shown: vec![how],
+        look: Box::new(move || format!("{:?}", zookeeper.get(&looked_at))),
+        remove: Box::new(move || match owner {
+            Some(owner) => owner.close().expect("the session ends"),
+            None => assert!(zookeeper.delete(&node), "it was there"),
+        }),
+        // Directories that were there before are left alone by all who use them.
+        tidy: Box::new(move || {
+            assert!(zookeeper.delete(lock) && zookeeper.delete(root), "somebody else's were removed");
+        }),
+    }
+}
