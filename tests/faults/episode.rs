@@ -175,6 +175,8 @@ pub struct Episode<'w> {
     holders: usize,
     /// Since when the lock can be held again by somebody else, if it cannot always.
     healed: Option<Duration>,
+    /// How often the servers had chosen a leader by then.
+    epoch: Option<u64>,
     /// Whether overlaps are expected, and only counted.
     documented: bool,
     /// Somebody was cut short while he made or removed directories at the servers: empty ones may be left.
@@ -201,6 +203,7 @@ impl<'w> Episode<'w> {
             monitors: world.monitors(),
             holders: 0,
             healed: None,
+            epoch: None,
             documented,
             cut_short: false,
             scratch,
@@ -327,6 +330,7 @@ impl<'w> Episode<'w> {
     /// The same, and it has been so since `when`.
     pub fn mended_at(&mut self, when: Duration) {
         self.healed = Some(when);
+        self.epoch = self.world.epoch();
     }
 
     /// Something does not hold.
@@ -488,8 +492,12 @@ impl<'w> Episode<'w> {
     }
 
     fn check_recovery(&mut self, healed: Duration) {
-        let Some((at, _)) = self.store.starts().into_iter().find(|(at, _)| *at >= healed) else { return };
+        let Some((at, token)) = self.store.starts().into_iter().find(|(at, _)| *at >= healed) else { return };
         let recovery = at.saturating_sub(healed);
+        if self.epoch.is_some_and(|epoch| epoch != token >> 32) {
+            // The servers did not stay together: they have chosen another leader since they were taken for mended.
+            return;
+        }
         self.report.recovery = Some(recovery);
         if recovery > self.ttl + Duration::from_secs(2) + self.world.column.granularity() {
             self.violation(Invariant::I6, format!("nobody held the lock for {recovery:?}"));

@@ -224,6 +224,14 @@ impl World {
         }
     }
 
+    /// How often the servers have chosen a leader, where their tokens tell.
+    pub fn epoch(&self) -> Option<u64> {
+        match &self.servers {
+            Servers::ZooKeeper(zookeeper) => zookeeper.epoch().and_then(|epoch| epoch.try_into().ok()),
+            _ => None,
+        }
+    }
+
     /// The redis servers, if they are that.
     pub fn redis(&self) -> Vec<&Redis> {
         match &self.servers {

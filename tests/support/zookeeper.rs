@@ -250,6 +250,16 @@ impl ZooKeeper {
         }
     }
 
+    /// How often the ensemble has chosen a leader, by what the first server that answers has seen last: the first half of
+    /// every transaction id.
+    pub fn epoch(&self) -> Option<i64> {
+        self.servers.iter().filter(|server| server.is_at_work()).find_map(|server| {
+            let answer = server.try_four_letters("srvr", Duration::from_millis(500)).ok()?;
+            let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x"))?;
+            Some(i64::from_str_radix(zxid, 16).ok()? >> 32)
+        })
+    }
+
     /// Lets nothing pass any more between this server and those it follows or that follow it; its clients still reach it.
     /// (The servers can still vote, so a leader that is cut off may become leader again, which helps it nothing.)
     #[track_caller]

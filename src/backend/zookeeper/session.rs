@@ -28,8 +28,6 @@ const OLD: u32 = 2;
 const OVERDUE: Duration = Duration::from_secs(2);
 /// How long a session may take to close: a server closes it itself when nobody hears from us.
 const CLOSE: Duration = Duration::from_millis(200);
-/// How long one who waits leaves the news of the queue as they are, at least.
-const NEWS: Duration = Duration::from_secs(10);
 
 /// What stands in a directory that a dlock made: whichever dlock is the last to leave it removes it.
 const MADE_BY_DLOCK: &[u8] = b"made by dlock, which removes it when it is empty";
@@ -457,7 +455,8 @@ impl Session {
     /// Resolves when the node before ours is gone, when ours are, and now and then so that the news are fresh.
     pub(super) async fn wait(&mut self) -> Result<(), ZkError> {
         let Some(predecessor) = self.predecessor.clone() else { return Ok(()) };
-        let news_at = Instant::now() + self.length.max(NEWS);
+        // Where an outage has swallowed the event, the lock is free no longer than a lease.
+        let news_at = Instant::now() + self.length;
         loop {
             let Some(watcher) = self.watch(&predecessor).await? else { return Ok(()) };
             let mut changed = std::pin::pin!(watcher.changed());
