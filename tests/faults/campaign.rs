@@ -163,13 +163,14 @@ fn one(cells: &[Cell], shared: &Mutex<Shared>) {
     let mut shared = lock(shared);
     shared.episodes += 1;
     let replay = format!("{}:{}:{seed}", cell.fault.name, cell.column);
-    println!(
-        "{:>5} {replay} {:.1?}{}",
-        shared.episodes,
-        start.elapsed(),
-        if report.violations.is_empty() { "" } else { " VIOLATED" }
-    );
-    if !report.violations.is_empty() {
+    let (number, took) = (shared.episodes, start.elapsed());
+    if report.is_void() {
+        println!("{number:>5} {replay} {took:.1?} void: the machine stood still for {:?}", report.stall);
+        shared.begun[index] -= 1;
+    } else if report.violations.is_empty() {
+        println!("{number:>5} {replay} {took:.1?}");
+    } else {
+        println!("{number:>5} {replay} {took:.1?} VIOLATED");
         let failure = format!("{replay}\n{}", play::shown(&report.violations));
         println!("{failure}");
         shared.failures.push(failure);

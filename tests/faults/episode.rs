@@ -10,6 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
+use super::stall;
 use super::store::Store;
 use super::world::{Column, World};
 use crate::support::dlock::{Dlock, Outcome, Running};
@@ -116,6 +117,15 @@ pub struct Report {
     pub late_refused: u64,
     /// The largest dlock or guard seen, in KiB.
     pub rss_kib: u64,
+    /// For how long the machine itself stood still at most.
+    pub stall: Duration,
+}
+
+impl Report {
+    /// Whether it says nothing about dlock: something did not hold while the machine itself stood still.
+    pub fn is_void(&self) -> bool {
+        !self.violations.is_empty() && self.stall > stall::LIMIT
+    }
 }
 
 /// One who has the lock.

@@ -10,7 +10,9 @@ use std::sync::{Condvar, LazyLock, Mutex, PoisonError, RwLock};
 
 use super::episode::{Episode, Invariant, Report};
 use super::matrix::{Cell, Class, Needs};
+use super::stall;
 use super::world::{Column, World};
+use crate::support::rendezvous::boottime;
 
 /// For how many episodes a service is used.
 const USES: u32 = 16;
@@ -67,6 +69,7 @@ pub fn play(cell: Cell, seed: u64) -> Report {
     (seed, cell.fault.name, cell.column.name()).hash(&mut hasher);
     let rng = fastrand::Rng::with_seed(hasher.finish());
     LAST_PANIC.take();
+    let start = boottime();
     let mut taken = None;
     let played = panic::catch_unwind(AssertUnwindSafe(|| {
         let (world, uses) = take(cell.column, cell.fault.needs);
@@ -80,10 +83,11 @@ pub fn play(cell: Cell, seed: u64) -> Report {
         }
         episode.finish()
     }));
-    let report = played.unwrap_or_else(|_| {
+    let mut report = played.unwrap_or_else(|_| {
         let why = LAST_PANIC.take().unwrap_or_default();
         Report { violations: vec![(Invariant::Harness, why)], ..Report::default() }
     });
+    report.stall = stall::worst_since(start);
     give_back(cell.column, taken.filter(|(_, uses)| report.violations.is_empty() && *uses < USES));
     report
 }

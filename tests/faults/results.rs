@@ -38,6 +38,9 @@ pub fn check_readme() -> Result<(), String> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sum {
     pub runs: u64,
+    /// How often the machine itself stood still when something did not hold; nothing else of these is counted.
+    #[serde(default)]
+    pub void: u64,
     pub violations: u64,
     pub faults: u64,
     pub hand_overs: u64,
@@ -83,6 +86,10 @@ impl Results {
     /// Adds an episode, and writes the file anew.
     pub fn add(&mut self, cell: Cell, report: &Report) -> io::Result<()> {
         let sum = self.sums.entry((cell.fault.name.to_owned(), cell.column)).or_default();
+        if report.is_void() {
+            sum.void += 1;
+            return self.write();
+        }
         sum.runs += 1;
         sum.violations += u64::from(!report.violations.is_empty());
         sum.faults += report.faults;
@@ -239,8 +246,10 @@ impl Results {
     pub fn tables(&self) -> String {
         let (faults, hand_overs, violations) = self.totals();
         let runs: u64 = self.sums.values().map(|sum| sum.runs).sum();
+        let void: u64 = self.sums.values().map(|sum| sum.void).sum();
         format!(
-            "{runs} runs, {faults} faults, {hand_overs} hand-overs, {violations} runs with a violation.\n\n{}\n{}\n{}",
+            "{runs} runs, {faults} faults, {hand_overs} hand-overs, {violations} runs with a violation; {void} more do not \
+             count, because the machine itself stood still when something did not hold.\n\n{}\n{}\n{}",
             self.matrix(),
             self.windows(),
             self.distribution()

@@ -232,7 +232,7 @@ impl Lifeline {
 
 /// Lets this thread run before all others as soon as it has something to do, where that is allowed (as root): what it
 /// measures must not be the load of the machine.
-fn go_first() {
+pub fn go_first() {
     let first = libc::sched_param { sched_priority: 1 };
     // SAFETY: a system call that reads a struct on the stack; 0 is the calling thread.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) };
