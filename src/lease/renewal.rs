@@ -120,8 +120,8 @@ mod tests {
         (sent, Renewals::new(Term { sent, ttl: 30 * S, kill_after: 5 * S }, 10 * S))
     }
 
-    fn extended(sent: Instant) -> Result<Renewal, Option<String>> {
-        Ok(Renewal::Extended(Lease::until(sent, 30 * S)))
+    fn extended(sent: Instant) -> Renewal {
+        Renewal::Extended(Lease::until(sent, 30 * S))
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(renewals.next(), sent + 10 * S);
         assert_eq!(renewals.turn(sent + 10 * S), Turn::Ask(sent + 12 * S));
         let term = Term { sent: sent + 10 * S, ttl: 30 * S, kill_after: 5 * S };
-        let heard = renewals.heard(sent + 10 * S, sent + 11 * S, extended(sent + 10 * S));
+        let heard = renewals.heard(sent + 10 * S, sent + 11 * S, Ok(extended(sent + 10 * S)));
         assert_eq!((heard, renewals.next()), (Some(News::Extended(term)), sent + 20 * S));
     }
 
@@ -151,7 +151,7 @@ mod tests {
     fn an_answer_after_sigterm_rescues_nothing() {
         let (sent, mut renewals) = renewals();
         let late = sent + 24_350 * MS;
-        assert_eq!(renewals.heard(sent + 23 * S, late, extended(sent + 23 * S)), None);
+        assert_eq!(renewals.heard(sent + 23 * S, late, Ok(extended(sent + 23 * S))), None);
         assert_eq!(renewals.next(), late);
         let Turn::GiveUp(News::Unrenewed { since, .. }) = renewals.turn(late) else { panic!("asks again") };
         assert_eq!(since, sent);
@@ -169,7 +169,7 @@ mod tests {
             renewals.heard(sent, sent, Err(heard.map(str::to_owned)));
             assert_eq!(reason(&renewals), expected);
         }
-        renewals.heard(sent, sent, extended(sent));
+        renewals.heard(sent, sent, Ok(extended(sent)));
         assert_eq!(reason(&renewals), NOT_TRIED);
     }
 }

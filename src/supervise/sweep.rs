@@ -35,8 +35,20 @@ pub(crate) struct Sweep {
 /// Lets a process that is about to be killed run before others, where this user may do that: to die takes a process its
 /// own time on a processor, and on a machine with too much to do it would be gone later than its lease.
 fn hurry(pid: pid_t) {
-    // SAFETY: a system call with integers.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, pid.unsigned_abs(), FIRST) };
+    go_first(pid, FIRST);
+}
+
+/// Lets a process (0: this one, and not what it starts) run before all that are not in a hurry themselves, where this
+/// user may do that; otherwise with this nice value, if that.
+pub(crate) fn go_first(pid: pid_t, nice: c_int) {
+    // Within its own session or control group is all that a nice value means on many machines. The lowest of the real-time
+    // priorities goes before every one of them.
+    let first = libc::sched_param { sched_priority: 1 };
+    // SAFETY: two system calls with integers and a struct on the stack.
+    unsafe {
+        libc::sched_setscheduler(pid, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &raw const first);
+        libc::setpriority(libc::PRIO_PROCESS, pid.unsigned_abs(), nice);
+    }
 }
 
 impl Sweep {

@@ -168,16 +168,16 @@ impl Results {
         let Some(sum) = self.of(cell) else { return "not run".to_owned() };
         let mut text = format!("{}", sum.runs);
         if sum.violations > 0 {
-            let _ = write!(text, ", **{} violated**", sum.violations);
+            let _ = write!(text, " · **{} violated**", sum.violations);
         }
         if let Some(margin) = sum.margins.first() {
-            let _ = write!(text, ", {margin} ms");
+            let _ = write!(text, " · ≥ {}", seconds(*margin));
         }
         if sum.false_losses > 0 {
-            let _ = write!(text, ", {} lost", sum.false_losses);
+            let _ = write!(text, " · {} lost", sum.false_losses);
         }
         if let Some(recovery) = sum.recoveries.last() {
-            let _ = write!(text, ", {}", seconds(*recovery));
+            let _ = write!(text, " · ↻ {}", seconds(*recovery));
         }
         text
     }

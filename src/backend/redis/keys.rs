@@ -17,9 +17,9 @@ impl Keys {
     pub(in super::super) fn of(claim: &Claim) -> Self {
         let lock = claim.namespace.join(':', &claim.key);
         let tagged = lock.split_once('{').is_some_and(|(_, rest)| rest.find('}').is_some_and(|end| end > 0));
-        // A control character: no user's key can be one of ours. And another one for each form, or `a` and `{a}` had
-        // the same.
-        let side = if tagged { format!("{lock}\u{2}") } else { format!("{{{lock}}}\u{1}") };
+        // A control character: no user's key can be one of ours. Two where the lock has a tag already, or `a` and `{a}`
+        // had the same keys.
+        let side = if tagged { format!("{lock}\u{1}\u{1}") } else { format!("{{{lock}}}\u{1}") };
         Self { lock, side }
     }
 

@@ -18,7 +18,7 @@ use super::super::protocol::{LENGTH, Notice, Order, Spawn, Unfit};
 use super::super::signals::{Meaning, Signals, meaning};
 use super::super::stop::{Forwards, Ladder, Sent, Step};
 use super::super::surroundings;
-use super::super::sweep::{Sweep, become_subreaper};
+use super::super::sweep::{Sweep, become_subreaper, go_first};
 use crate::clock::{Alarm, Instant};
 
 /// The guard's name in process lists.
@@ -176,8 +176,7 @@ impl Watch {
                 let lock = lock.filter(|_| !spawn.inherit);
                 // On an overloaded machine the deadline must come before the load; where that is not allowed, the
                 // lease's margin has to do. The command has been forked and keeps its own priority.
-                // SAFETY: no memory effects.
-                unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, PRIORITY) };
+                go_first(0, PRIORITY);
                 self.close_all_but(lock.as_ref().map(AsRawFd::as_raw_fd));
                 self.child = Some(Child { pid, ended: false, stopped: false, spawn, lock });
             }
