@@ -245,8 +245,9 @@ mod redis {
         service.redis.clock().set(-HOUR);
         let before = boottime();
         holder.let_go().success();
-        // Longer than without the fault: one that is alive has to have the time to be heard again.
-        takes_over::<RedisService>(&waiter, before + Duration::from_secs(3));
+        // Longer than without the fault: one that is alive has to have the time to be heard again, half a ttl and three
+        // seconds.
+        takes_over::<RedisService>(&waiter, before + Duration::from_secs(6));
         waiter.let_go().success();
     }
 }

@@ -13,7 +13,7 @@ use super::certificates::{Certificates, ClientCertificate, Tls};
 use super::clock::ClockShim;
 use super::daemon::{Daemon, Port, need};
 use super::proxy::{Mode, Proxy};
-use super::rendezvous::{CAP, boottime, eventually};
+use super::rendezvous::{CAP, boottime, eventually, eventually_within};
 
 /// How long a server may take to answer one request of the test itself.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -237,7 +237,7 @@ impl ZooKeeper {
     }
 
     /// Waits until every server that is at work takes new sessions, which needs all of them to agree. After an outage that
-    /// can take much longer than to find a leader.
+    /// can take much longer than to find a leader: once in a while more than half a minute.
     #[track_caller]
     pub fn wait_serving(&self) {
         let serves = |server: &Server| {
@@ -246,7 +246,8 @@ impl ZooKeeper {
             client.close().ok()
         };
         for server in self.servers.iter().filter(|server| server.is_at_work()) {
-            eventually("a server of zookeeper to serve", || serves(server));
+            let served = eventually_within(4 * CAP, || serves(server));
+            assert!(served.is_some(), "a server of zookeeper does not serve any more");
         }
     }
 
