@@ -521,7 +521,7 @@ impl<'w> Episode<'w> {
         let mut litter = Vec::new();
         let clean = eventually_within(patience, || {
             if self.cut_short {
-                self.world.remove_directories(KEY);
+                keys.iter().for_each(|key| self.world.remove_directories(key));
             }
             litter = self.world.litter(keys);
             litter.is_empty().then_some(())

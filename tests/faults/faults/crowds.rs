@@ -177,6 +177,8 @@ fn most(episode: &Episode<'_>) -> usize {
 /// to do, does so later.
 fn left_nothing(episode: &mut Episode<'_>, keys: &[&str]) {
     let ttl = std::mem::replace(&mut episode.ttl, LONG);
+    // Some give up on a request that takes them too long, and leave an empty directory to nobody.
+    episode.cut_short = true;
     episode.check_litter(keys);
     episode.ttl = ttl;
 }
