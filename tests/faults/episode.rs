@@ -521,7 +521,9 @@ impl<'w> Episode<'w> {
         let mut litter = Vec::new();
         let clean = eventually_within(patience, || {
             if self.cut_short {
-                keys.iter().for_each(|key| self.world.remove_directories(key));
+                for key in keys {
+                    self.world.remove_directories(key);
+                }
             }
             litter = self.world.litter(keys);
             litter.is_empty().then_some(())

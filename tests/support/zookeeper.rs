@@ -246,8 +246,8 @@ impl ZooKeeper {
             client.close().ok()
         };
         for server in self.servers.iter().filter(|server| server.is_at_work()) {
-            let served = eventually_within(4 * CAP, || serves(server));
-            assert!(served.is_some(), "a server of zookeeper does not serve any more");
+            let answer = eventually_within(4 * CAP, || serves(server));
+            assert!(answer.is_some(), "a server of zookeeper does not serve any more");
         }
     }
 
