@@ -165,7 +165,7 @@ fn one(cells: &[Cell], shared: &Mutex<Shared>) {
     let replay = format!("{}:{}:{seed}", cell.fault.name, cell.column);
     let (number, took) = (shared.episodes, start.elapsed());
     if report.is_void() {
-        println!("{number:>5} {replay} {took:.1?} void: the machine stood still for {:?}", report.stall);
+        println!("{number:>5} {replay} {took:.1?} void (the machine stood still for {:?})", report.stall);
         shared.begun[index] -= 1;
     } else if report.violations.is_empty() {
         println!("{number:>5} {replay} {took:.1?}");

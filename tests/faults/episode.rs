@@ -122,9 +122,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether it says nothing about dlock: something did not hold while the machine itself stood still.
+    /// Whether it says nothing about dlock: something did not hold while the machine itself stood still, or the scene could
+    /// not be set before anything was broken.
     pub fn is_void(&self) -> bool {
-        !self.violations.is_empty() && self.stall > stall::LIMIT
+        let is_unset = self.faults == 0 && self.violations.iter().all(|(what, _)| *what == Invariant::Harness);
+        !self.violations.is_empty() && (self.stall > stall::LIMIT || is_unset)
     }
 }
 

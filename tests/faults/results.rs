@@ -38,7 +38,8 @@ pub fn check_readme() -> Result<(), String> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sum {
     pub runs: u64,
-    /// How often the machine itself stood still when something did not hold; nothing else of these is counted.
+    /// How often the machine itself stood still when something did not hold, or the scene could not be set; nothing else
+    /// of these is counted.
     #[serde(default)]
     pub void: u64,
     pub violations: u64,
@@ -249,7 +250,7 @@ impl Results {
         let void: u64 = self.sums.values().map(|sum| sum.void).sum();
         format!(
             "{runs} runs, {faults} faults, {hand_overs} hand-overs, {violations} runs with a violation; {void} more do not \
-             count, because the machine itself stood still when something did not hold.\n\n{}\n{}\n{}",
+             count, because the machine itself stood still meanwhile, or the lock could not be had before anything was broken.\n\n{}\n{}\n{}",
             self.matrix(),
             self.windows(),
             self.distribution()
