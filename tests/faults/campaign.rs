@@ -1,6 +1,9 @@
 //! Goes through the matrix again and again, those cells first that were tried least.
 
+use std::io;
+use std::os::unix::process::parent_id;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +17,7 @@ use super::{AT_ONCE, play};
 
 /// Hurts dlock in every way that it promises to survive, and checks each time what it promises.
 ///
-/// Exits with 1 when something did not hold.
+/// Exits with 1 when something did not hold. Ctrl-C ends it early.
 #[derive(Parser)]
 #[command(name = "tests/run campaign", no_binary_name = true)]
 struct Options {
@@ -60,6 +63,26 @@ struct Shared {
     episodes: u64,
 }
 
+/// Set when somebody asked for an early end.
+static ENOUGH: AtomicBool = AtomicBool::new(false);
+
+/// Has Ctrl-C end the campaign and not what it started: what is under way is brought to its end, and no process is left.
+///
+/// A terminal tells a whole process group, with all servers and dlocks in it, so this program leaves its parent, which is
+/// cargo, to hear of it, and goes by the parent's end. The session is a new one too: the parent's end would have the
+/// kernel continue and hang up a group that it leaves behind with a stopped process in it.
+fn end_early_on_request() -> io::Result<()> {
+    ctrlc::set_handler(|| ENOUGH.store(true, Ordering::Relaxed)).map_err(io::Error::other)?;
+    let parent = parent_id();
+    // SAFETY: system calls with integers.
+    if unsafe { libc::setsid() < 0 || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) < 0 } {
+        return Err(io::Error::last_os_error());
+    }
+    // It may have ended before it could be watched.
+    ENOUGH.fetch_or(parent_id() != parent, Ordering::Relaxed);
+    Ok(())
+}
+
 /// Returns the exit code.
 pub fn run() -> i32 {
     let options = match Options::try_parse_from(std::env::args().skip(2)) {
@@ -103,6 +126,7 @@ fn try_run(options: &Options) -> Result<i32, String> {
         failures: Vec::new(),
         episodes: 0,
     };
+    end_early_on_request().map_err(|error| format!("cannot leave the terminal: {error}"))?;
     let shared = Mutex::new(shared);
     let start = Instant::now();
     let length = Duration::try_from_secs_f64(options.minutes * 60.0).map_err(|error| error.to_string())?;
@@ -110,7 +134,7 @@ fn try_run(options: &Options) -> Result<i32, String> {
         for _ in 0..options.jobs.max(1) {
             scope.spawn(|| {
                 let goes_on = || !options.fail_fast || lock(&shared).failures.is_empty();
-                while start.elapsed() < length && goes_on() {
+                while start.elapsed() < length && !ENOUGH.load(Ordering::Relaxed) && goes_on() {
                     one(&cells, &shared);
                 }
             });

@@ -323,6 +323,28 @@ impl<'w> Episode<'w> {
         self.queue(count);
     }
 
+    /// The usual scene: one holds the lock as by [`Episode::hold`], some wait for it, and up to a lease's time has gone by.
+    #[track_caller]
+    pub fn scene(&mut self, way: Way) -> Holder {
+        let holder = self.hold(way, &[]);
+        self.queue_and_linger();
+        holder
+    }
+
+    /// The same with a command that does all it can to survive: see [`Episode::hold_stubbornly`].
+    #[track_caller]
+    pub fn stubborn_scene(&mut self, way: Way) -> Holder {
+        let holder = self.hold_stubbornly(way, &[]);
+        self.queue_and_linger();
+        holder
+    }
+
+    #[track_caller]
+    fn queue_and_linger(&mut self) {
+        self.queue_some();
+        self.linger(self.ttl);
+    }
+
     /// Another one of those who have their turn at the end.
     pub fn follow(&mut self, running: Running) {
         self.waiters.push(running);

@@ -31,6 +31,7 @@ mod stall;
 mod store;
 mod world;
 
+use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// How many episodes run at the same time, unless told otherwise: they mostly wait.
@@ -48,10 +49,28 @@ fn main() {
     std::process::exit(code);
 }
 
+/// What `cargo test` hands to every test program.
+#[derive(Parser)]
+struct Options {
+    #[command(flatten)]
+    arguments: Arguments,
+    /// More than one is taken by the usual harness, and not by libtest-mimic.
+    more_filters: Vec<String>,
+}
+
+impl Options {
+    /// Whether one of the filters leaves `trial`.
+    fn leaves(&self, trial: &Trial) -> bool {
+        let filters = self.arguments.filter.iter().chain(&self.more_filters);
+        filters
+            .cloned()
+            .any(|filter| !Arguments { filter: Some(filter), ..self.arguments.clone() }.is_filtered_out(trial))
+    }
+}
+
 /// Every cell once, as a test.
 fn test() -> i32 {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_ONCE);
+    let mut options = Options::parse();
     let trials = matrix::cells().map(|cell| {
         let name = format!("{}::{}", cell.column, cell.fault.name);
         Trial::test(name, move || {
@@ -63,6 +82,12 @@ fn test() -> i32 {
     });
     let published =
         Trial::test("readme::shows_the_published_results", || results::check_readme().map_err(Failed::from));
-    let conclusion = libtest_mimic::run(&arguments, trials.chain([published]).collect());
+    let mut trials: Vec<Trial> = trials.chain([published]).collect();
+    if !options.more_filters.is_empty() {
+        trials.retain(|trial| options.leaves(trial));
+        options.arguments.filter = None;
+    }
+    options.arguments.test_threads.get_or_insert(AT_ONCE);
+    let conclusion = libtest_mimic::run(&options.arguments, trials);
     i32::from(conclusion.has_failed()) * 101
 }

@@ -16,10 +16,8 @@ pub fn server_back(episode: &mut Episode<'_>) {
 }
 
 fn server_steps(episode: &mut Episode<'_>, seconds: i64) {
-    let holder = episode.hold(Way::Straight, &[]);
-    episode.queue_some();
+    let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
-    episode.linger(ttl);
     let which = episode.rng.usize(..episode.world.size());
     let world = episode.world;
     let clock: &ClockShim = match &world.servers {

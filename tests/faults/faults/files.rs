@@ -27,10 +27,7 @@ fn directory(episode: &Episode<'_>) -> PathBuf {
 pub fn removed(episode: &mut Episode<'_>) {
     let directory = directory(episode);
     let lock = directory.join(format!("{KEY}.lock"));
-    let holder = episode.hold(Way::Straight, &[]);
-    episode.queue_some();
-    let ttl = episode.ttl;
-    episode.linger(ttl);
+    let holder = episode.scene(Way::Straight);
     let removed = episode.broken();
     match episode.rng.u8(..3) {
         0 => fs::remove_file(&lock).unwrap(),

@@ -20,10 +20,8 @@ pub fn exhausted(episode: &mut Episode<'_>) {
 
 /// What is connected goes on; what breaks may be lost, and the command ends in time then.
 fn descriptors_of_a_holder(episode: &mut Episode<'_>) {
-    let holder = episode.hold(Way::Detour, &[]);
-    episode.queue_some();
+    let holder = episode.scene(Way::Detour);
     let ttl = episode.ttl;
-    episode.linger(ttl);
     let (dlock, guard) = (holder.running.dlock_pid(), holder.running.guard_pid());
     episode.broken();
     for pid in [guard, dlock] {

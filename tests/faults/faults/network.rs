@@ -9,10 +9,8 @@ use crate::support::rendezvous::{boottime, last_until};
 
 /// Packets vanish, and nothing is refused.
 pub fn cut_off(episode: &mut Episode<'_>) {
-    let holder = episode.hold_stubbornly(Way::Detour, &[]);
-    episode.queue_some();
+    let holder = episode.stubborn_scene(Way::Detour);
     let ttl = episode.ttl;
-    episode.linger(ttl);
     let ports: Vec<u16> = episode.world.proxies().iter().map(crate::support::proxy::Proxy::port).collect();
     let cut = episode.broken();
     let dropping = net::Dropping::start(&ports);
@@ -54,10 +52,7 @@ pub fn renew_answer_lost(episode: &mut Episode<'_>) {
 
 /// The command is over: its code counts.
 pub fn release_answer_lost(episode: &mut Episode<'_>) {
-    let holder = episode.hold(Way::Detour, &[]);
-    episode.queue_some();
-    let ttl = episode.ttl;
-    episode.linger(ttl);
+    let holder = episode.scene(Way::Detour);
     episode.broken();
     episode.world.set_way(Mode::DropReplies);
     holder.let_go();
@@ -107,10 +102,8 @@ pub fn drip(episode: &mut Episode<'_>) {
 
 /// `mode` lasts for longer than the lease.
 fn lost_behind(episode: &mut Episode<'_>, mode: Mode) {
-    let holder = episode.hold_stubbornly(Way::Detour, &[]);
-    episode.queue_some();
+    let holder = episode.stubborn_scene(Way::Detour);
     let ttl = episode.ttl;
-    episode.linger(ttl);
     let broken = episode.broken();
     episode.world.set_way(mode);
     episode.mended();
@@ -127,8 +120,7 @@ fn lost_behind(episode: &mut Episode<'_>, mode: Mode) {
 
 /// Answers come late, each by another time. With a short lease that may be too late.
 pub fn latency(episode: &mut Episode<'_>) {
-    comes_and_goes(episode, |episode, round| {
-        let _ = round;
+    comes_and_goes(episode, |episode, _| {
         // One way: a round trip takes 50 to 350 ms.
         let delay = Duration::from_millis(episode.rng.u64(25..=175));
         (Mode::Delay(delay), Duration::from_millis(400))

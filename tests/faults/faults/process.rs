@@ -20,10 +20,7 @@ pub fn none(episode: &mut Episode<'_>) {
 
 /// On file the command lives on, and stays locked.
 pub fn dlock_killed(episode: &mut Episode<'_>) {
-    let holder = episode.hold_stubbornly(Way::Straight, &[]);
-    episode.queue_some();
-    let ttl = episode.ttl;
-    episode.linger(ttl);
+    let holder = episode.stubborn_scene(Way::Straight);
     episode.broken();
     holder.running.signal(Signal::SIGKILL);
     process::wait_gone(holder.running.pid());
@@ -54,10 +51,8 @@ fn outlived(episode: &mut Episode<'_>, holder: &Holder) {
 /// With leases, everything is over when it wakes; on file nobody notices.
 pub fn dlock_frozen(episode: &mut Episode<'_>) {
     let leases = episode.world.column.has_leases();
-    let holder = if leases { episode.hold_stubbornly(Way::Straight, &[]) } else { episode.hold(Way::Straight, &[]) };
-    episode.queue_some();
+    let holder = if leases { episode.stubborn_scene(Way::Straight) } else { episode.scene(Way::Straight) };
     let ttl = episode.ttl;
-    episode.linger(ttl);
     let frozen = episode.broken();
     process::signal(holder.running.pid(), Signal::SIGSTOP);
     process::wait_stopped(holder.running.pid());
@@ -109,10 +104,8 @@ pub fn guard_frozen(episode: &mut Episode<'_>) {
 
 /// Nobody is left who could act: only the token helps, and the thaw ends it.
 pub fn all_frozen(episode: &mut Episode<'_>) {
-    let holder = episode.hold(Way::Straight, &[]);
-    episode.queue_some();
+    let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
-    episode.linger(ttl);
     let frozen = episode.broken();
     // What writes to the store is in a session of its own and goes on.
     killpg(Pid::from_raw(holder.running.pid()), Signal::SIGSTOP).unwrap();
@@ -131,10 +124,7 @@ pub fn all_frozen(episode: &mut Episode<'_>) {
 
 /// dlock ends by the same signal, and the lock is free at once.
 pub fn command_killed(episode: &mut Episode<'_>) {
-    let holder = episode.hold(Way::Straight, &[]);
-    episode.queue_some();
-    let ttl = episode.ttl;
-    episode.linger(ttl);
+    let holder = episode.scene(Way::Straight);
     let command = holder.running.command_pid();
     // Its child must not survive it: what a command leaves behind is left alone.
     let children = process::children(command);
@@ -149,10 +139,8 @@ pub fn command_killed(episode: &mut Episode<'_>) {
 
 /// As long as it lives, it is locked, also after a second TERM.
 pub fn command_stubborn(episode: &mut Episode<'_>) {
-    let holder = episode.hold_stubbornly(Way::Detour, &[]);
-    episode.queue_some();
+    let holder = episode.stubborn_scene(Way::Detour);
     let ttl = episode.ttl;
-    episode.linger(ttl);
     if episode.world.proxies().is_empty() {
         for _ in 0..episode.rng.u32(1..=3) {
             episode.broken();

@@ -162,10 +162,8 @@ fn says_no<'w, E: FnOnce()>(episode: &mut Episode<'w>, begin: impl Fn(&mut Episo
     let (servers, all) = some_servers(episode);
     let long = episode.coin();
     let fatal = all && long;
-    let holder = if fatal { episode.hold_stubbornly(Way::Straight, &[]) } else { episode.hold(Way::Straight, &[]) };
-    episode.queue_some();
+    let holder = if fatal { episode.stubborn_scene(Way::Straight) } else { episode.scene(Way::Straight) };
     let ttl = episode.ttl;
-    episode.linger(ttl);
     let since = episode.broken();
     let ends: Vec<E> = servers.iter().map(|redis| begin(episode, redis)).collect();
     if fatal {
@@ -208,10 +206,8 @@ fn says_no<'w, E: FnOnce()>(episode: &mut Episode<'w>, begin: impl Fn(&mut Episo
 /// Nothing new can be had; what is held can be kept and given back.
 pub fn oom(episode: &mut Episode<'_>) {
     let (servers, all) = some_servers(episode);
-    let holder = episode.hold(Way::Straight, &[]);
-    episode.queue_some();
+    let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
-    episode.linger(ttl);
     episode.broken();
     set_memory(&servers, "1");
     let newcomer = episode.dlock(Way::Straight).arg("-n").command(["false"]).spawn();
@@ -272,10 +268,8 @@ pub fn eviction(episode: &mut Episode<'_>) {
         redis.cli(&["CONFIG", "SET", "maxmemory-policy", policy]);
         redis.cli(&["CONFIG", "SET", "maxmemory", &(used + (4 << 20)).to_string()]);
     }
-    let holder = episode.hold(Way::Straight, &[]);
-    episode.queue_some();
+    let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
-    episode.linger(ttl);
     episode.broken();
     // There may not be room yet for the lock of the next one either.
     episode.waiters_may_lose = true;

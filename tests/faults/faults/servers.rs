@@ -6,7 +6,7 @@ use crate::world::Column;
 
 /// No command outlives it, and everybody goes on afterwards.
 pub fn frozen(episode: &mut Episode<'_>) {
-    let all: Vec<usize> = (0..episode.world.size()).collect();
+    let all = choose(episode, episode.world.size());
     frozen_for_long(episode, &all);
 }
 
@@ -17,10 +17,8 @@ pub fn majority_frozen(episode: &mut Episode<'_>) {
 }
 
 fn frozen_for_long(episode: &mut Episode<'_>, servers: &[usize]) {
-    let holder = episode.hold_stubbornly(Way::Straight, &[]);
-    episode.queue_some();
+    let holder = episode.stubborn_scene(Way::Straight);
     let ttl = episode.ttl;
-    episode.linger(ttl);
     let world = episode.world;
     let frozen = episode.broken();
     for &index in servers {
@@ -51,7 +49,7 @@ fn choose(episode: &mut Episode<'_>, count: usize) -> Vec<usize> {
 
 /// A short outage goes unnoticed; in a longer one the command ends.
 pub fn restarted(episode: &mut Episode<'_>) {
-    let all: Vec<usize> = (0..episode.world.size()).collect();
+    let all = choose(episode, episode.world.size());
     killed_for_a_while(episode, &all);
 }
 
@@ -62,10 +60,8 @@ pub fn majority_killed(episode: &mut Episode<'_>) {
 }
 
 fn killed_for_a_while(episode: &mut Episode<'_>, servers: &[usize]) {
-    let holder = episode.hold(Way::Straight, &[]);
-    episode.queue_some();
+    let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
-    episode.linger(ttl);
     let world = episode.world;
     let killed = episode.broken();
     for &index in servers {
@@ -96,10 +92,8 @@ pub fn emptied(episode: &mut Episode<'_>) {
     if let Some(away) = away {
         world.kill(away);
     }
-    let holder = episode.hold(Way::Straight, &[]);
-    episode.queue_some();
+    let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
-    episode.linger(ttl);
     episode.broken();
     world.redis()[which].restart_empty();
     if let Some(away) = away {
@@ -132,10 +126,8 @@ pub fn leader_killed(episode: &mut Episode<'_>) {
 }
 
 fn killed_unnoticed(episode: &mut Episode<'_>, servers: &[usize]) {
-    let holder = episode.hold(Way::Straight, &[]);
-    episode.queue_some();
+    let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
-    episode.linger(ttl);
     let world = episode.world;
     let killed = episode.broken();
     for &index in servers {

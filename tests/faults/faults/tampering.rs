@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::episode::{Ending, Episode, Invariant, KEY, Way};
-use crate::support::dlock::Running;
+use crate::support::dlock::{Outcome, Running};
 use crate::support::etcd::Etcd;
-use crate::support::rendezvous::{boottime, eventually_within};
+use crate::support::rendezvous::{boottime, eventually, eventually_within};
 use crate::support::servers::{Redis, Reply};
 use crate::support::zookeeper::{Acl, Kind, ZooKeeper};
-use crate::world::Servers;
+use crate::world::{Column, Servers};
 
 /// The lock's key at a redis server.
 const REDIS_KEY: &str = "dlock:job";
@@ -200,8 +200,13 @@ pub fn foreign_in_the_way(episode: &mut Episode<'_>) {
     let before = (obstacle.look)();
     let refused = !obstacle.shown.is_empty();
     for options in [&["-n"][..], &["-w", "0.3"]] {
-        let section = episode.section(&episode.store.write());
-        let outcome = episode.dlock(Way::Straight).args(options).command(section).output();
+        let ask = || {
+            let section = episode.section(&episode.store.write());
+            episode.dlock(Way::Straight).args(options).command(section).output()
+        };
+        // Where a majority has to answer soon, it can give up before; that is no answer to what is asked here.
+        let gave_up = |outcome: &Outcome| world.column == Column::Redlock && outcome.status().code() == Some(69);
+        let outcome = eventually("an answer", || Some(ask()).filter(|outcome| !gave_up(outcome)));
         if refused {
             let (code, text) = (outcome.status().code(), outcome.stderr());
             let last = text.lines().next_back().unwrap_or_default();
