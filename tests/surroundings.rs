@@ -79,6 +79,30 @@ fn the_command_is_the_process_it_would_be_without_dlock() {
     }
 }
 
+/// On a machine that is overloaded, a deadline that waits for its turn is late.
+#[test]
+fn the_guard_goes_before_all_others_where_the_user_may_and_its_command_does_not() {
+    let (scratch, redis) = (Scratch::new(), Redis::start());
+    let usual = (0, libc::SCHED_OTHER);
+    let none: fn(Dlock) -> Dlock = |dlock| dlock;
+    let realtime: fn(Dlock) -> Dlock = |dlock| dlock.wrapped_by(["chrt", "--fifo", "10"]);
+    let mut cases = vec![(Dlock::unprivileged as fn(Dlock) -> Dlock, usual, usual)];
+    if process::is_root() {
+        cases.push((none, usual, (1, libc::SCHED_RR)));
+        cases.push((realtime, (10, libc::SCHED_FIFO), (11, libc::SCHED_RR)));
+    }
+    for (start, command, guard) in cases {
+        let dlock = scratch.dlock().run("k").backend(redis.url()).command(["cat"]).stdin(Stdio::piped());
+        let mut dlock = start(dlock).spawn();
+        let of = process::scheduling;
+        assert_eq!(of(dlock.command_pid()), Some(command));
+        eventually("the guard to have its turn", || (of(dlock.guard_pid()) == Some(guard)).then_some(()));
+        assert_eq!(of(dlock.dlock_pid()), Some(command));
+        drop(dlock.take_stdin());
+        dlock.wait().success();
+    }
+}
+
 #[test]
 fn it_stays_in_the_callers_group_session_and_directory() {
     let (scratch, redis) = (Scratch::new(), Redis::start());

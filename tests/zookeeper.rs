@@ -22,7 +22,7 @@ use crate::support::service::{Gated, Service, ZooKeeperService};
 use crate::support::tree::Tree;
 use crate::support::zookeeper::{Acl, Kind, Node, ZooKeeper, ZooKeeperOptions};
 use crate::support::zookeeper_proxy::{
-    CREATE2, DELETE, Fate, GET_CHILDREN, MULTI, PING, SET_DATA, ZooKeeperProxy, framed,
+    CREATE2, DELETE, Fate, GET_CHILDREN, GET_DATA, MULTI, PING, SET_DATA, ZooKeeperProxy, framed,
 };
 
 /// Where the lock `job` is.
@@ -369,6 +369,30 @@ mod sessions {
         holder.let_go().success();
         waiter.wait_held();
         waiter.let_go().success();
+    }
+
+    /// Nobody is told that the node before ours is gone, as after an outage that has swallowed the event.
+    #[test]
+    fn a_waiter_whose_event_is_lost_looks_anew_within_a_session() {
+        let service = ZooKeeperService::fresh();
+        let holder = service.hold("job");
+        let ignore_watches = |request: &mut Vec<u8>| {
+            // The last byte says whether there is to be a watch.
+            if request[4..8] == GET_DATA.to_be_bytes()
+                && let Some(wanted) = request.last_mut()
+            {
+                *wanted = 0;
+            }
+        };
+        let proxy = ZooKeeperProxy::editing(service.zookeeper.server(0).port(), ignore_watches, |_, _| Fate::Pass);
+        let session = Duration::from_secs(2);
+        let waiter = queue_up_at(&service, &proxy.url(), &["-t", "2s"]);
+        holder.let_go().success();
+        let free = boottime();
+        waiter.wait_held();
+        let delay = boottime() - free;
+        assert!(delay < 2 * session, "the lock was free for {delay:?}");
+        ends_well(waiter);
     }
 
     #[test]

@@ -167,6 +167,12 @@ pub fn cpu_ticks(pid: i32) -> Option<u64> {
     Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
 }
 
+/// The real-time priority of `pid` (0 for none) and its scheduling policy, as [`libc::SCHED_RR`].
+pub fn scheduling(pid: i32) -> Option<(i32, i32)> {
+    let fields = stat(pid)?;
+    Some((fields.get(37)?.parse().ok()?, fields.get(38)?.parse().ok()?))
+}
+
 /// The open descriptors of `pid`: number and what it leads to, such as `/dev/null` or `socket:[4711]`.
 pub fn fds(pid: i32) -> BTreeMap<i32, String> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return BTreeMap::new() };

@@ -234,7 +234,8 @@ impl Connection {
             }
             None => "is a redis server running there?",
         };
-        Error::unavailable(format!("{server} did not do as asked: {text}; {hint}"))
+        let did = if error.is_connection_dropped() { "broke off the connection" } else { "did not do as asked" };
+        Error::unavailable(format!("{server} {did}: {text}; {hint}"))
     }
 
     /// An answer that no lock server gives.
