@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 
+use super::episode::Length;
 use super::matrix::{self, Cell};
 use super::results::Results;
 use super::world::Column;
@@ -19,6 +20,7 @@ use super::{AT_ONCE, play};
 ///
 /// Exits with 1 when something did not hold. Ctrl-C ends it early.
 #[derive(Parser)]
+#[allow(clippy::struct_excessive_bools)]
 #[command(name = "tests/run campaign", no_binary_name = true)]
 struct Options {
     /// How long to go on; episodes that have begun are brought to their end.
@@ -36,6 +38,9 @@ struct Options {
     /// Plays one episode again: a fault, a service and the seed that was printed with it.
     #[arg(long, value_name = "FAULT:SERVICE:SEED")]
     replay: Option<String>,
+    /// Lets what goes on for ten seconds (flapping) go on for ten minutes.
+    #[arg(long)]
+    at_length: bool,
     /// How many episodes at the same time.
     #[arg(long, default_value_t = AT_ONCE)]
     jobs: usize,
@@ -51,6 +56,12 @@ struct Options {
     /// Lists faults and services, and runs nothing.
     #[arg(long)]
     list: bool,
+}
+
+impl Options {
+    fn length(&self) -> Length {
+        if self.at_length { Length::Full } else { Length::Brief }
+    }
 }
 
 /// What the jobs share.
@@ -116,7 +127,7 @@ fn try_run(options: &Options) -> Result<i32, String> {
         return Ok(0);
     }
     if let Some(replay) = &options.replay {
-        return replay_one(replay);
+        return replay_one(replay, options.length());
     }
     let cells = chosen(options)?;
     let shared = Shared {
@@ -135,7 +146,7 @@ fn try_run(options: &Options) -> Result<i32, String> {
             scope.spawn(|| {
                 let goes_on = || !options.fail_fast || lock(&shared).failures.is_empty();
                 while start.elapsed() < length && !ENOUGH.load(Ordering::Relaxed) && goes_on() {
-                    one(&cells, &shared);
+                    one(&cells, &shared, options.length());
                 }
             });
         }
@@ -169,7 +180,7 @@ fn chosen(options: &Options) -> Result<Vec<Cell>, String> {
 }
 
 /// Plays one episode of the cell that was tried least.
-fn one(cells: &[Cell], shared: &Mutex<Shared>) {
+fn one(cells: &[Cell], shared: &Mutex<Shared>, length: Length) {
     let (index, seed) = {
         let mut shared = lock(shared);
         // Where there is room for it, so that nobody waits for a service.
@@ -183,7 +194,7 @@ fn one(cells: &[Cell], shared: &Mutex<Shared>) {
     };
     let cell = cells[index];
     let start = Instant::now();
-    let report = play::play(cell, seed);
+    let report = play::play(cell, seed, length);
     let mut shared = lock(shared);
     shared.episodes += 1;
     let replay = format!("{}:{}:{seed}", cell.fault.name, cell.column);
@@ -204,13 +215,13 @@ fn one(cells: &[Cell], shared: &Mutex<Shared>) {
     }
 }
 
-fn replay_one(replay: &str) -> Result<i32, String> {
+fn replay_one(replay: &str, length: Length) -> Result<i32, String> {
     let parts: Vec<&str> = replay.split(':').collect();
     let [fault, column, seed] = parts[..] else { return Err("--replay wants FAULT:SERVICE:SEED".to_owned()) };
     let cell = matrix::cells().find(|cell| cell.fault.name == fault && cell.column.name() == column);
     let cell = cell.ok_or("there is no such cell; see --list")?;
     let seed = seed.parse().map_err(|_| "the seed is a number")?;
-    let report = play::play(cell, seed);
+    let report = play::play(cell, seed, length);
     println!("{report:#?}");
     Ok(i32::from(!report.violations.is_empty()))
 }

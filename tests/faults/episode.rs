@@ -96,6 +96,15 @@ pub enum Way {
     Detour,
 }
 
+/// For how long a fault goes on that has no end of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// Seconds.
+    Brief,
+    /// Minutes.
+    Full,
+}
+
 /// What came of an episode.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -191,6 +200,8 @@ pub struct Episode<'w> {
     epoch: Option<u64>,
     /// Whether overlaps are expected, and only counted.
     documented: bool,
+    /// For how long what can go on for minutes does.
+    pub length: Length,
     /// Somebody was cut short while he made or removed directories at the servers: empty ones may be left.
     pub cut_short: bool,
     // Last: before it goes all that works in it.
@@ -217,6 +228,7 @@ impl<'w> Episode<'w> {
             healed: None,
             epoch: None,
             documented,
+            length: Length::Brief,
             cut_short: false,
             scratch,
         }

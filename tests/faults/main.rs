@@ -34,6 +34,8 @@ mod world;
 use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
+use episode::Length;
+
 /// How many episodes run at the same time, unless told otherwise: they mostly wait.
 const AT_ONCE: usize = 8;
 
@@ -75,8 +77,8 @@ fn test() -> i32 {
         let name = format!("{}::{}", cell.column, cell.fault.name);
         Trial::test(name, move || {
             // One that says nothing, because the machine stood still, is played once more.
-            let report = Some(play::play(cell, 1)).filter(|report| !report.is_void());
-            let report = report.unwrap_or_else(|| play::play(cell, 2));
+            let report = Some(play::play(cell, 1, Length::Brief)).filter(|report| !report.is_void());
+            let report = report.unwrap_or_else(|| play::play(cell, 2, Length::Brief));
             if report.violations.is_empty() { Ok(()) } else { Err(Failed::from(play::shown(&report.violations))) }
         })
     });

@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError, RwLock};
 
-use super::episode::{Episode, Invariant, Report};
+use super::episode::{Episode, Invariant, Length, Report};
 use super::matrix::{Cell, Class, Needs};
 use super::stall;
 use super::world::{Column, World};
@@ -58,7 +58,7 @@ pub fn note_panics() {
 }
 
 /// One episode of a cell, in which all choices follow from `seed`.
-pub fn play(cell: Cell, seed: u64) -> Report {
+pub fn play(cell: Cell, seed: u64, length: Length) -> Report {
     let (_together, _alone);
     if cell.fault.needs == Needs::Machine {
         _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
@@ -75,6 +75,7 @@ pub fn play(cell: Cell, seed: u64) -> Report {
         let (world, uses) = take(cell.column, cell.fault.needs);
         let world = &taken.insert((world, uses)).0;
         let mut episode = Episode::new(world, rng, cell.class == Class::D);
+        episode.length = length;
         let fault = panic::catch_unwind(AssertUnwindSafe(|| (cell.fault.run)(&mut episode)));
         if fault.is_err() {
             let why = LAST_PANIC.take().unwrap_or_default();

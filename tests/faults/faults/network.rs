@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use crate::episode::{Ending, Episode, Way};
+use crate::episode::{Ending, Episode, Length, Way};
 use crate::net;
 use crate::support::proxy::Mode;
 use crate::support::rendezvous::{boottime, last_until};
+
+/// For how long something goes on that comes and goes.
+const A_WHILE: Duration = Duration::from_secs(10);
 
 /// Packets vanish, and nothing is refused.
 pub fn cut_off(episode: &mut Episode<'_>) {
@@ -120,7 +123,7 @@ fn lost_behind(episode: &mut Episode<'_>, mode: Mode) {
 
 /// Answers come late, each by another time. With a short lease that may be too late.
 pub fn latency(episode: &mut Episode<'_>) {
-    comes_and_goes(episode, |episode, _| {
+    comes_and_goes(episode, A_WHILE, |episode, _| {
         // One way: a round trip takes 50 to 350 ms.
         let delay = Duration::from_millis(episode.rng.u64(25..=175));
         (Mode::Delay(delay), Duration::from_millis(400))
@@ -129,25 +132,36 @@ pub fn latency(episode: &mut Episode<'_>) {
 
 /// Long enough up to renew, and then not at all.
 pub fn flapping(episode: &mut Episode<'_>) {
-    comes_and_goes(episode, |episode, round| {
+    let how_long = if episode.length == Length::Full {
+        // A lease that outlives every outage is never lost, however many there are.
+        episode.ttl = Duration::from_secs(10);
+        Duration::from_secs(600)
+    } else {
+        A_WHILE
+    };
+    comes_and_goes(episode, how_long, |episode, round| {
         let down = [Mode::Refuse, Mode::Reset, Mode::Silent, Mode::DropReplies, Mode::Hold];
         let mode = if round % 2 == 0 { *episode.rng.choice(&down).expect("one of several") } else { Mode::Forward };
         (mode, Duration::from_secs(1))
     });
 }
 
-/// What `next` says, one after the other and each for some time, for ten seconds.
-fn comes_and_goes(episode: &mut Episode<'_>, mut next: impl FnMut(&mut Episode<'_>, u32) -> (Mode, Duration)) {
+/// What `next` says, one after the other and each for some time, for as long as that.
+fn comes_and_goes(
+    episode: &mut Episode<'_>,
+    how_long: Duration,
+    mut next: impl FnMut(&mut Episode<'_>, u32) -> (Mode, Duration),
+) {
     let holder = episode.hold(Way::Detour, &[]);
     episode.queue_some();
     let begin = boottime();
     let mut until = begin;
     let mut round = 0;
-    while until - begin < Duration::from_secs(10) && holder.is_alive() {
-        let (mode, how_long) = next(episode, round);
+    while until - begin < how_long && holder.is_alive() {
+        let (mode, pause) = next(episode, round);
         episode.broken();
         episode.world.set_way(mode);
-        until = boottime() + how_long;
+        until = boottime() + pause;
         last_until(until);
         round += 1;
     }
