@@ -14,6 +14,7 @@ use crate::support::redis_services::Redlock3;
 use crate::support::rendezvous::{boottime, eventually, eventually_within, last_until};
 use crate::support::servers::Redis;
 use crate::support::service::{EtcdService, FileService, Gated, RedisService, Service, ZooKeeperService};
+use crate::support::zookeeper::{Server, ZooKeeper, ZooKeeperOptions};
 
 /// The lease of everybody here.
 const TTL: Duration = Duration::from_secs(2);
@@ -428,6 +429,27 @@ mod disk {
         next.success();
         assert!(next.elapsed() < TTL, "{next:?}");
         assert_nothing_left(&service);
+    }
+
+    /// A server that cannot write its log of transactions is none: without a majority of others the command is stopped, and
+    /// when there is room again, the next one has the lock.
+    #[test]
+    fn a_zookeeper_whose_disks_are_full_grants_nothing_and_loses_nothing() {
+        let options = ZooKeeperOptions { small_disks: true, ..ZooKeeperOptions::ensemble() };
+        let service = ZooKeeperService::on(ZooKeeper::with(options));
+        let servers = service.zookeeper.servers();
+        let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "4s"]));
+        let first = holder.token();
+        let waiter = service.queue_up("job", &["-t", "4s", "-q"]);
+        servers.iter().for_each(Server::fill_disk);
+        let outcome = holder.running.wait();
+        outcome.code(79).stderr_is_one_line("lost job at ");
+        assert!(!waiter.has_held());
+        let other = service.run("other").command(["echo", "ran"]).output();
+        other.code(69).stdout_is("").stderr_is_one_line("did not get other: ");
+        servers.iter().for_each(Server::free_disk);
+        assert!(waiter.token() > first);
+        waiter.let_go().success();
     }
 
     /// A full etcd takes no new keys and leases, and goes on to keep those that it has.

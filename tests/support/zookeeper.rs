@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::certificates::{Certificates, ClientCertificate, Tls};
 use super::clock::ClockShim;
 use super::daemon::{Daemon, Port, need};
+use super::exhausted::SmallDisk;
 use super::proxy::{Mode, Proxy};
 use super::rendezvous::{CAP, boottime, eventually, eventually_within};
 
@@ -49,6 +50,8 @@ pub struct ZooKeeperOptions {
     pub cuttable: bool,
     /// Whether every server has a wall clock of its own, [`Server::clock`].
     pub clocks: bool,
+    /// Whether every server has its log of transactions on a disk of 4 MiB, [`Server::fill_disk`].
+    pub small_disks: bool,
     /// More lines for every server's configuration.
     pub lines: Vec<String>,
 }
@@ -65,6 +68,7 @@ impl ZooKeeperOptions {
             tls: None,
             cuttable: false,
             clocks: false,
+            small_disks: false,
             lines: Vec::new(),
         }
     }
@@ -96,6 +100,8 @@ pub struct ZooKeeper {
 pub struct Server {
     daemon: Daemon,
     clock: Option<ClockShim>,
+    /// Where its log of transactions is, if that is not with its other data; empty after a restart.
+    disk: Option<SmallDisk>,
     /// In plain text.
     plain: Port,
     /// With TLS, where that is asked for.
@@ -137,13 +143,17 @@ impl ZooKeeper {
 
     #[track_caller]
     pub fn with(options: ZooKeeperOptions) -> Self {
-        let server = |_| Server {
-            daemon: Daemon::new("zookeeper"),
-            clock: options.clocks.then(ClockShim::new),
-            plain: Port::reserve(),
-            secure: Port::reserve(),
-            quorum: Port::reserve(),
-            election: Port::reserve(),
+        let server = |_| {
+            let daemon = Daemon::new("zookeeper");
+            Server {
+                clock: options.clocks.then(ClockShim::new),
+                disk: options.small_disks.then(|| SmallDisk::on(daemon.subdirectory("disk"), 4)),
+                daemon,
+                plain: Port::reserve(),
+                secure: Port::reserve(),
+                quorum: Port::reserve(),
+                election: Port::reserve(),
+            }
         };
         let servers: Vec<Server> = (0..options.servers).map(server).collect();
         let link =
@@ -488,6 +498,10 @@ impl ZooKeeper {
             clock.attach(&mut command);
         }
         fs::write(server.data().join("myid"), (index + 1).to_string()).unwrap();
+        let command = match &server.disk {
+            Some(disk) => disk.wrap(&command),
+            None => command,
+        };
         server.daemon.launch(command);
     }
 
@@ -504,6 +518,7 @@ impl ZooKeeper {
             "4lw.commands.whitelist=*".into(),
             "maxClientCnxns=0".into(),
         ];
+        lines.extend(server.disk.as_ref().map(|disk| format!("dataLogDir={}", disk.directory().display())));
         if self.servers.len() > 1 {
             lines.extend(["initLimit=25".into(), "syncLimit=10".into()]);
             for (other, peer) in self.servers.iter().enumerate() {
@@ -554,6 +569,18 @@ impl Server {
     #[track_caller]
     pub fn clock(&self) -> &ClockShim {
         self.clock.as_ref().expect("zookeeper was started without clocks of its own")
+    }
+
+    /// Leaves no room on its disk, which must be a small one.
+    #[track_caller]
+    pub fn fill_disk(&self) {
+        self.disk.as_ref().expect("this zookeeper has a large disk").fill(self.pid());
+    }
+
+    /// Makes room there again.
+    #[track_caller]
+    pub fn free_disk(&self) {
+        self.disk.as_ref().expect("this zookeeper has a large disk").free(self.pid());
     }
 
     /// What it has logged: every request, and more.
