@@ -37,6 +37,7 @@ fn every_test_that_a_patch_names_is_there() {
         for (kind, name) in head.lines().filter_map(|line| line.split_once(": ")) {
             match kind {
                 "Caught-by" => assert!(tests.contains(&name), "{}: there is no test {name}", path.display()),
+                "Caught-by-campaign" => assert!(is_cell(name), "{}: there is no cell {name}", path.display()),
                 "Caught-by-unit" => assert!(is_unit_test(name), "{}: there is no unit test {name}", path.display()),
                 _ => continue,
             }
@@ -45,6 +46,14 @@ fn every_test_that_a_patch_names_is_there() {
         assert!(named > 0, "{}: it names no test", path.display());
         assert!(!head.starts_with("Caught-by"), "{}: it does not say whose mistake it is", path.display());
     }
+}
+
+/// Whether the matrix of faults has such a row and a column of that name, `FAULT:SERVICE`.
+fn is_cell(name: &str) -> bool {
+    let Some((fault, column)) = name.split_once(':') else { return false };
+    let matrix = fs::read_to_string(root().join("tests/faults/matrix.rs")).unwrap();
+    let columns = ["file", "redis", "sentinel", "redlock3", "redlock", "etcd", "zookeeper"];
+    columns.contains(&column) && matrix.contains(&format!("\"{fault}\","))
 }
 
 /// Whether there is such a test (`lease::timing::tests::NAME`) in the source.

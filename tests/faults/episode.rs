@@ -15,7 +15,7 @@ use super::store::Store;
 use super::world::{Column, World};
 use crate::support::dlock::{Dlock, Outcome, Running};
 use crate::support::process;
-use crate::support::rendezvous::{Gate, Lifeline, boottime, eventually_within, last_until};
+use crate::support::rendezvous::{CAP, Gate, Lifeline, boottime, eventually_within, last_until};
 use crate::support::scratch::Scratch;
 use crate::support::servers::Monitor;
 use crate::support::tree::{Members, Tree};
@@ -48,6 +48,13 @@ pub enum Invariant {
     I8,
     /// Not one of dlock's: the episode itself could not be carried out.
     Harness,
+}
+
+impl Invariant {
+    /// Whether it can be broken by nothing but the time that everything takes.
+    fn is_of_time(self) -> bool {
+        matches!(self, Self::I1 | Self::I4 | Self::I6 | Self::I7 | Self::Harness)
+    }
 }
 
 /// How a dlock may end.
@@ -128,20 +135,24 @@ pub struct Report {
     pub rss_kib: u64,
     /// For how long the machine itself stood still at most.
     pub stall: Duration,
+    /// The scene could not be set: nothing was broken, and what did not hold was none of dlock's promises.
+    pub unset: bool,
 }
 
 impl Report {
-    /// Whether it says nothing about dlock: something did not hold while the machine itself stood still, or the scene could
-    /// not be set before anything was broken.
+    /// Whether it says nothing about dlock: something was not in time while the machine itself stood still, or the scene
+    /// could not be set.
     pub fn is_void(&self) -> bool {
-        let is_unset = self.faults == 0 && self.violations.iter().all(|(what, _)| *what == Invariant::Harness);
-        !self.violations.is_empty() && (self.stall > stall::LIMIT || is_unset)
+        let late = || self.violations.iter().all(|(what, _)| what.is_of_time());
+        !self.violations.is_empty() && (self.unset || self.stall > stall::LIMIT && late())
     }
 }
 
 /// One who has the lock.
 pub struct Holder {
     pub running: Running,
+    /// Its `DLOCK_OWNER`, where its command was seen to begin.
+    owner: Option<String>,
     lifeline: Lifeline,
     gate: Option<Gate>,
     tree: Option<(Tree, Members)>,
@@ -180,6 +191,11 @@ impl Holder {
     }
 }
 
+/// The `DLOCK_OWNER` that a command has.
+fn owner_of(command: i32) -> Option<String> {
+    process::environ(command).remove("DLOCK_OWNER")
+}
+
 /// See the [module](self).
 pub struct Episode<'w> {
     pub world: &'w World,
@@ -196,10 +212,14 @@ pub struct Episode<'w> {
     holders: usize,
     /// Since when the lock can be held again by somebody else, if it cannot always.
     healed: Option<Duration>,
+    /// How soon somebody must, if not within the usual time.
+    pub recovers_within: Option<Duration>,
     /// How often the servers had chosen a leader by then.
     epoch: Option<u64>,
     /// Whether overlaps are expected, and only counted.
     documented: bool,
+    /// Since when they are not any more: all that was broken is mended, and those who held the lock meanwhile have ended.
+    closed: Option<Duration>,
     /// For how long what can go on for minutes does.
     pub length: Length,
     /// Somebody was cut short while he made or removed directories at the servers: empty ones may be left.
@@ -226,8 +246,10 @@ impl<'w> Episode<'w> {
             monitors: world.monitors(),
             holders: 0,
             healed: None,
+            recovers_within: None,
             epoch: None,
             documented,
+            closed: None,
             length: Length::Brief,
             cut_short: false,
             scratch,
@@ -273,9 +295,11 @@ impl<'w> Episode<'w> {
         let dlock = self.dlock(way).args(options).command(self.section(&tree.work()));
         // A group of its own, so that all of it can be frozen.
         let running = dlock.new_process_group().lifeline(tree.end()).spawn();
-        let members = tree.wait_grown();
         self.holders += 1;
-        Holder { running, lifeline, gate: None, tree: Some((tree, members)) }
+        self.expect_begun(&running, |episode| episode.store.starts().len() >= episode.holders);
+        let members = tree.wait_grown();
+        let owner = owner_of(members.command);
+        Holder { running, owner, lifeline, gate: None, tree: Some((tree, members)) }
     }
 
     /// One whose command runs until it is let go, and writes to the store all the time. Returns when it runs.
@@ -288,9 +312,10 @@ impl<'w> Episode<'w> {
     /// The same by this `dlock`.
     #[track_caller]
     pub fn hold_by(&mut self, dlock: Dlock) -> Holder {
-        let holder = self.begin_to_hold(dlock);
+        let mut holder = self.begin_to_hold(dlock);
         // All of it runs when its writer does.
-        assert!(self.store.wait_written(self.holders), "nobody got the lock: {:?}", holder.running);
+        self.expect_begun(&holder.running, |episode| episode.store.has_written(episode.holders));
+        holder.owner = owner_of(holder.running.command_pid());
         holder
     }
 
@@ -304,7 +329,19 @@ impl<'w> Episode<'w> {
         // Nothing of it may be left when it ends.
         let work = format!("{write_on} & writer=$!; {}; kill $writer; wait $writer 2>/dev/null; {write}", gate.wait());
         let running = dlock.command(self.section(&work)).new_process_group().lifeline(end).spawn();
-        Holder { running, lifeline, gate: Some(gate), tree: None }
+        Holder { running, owner: None, lifeline, gate: Some(gate), tree: None }
+    }
+
+    /// Waits until `running` has come so far. Panics if it does not.
+    #[track_caller]
+    pub fn expect_begun(&mut self, running: &Running, begun: impl Fn(&Self) -> bool) {
+        let over = || if begun(self) { Some(true) } else { (!running.is_running()).then_some(false) };
+        if eventually_within(CAP, over) != Some(true) {
+            // Where a majority has to answer soon, one that comes to a busy machine can give up before.
+            let gave_up = running.stderr_so_far().contains("did not answer within");
+            self.report.unset = self.report.faults == 0 && self.world.column.is_redlock() && gave_up;
+            panic!("it neither holds the lock nor waits for it:\n{running:?}");
+        }
     }
 
     /// So many others, who reach the servers straight, wait for the lock to have it for a moment. Returns when they have
@@ -314,7 +351,7 @@ impl<'w> Episode<'w> {
         let more: Vec<Running> =
             (0..count).map(|_| self.dlock(Way::Straight).command(self.section(&self.store.write())).spawn()).collect();
         for waiter in &more {
-            waiter.wait_stderr("waiting for ");
+            self.expect_begun(waiter, |_| waiter.stderr_so_far().contains("waiting for "));
         }
         self.waiters.extend(more);
     }
@@ -339,7 +376,7 @@ impl<'w> Episode<'w> {
     #[track_caller]
     pub fn scene(&mut self, way: Way) -> Holder {
         let holder = self.hold(way, &[]);
-        self.queue_and_linger();
+        self.queue_and_linger(&holder);
         holder
     }
 
@@ -347,14 +384,15 @@ impl<'w> Episode<'w> {
     #[track_caller]
     pub fn stubborn_scene(&mut self, way: Way) -> Holder {
         let holder = self.hold_stubbornly(way, &[]);
-        self.queue_and_linger();
+        self.queue_and_linger(&holder);
         holder
     }
 
     #[track_caller]
-    fn queue_and_linger(&mut self) {
+    fn queue_and_linger(&mut self, holder: &Holder) {
         self.queue_some();
         self.linger(self.ttl);
+        self.look_at(&holder.running);
     }
 
     /// Another one of those who have their turn at the end.
@@ -409,7 +447,7 @@ impl<'w> Episode<'w> {
                 }
                 last
             }
-            None => self.lease_end(died),
+            None => holder.owner.as_ref().and_then(|owner| self.lease_end(owner, died)),
         };
         match end {
             Some(end) if end > died => self.margin(end.saturating_sub(died)),
@@ -424,13 +462,13 @@ impl<'w> Episode<'w> {
         died
     }
 
-    /// When the lease of whoever took the lock last before `until` can end at the earliest: when so many servers can have
-    /// forgotten it that somebody else finds a majority.
-    fn lease_end(&self, until: Duration) -> Option<Duration> {
+    /// When the lease of `owner` can end at the earliest, by what had been carried out at `until`: when so many servers can
+    /// have forgotten it that somebody else finds a majority.
+    fn lease_end(&self, owner: &str, until: Duration) -> Option<Duration> {
         let key = format!("dlock:{KEY}");
         // A server that never gave a lease can give one now.
         let mut ends: Vec<Duration> =
-            self.monitors.iter().map(|monitor| monitor.lease_end(&key, until).unwrap_or_default()).collect();
+            self.monitors.iter().map(|monitor| monitor.lease_end_of(owner, &key, until).unwrap_or_default()).collect();
         ends.sort_unstable();
         ends.get(self.world.majority().checked_sub(1)?).copied().filter(|end| !end.is_zero())
     }
@@ -481,8 +519,9 @@ impl<'w> Episode<'w> {
         }
     }
 
-    /// Everybody who waits has their turn, and then everything is checked.
-    pub fn finish(mut self) -> Report {
+    /// Everybody who waits has their turn, and then everything is checked but what [`Self::into_report`] checks.
+    pub fn finish(&mut self) {
+        self.closed = Some(boottime());
         let healed = self.healed.unwrap_or_else(boottime);
         if self.waiters.is_empty() {
             let next = self.dlock(Way::Straight).command(self.section(&self.store.write())).spawn();
@@ -503,14 +542,12 @@ impl<'w> Episode<'w> {
                 self.ended(&outcome, allowed);
             }
         }
-        self.check_sections();
         self.check_recovery(healed);
         self.check_litter(&[KEY]);
-        self.report
     }
 
-    /// Ends an episode that could not be carried out.
-    pub fn give_up(mut self) -> Report {
+    /// What came of it, also when it was given up half-way.
+    pub fn into_report(mut self) -> Report {
         self.check_sections();
         self.report
     }
@@ -518,13 +555,17 @@ impl<'w> Episode<'w> {
     fn check_sections(&mut self) {
         let starts = self.store.starts();
         self.report.hand_overs += starts.len() as u64;
-        self.report.overlaps = self.witness.overlaps() as u64;
+        self.report.overlaps = self.witness.overlaps().len() as u64;
         if !starts.is_sorted_by(|(_, one), (_, next)| one < next) {
             self.violation(Invariant::I2, format!("the tokens do not rise: {starts:?}"));
         }
-        match self.witness.verdict() {
-            Err(wrong) if !self.documented => self.violation(Invariant::I1, format!("{wrong}\n{}", self.witness.log())),
-            _ => {}
+        let verdict = if self.documented { self.witness.verdict_but_overlaps() } else { self.witness.verdict() };
+        if let Err(wrong) = verdict {
+            self.violation(Invariant::I1, format!("{wrong}\n{}", self.witness.log()));
+        }
+        if let Some(late) = self.witness.overlaps().into_iter().find(|&at| self.closed.is_some_and(|end| at > end)) {
+            let what = format!("an overlap at {late:?}, when the window was closed\n{}", self.witness.log());
+            self.violation(Invariant::I1, what);
         }
         match self.store.writes() {
             Ok(writes) => {
@@ -545,7 +586,8 @@ impl<'w> Episode<'w> {
             return;
         }
         self.report.recovery = Some(recovery);
-        if recovery > self.ttl + Duration::from_secs(2) + self.world.column.granularity() {
+        let usual = self.ttl + Duration::from_secs(2) + self.world.column.granularity();
+        if recovery > self.recovers_within.unwrap_or(usual) {
             self.violation(Invariant::I6, format!("nobody held the lock for {recovery:?}"));
         }
     }

@@ -99,6 +99,12 @@ pub static FAULTS: &[Fault] = &[
         &[(Redis, D), (Redlock3, D), (Redlock, S)],
         servers::emptied,
     ),
+    fault(
+        "bare-majority-emptied",
+        "kill -9 one server of a bare majority that has the lock, restart empty",
+        &[(Redlock, D)],
+        servers::bare_majority_emptied,
+    ),
     fault("minority-killed", "a minority killed, restarted after 2 ttl", MAJORITIES, servers::minority_killed),
     fault(
         "leader-killed",
@@ -184,7 +190,7 @@ pub static FAULTS: &[Fault] = &[
     fault("lock-file-removed", "the lock file removed or replaced while held", &[(File, D)], files::removed),
     fault("planted", "something else planted at the lock file's path", &[(File, S)], files::planted),
     fault("exhausted", "no descriptors, no processes, no room for messages", EVERYWHERE, limits::exhausted),
-    fault("mixed", "all of these at random, for eight seconds", EVERYWHERE, mixed::mixed),
+    fault("mixed", "several of these at random, for eight seconds", EVERYWHERE, mixed::mixed),
 ];
 
 /// Every cell of the matrix.

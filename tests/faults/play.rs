@@ -76,17 +76,20 @@ pub fn play(cell: Cell, seed: u64, length: Length) -> Report {
         let world = &taken.insert((world, uses)).0;
         let mut episode = Episode::new(world, rng, cell.class == Class::D);
         episode.length = length;
-        let fault = panic::catch_unwind(AssertUnwindSafe(|| (cell.fault.run)(&mut episode)));
+        let fault = panic::catch_unwind(AssertUnwindSafe(|| {
+            (cell.fault.run)(&mut episode);
+            episode.finish();
+        }));
         if fault.is_err() {
             let why = LAST_PANIC.take().unwrap_or_default();
             episode.violation(Invariant::Harness, why);
-            return episode.give_up();
         }
-        episode.finish()
+        episode.into_report()
     }));
     let mut report = played.unwrap_or_else(|_| {
         let why = LAST_PANIC.take().unwrap_or_default();
-        Report { violations: vec![(Invariant::Harness, why)], ..Report::default() }
+        // There are no servers.
+        Report { violations: vec![(Invariant::Harness, why)], unset: true, ..Report::default() }
     });
     report.stall = stall::worst_since(start);
     give_back(cell.column, taken.filter(|(_, uses)| report.violations.is_empty() && *uses < USES));

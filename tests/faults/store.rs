@@ -6,11 +6,11 @@ refuses all others. Commands write to it through a named pipe, so that it also s
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::support::rendezvous::{CAP, boottime, make_fifo};
+use crate::support::rendezvous::{boottime, make_fifo};
 use crate::support::scratch::Scratch;
 
 /// What a command says to the store.
@@ -48,7 +48,7 @@ struct Heard {
 /// The store.
 pub struct Store {
     path: PathBuf,
-    heard: Arc<(Mutex<Heard>, Condvar)>,
+    heard: Arc<Mutex<Heard>>,
     pipe: File,
     thread: Option<JoinHandle<()>>,
 }
@@ -63,17 +63,16 @@ impl Store {
         make_fifo(&path);
         // With both ends in one hand nobody ever blocks in open.
         let pipe = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let heard = Arc::<(Mutex<Heard>, Condvar)>::default();
+        let heard = Arc::<Mutex<Heard>>::default();
         let (shared, reader) = (Arc::clone(&heard), BufReader::new(pipe.try_clone().unwrap()));
         let thread = thread::spawn(move || {
             for line in reader.lines().map_while(Result::ok).take_while(|line| line != STOP) {
                 let at = boottime();
-                let mut heard = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut heard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 match parse(&line) {
                     Some(word) => heard.words.push((at, word)),
                     None => heard.nonsense.push(line),
                 }
-                shared.1.notify_all();
             }
         });
         Self { path, heard, pipe, thread: Some(thread) }
@@ -115,15 +114,11 @@ impl Store {
         self.words().into_iter().filter_map(start).collect()
     }
 
-    /// Waits until so many commands have begun, and the last of them has written; false when they have not in time.
-    pub fn wait_written(&self, count: usize) -> bool {
-        let missing = |heard: &mut Heard| {
-            let starts = heard.words.iter().filter(|(_, word)| matches!(word, Word::Start(_))).count();
-            starts < count || !matches!(heard.words.last(), Some((_, Word::Write(_))))
-        };
-        let waited = self.heard.1.wait_timeout_while(self.lock(), CAP, missing);
-        let (_heard, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        !waited.timed_out()
+    /// Whether so many commands have begun, and the last of them has written.
+    pub fn has_written(&self, count: usize) -> bool {
+        let heard = self.lock();
+        let starts = heard.words.iter().filter(|(_, word)| matches!(word, Word::Start(_))).count();
+        starts >= count && matches!(heard.words.last(), Some((_, Word::Write(_))))
     }
 
     /// What a store that refuses smaller tokens made of it. An error names what no command of ours says.
@@ -146,7 +141,7 @@ impl Store {
     }
 
     fn lock(&self) -> MutexGuard<'_, Heard> {
-        self.heard.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

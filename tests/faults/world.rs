@@ -1,6 +1,7 @@
 //! The lock services under test: one of each column of the matrix, and what can be done to its servers.
 
 use std::fmt;
+use std::fs;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,11 @@ impl Column {
     /// Whether a lock ends by itself when it is not renewed.
     pub fn has_leases(self) -> bool {
         self != Self::File
+    }
+
+    /// Whether a majority of independent servers is asked.
+    pub fn is_redlock(self) -> bool {
+        matches!(self, Self::Redlock3 | Self::Redlock)
     }
 
     /// How much later than a lease's end the servers take it away, at most.
@@ -324,10 +330,14 @@ impl World {
     }
 
     /// What is left of locks that nobody holds or waits for any more, but for what stays on purpose: the tokens' counters
-    /// of `keys`, and the connections of those who look.
+    /// of `keys`, of which lock files are some, and the connections of those who look.
     pub fn litter(&self, keys: &[&str]) -> Vec<String> {
         match &self.servers {
-            Servers::File(_) => Vec::new(),
+            Servers::File(scratch) => {
+                let files = fs::read_dir(scratch.lock_dir()).into_iter().flatten().flatten();
+                let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+                names.filter(|name| !keys.iter().any(|key| *name == format!("{key}.lock"))).collect()
+            }
             Servers::Etcd(etcd) => {
                 let keys = etcd.keys("").into_iter().map(|entry| format!("{entry:?}"));
                 keys.chain(etcd.leases().into_iter().map(|lease| format!("{lease:?}"))).collect()

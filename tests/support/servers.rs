@@ -593,6 +593,22 @@ impl<'a> Monitor<'a> {
         given.next().map(|(ttl, at)| at + ttl - Duration::from_millis(1))
     }
 
+    /// When the lease of the lock at `key` that belongs to `owner`, whose id is in the value that it sets, can end at the
+    /// earliest, as in [`Self::expiry`]; none where that one never had it.
+    pub fn lease_end_of(&self, owner: &str, key: &str, until: Duration) -> Option<Duration> {
+        let (mut end, mut is_owners) = (None, false);
+        for seen in self.others().iter().filter(|seen| seen.at <= until) {
+            let Some(ttl) = lease(seen, key) else { continue };
+            if seen.words[0] == "SET" {
+                is_owners = seen.words[2].contains(owner);
+            }
+            if is_owners {
+                end = Some(seen.at + ttl - Duration::from_millis(1));
+            }
+        }
+        end
+    }
+
     /// Waits until the lease of the lock at `key` is renewed once more, so that the next renewal is as far away as it
     /// gets; asks the server nothing.
     #[track_caller]

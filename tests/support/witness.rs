@@ -15,6 +15,7 @@ writes to.
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The exit code of a command that found another one running.
 pub const OVERLAP_CODE: i32 = 97;
@@ -128,9 +129,19 @@ impl Witness {
         parse(&self.log())
     }
 
-    /// How many commands found another one running.
-    pub fn overlaps(&self) -> usize {
-        self.log().lines().filter(|line| line.starts_with("OVERLAP")).count()
+    /// The same for a lock that has to hold only now and then: commands that found another one running are left out.
+    pub fn verdict_but_overlaps(&self) -> Result<Vec<Section>, String> {
+        let log = self.log();
+        let lines = log.lines().filter(|line| !line.starts_with("OVERLAP")).map(|line| format!("{line}\n"));
+        parse(&lines.collect::<String>())
+    }
+
+    /// When each command that found another one running found it, by `CLOCK_BOOTTIME` and up to [`RESOLUTION_NS`] earlier
+    /// than the truth.
+    pub fn overlaps(&self) -> Vec<Duration> {
+        let log = self.log();
+        let overlaps = log.lines().filter(|line| line.starts_with("OVERLAP"));
+        overlaps.filter_map(|line| Some(Duration::from_nanos(line.rsplit(' ').next()?.parse().ok()?))).collect()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::support::dlock::{DLOCK, Running};
 use crate::support::process;
 use crate::support::rendezvous::{Fifo, boottime, eventually_within};
 use crate::support::witness::{Witness, read_counter};
-use crate::world::Column;
+use crate::world::{Column, Servers};
 
 /// How many they are.
 const CROWD: usize = 500;
@@ -262,6 +262,11 @@ pub fn keys(episode: &mut Episode<'_>) {
     // Their counters stay on purpose, but whoever comes next knows nothing of these keys.
     for redis in episode.world.redis() {
         redis.cli(&["FLUSHALL"]);
+    }
+    if let Servers::File(scratch) = &episode.world.servers {
+        for name in names.iter().filter(|name| **name != KEY) {
+            fs::remove_file(scratch.lock_dir().join(format!("{name}.lock"))).unwrap();
+        }
     }
 }
 

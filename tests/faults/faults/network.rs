@@ -6,9 +6,13 @@ use crate::episode::{Ending, Episode, Length, Way};
 use crate::net;
 use crate::support::proxy::Mode;
 use crate::support::rendezvous::{boottime, last_until};
+use crate::world::Column;
 
 /// For how long something goes on that comes and goes.
 const A_WHILE: Duration = Duration::from_secs(10);
+
+/// A lease that survives what comes and goes, however often it does.
+const OUTLIVES_OUTAGES: Duration = Duration::from_secs(10);
 
 /// Packets vanish, and nothing is refused.
 pub fn cut_off(episode: &mut Episode<'_>) {
@@ -85,7 +89,9 @@ pub fn late_then_silent(episode: &mut Episode<'_>) {
     let holder = episode.hold_stubbornly(Way::Detour, &[]);
     episode.queue_some();
     let ttl = episode.ttl;
-    let late = Duration::from_millis(episode.rng.u64(150..=250));
+    // Not so late that it counts as none.
+    let late = if episode.world.column == Column::Redlock { 40..=80 } else { 150..=250 };
+    let late = Duration::from_millis(episode.rng.u64(late));
     episode.broken();
     episode.world.set_way(Mode::DelayReplies(late));
     // At least one renewal of three falls into it.
@@ -121,8 +127,9 @@ fn lost_behind(episode: &mut Episode<'_>, mode: Mode) {
     episode.world.set_way(Mode::Forward);
 }
 
-/// Answers come late, each by another time. With a short lease that may be too late.
+/// Answers come late, each by another time, and a lease that is long enough is never lost.
 pub fn latency(episode: &mut Episode<'_>) {
+    episode.ttl = OUTLIVES_OUTAGES;
     comes_and_goes(episode, A_WHILE, |episode, _| {
         // One way: a round trip takes 50 to 350 ms.
         let delay = Duration::from_millis(episode.rng.u64(25..=175));
@@ -133,8 +140,7 @@ pub fn latency(episode: &mut Episode<'_>) {
 /// Long enough up to renew, and then not at all.
 pub fn flapping(episode: &mut Episode<'_>) {
     let how_long = if episode.length == Length::Full {
-        // A lease that outlives every outage is never lost, however many there are.
-        episode.ttl = Duration::from_secs(10);
+        episode.ttl = OUTLIVES_OUTAGES;
         Duration::from_secs(600)
     } else {
         A_WHILE

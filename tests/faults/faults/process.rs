@@ -14,6 +14,9 @@ pub fn none(episode: &mut Episode<'_>) {
     let ttl = episode.ttl;
     episode.linger(ttl * 2);
     episode.look_at(&holder.running);
+    // Much sooner than its lease would end: that is renewed every third of it.
+    episode.recovers_within = Some(ttl / 2);
+    episode.mended();
     holder.let_go();
     episode.ends(holder.running, &[Ending::Own(0)]);
 }
@@ -111,10 +114,21 @@ pub fn all_frozen(episode: &mut Episode<'_>) {
     killpg(Pid::from_raw(holder.running.pid()), Signal::SIGSTOP).unwrap();
     let how_long = ttl / 2 + episode.some_time(3 * ttl);
     last_until(frozen + how_long);
+    let thawed = boottime();
     killpg(Pid::from_raw(holder.running.pid()), Signal::SIGCONT).unwrap();
     episode.mended();
-    holder.let_go();
     let leases = episode.world.column.has_leases();
+    let is_over = leases && how_long > ttl;
+    if is_over && episode.coin() {
+        let died = holder.died_at();
+        if died > thawed + ttl / 4 {
+            let what = format!("thawed after its lease, the command lived for {:?}", died - thawed);
+            episode.violation(Invariant::I4, what);
+        }
+        episode.ends(holder.running, &[Ending::Lost]);
+        return;
+    }
+    holder.let_go();
     let allowed: &[Ending] = if leases { &[Ending::Lost, Ending::Own(0)] } else { &[Ending::Own(0)] };
     let ending = episode.ends(holder.running, allowed);
     if ending == Some(Ending::Own(0)) && leases && how_long > ttl + episode.world.column.granularity() * 2 {

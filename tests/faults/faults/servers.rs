@@ -1,6 +1,6 @@
 //! Servers are frozen, killed, restarted and emptied.
 
-use crate::episode::{Ending, Episode, Way};
+use crate::episode::{Ending, Episode, Invariant, KEY, Way};
 use crate::support::rendezvous::{boottime, last_until};
 use crate::world::Column;
 
@@ -24,11 +24,13 @@ fn frozen_for_long(episode: &mut Episode<'_>, servers: &[usize]) {
     for &index in servers {
         world.freeze(index);
     }
+    let silent = boottime();
     // At a frozen server no lease ends; with leases that are told of, it is known when they could.
-    if world.redis().is_empty() {
-        holder.died_at();
-    } else {
-        episode.dies_in_time(&holder);
+    let died = if world.redis().is_empty() { holder.died_at() } else { episode.dies_in_time(&holder) };
+    if died >= silent + ttl {
+        let what =
+            format!("the command lived for {:?} after the last servers that could renew its lease", died - silent);
+        episode.violation(Invariant::I4, what);
     }
     last_until(frozen + 3 * ttl);
     for &index in servers {
@@ -72,39 +74,65 @@ fn killed_for_a_while(episode: &mut Episode<'_>, servers: &[usize]) {
     last_until(killed + outage);
     world.restart(servers);
     world.wait_serving();
+    episode.mended();
     let short = boottime() - killed < ttl / 4;
     // Whoever still holds it may do so for as long as it likes.
     episode.linger(ttl);
+    let alive = holder.is_alive();
     holder.let_go();
     let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
     if short {
         episode.could_have_kept(ending);
     }
-    episode.mended();
+    if alive {
+        episode.mended();
+    }
 }
 
 /// What only this server knew is forgotten.
 pub fn emptied(episode: &mut Episode<'_>) {
     let world = episode.world;
-    let which = episode.rng.usize(..world.size());
     // Of three, two are enough to have a lock, and one of those too few to keep it: another one was away when it was taken.
-    let away = (world.column == Column::Redlock3 && episode.coin()).then_some((which + 1) % world.size());
-    if let Some(away) = away {
-        world.kill(away);
+    let missing = usize::from(world.column == Column::Redlock3 && episode.coin());
+    let away = choose(episode, missing);
+    forgets(episode, &away);
+}
+
+/// So few have the lock that without one of them somebody else finds a majority that has never heard of it.
+pub fn bare_majority_emptied(episode: &mut Episode<'_>) {
+    let away = choose(episode, episode.world.size() - episode.world.majority());
+    forgets(episode, &away);
+}
+
+/// One server forgets what it knows; these were away when the lock was taken, and are back then.
+fn forgets(episode: &mut Episode<'_>, away: &[usize]) {
+    let world = episode.world;
+    for &index in away {
+        world.kill(index);
     }
     let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
+    let (mut holders, others): (Vec<usize>, Vec<usize>) = (0..world.size())
+        .filter(|index| !away.contains(index))
+        .partition(|&index| world.redis()[index].get(&format!("dlock:{KEY}")).is_some());
+    // On a busy machine not all may have answered in time. Without one of a bare majority it would not be held any more,
+    // which is another fault.
+    let is_bare = holders.len() <= world.majority();
+    if is_bare && away.is_empty() && !others.is_empty() {
+        holders = others;
+    }
+    let which = *episode.rng.choice(&holders).expect("somebody has the lock");
     episode.broken();
     world.redis()[which].restart_empty();
-    if let Some(away) = away {
-        world.restart(&[away]);
+    if !away.is_empty() {
+        world.restart(away);
     }
     episode.mended();
     episode.linger(ttl);
     let alive = holder.is_alive();
     holder.let_go();
     let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
-    if world.size() > 1 && away.is_none() {
+    if world.size() > 1 && away.is_empty() {
         episode.could_have_kept(ending);
     }
     if alive {

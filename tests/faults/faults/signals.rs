@@ -188,7 +188,7 @@ pub fn storm_at_release(episode: &mut Episode<'_>) {
     let work = format!("{}; {}; {how}", episode.store.write(), gate.wait());
     let dlock = with_usual_signals(episode.dlock(Way::Detour)).command(episode.section(&work));
     let running = dlock.new_process_group().lifeline(end).spawn();
-    assert!(episode.store.wait_written(1), "nobody got the lock: {running:?}");
+    episode.expect_begun(&running, |episode| episode.store.has_written(1));
     episode.queue_some();
     let ttl = episode.ttl;
     episode.linger(ttl);
@@ -340,7 +340,8 @@ pub fn terminal_closed(episode: &mut Episode<'_>) {
     if waits {
         terminal.expect("waiting for ");
     } else {
-        assert!(episode.store.wait_written(1), "nobody got the lock:\n{}", terminal.screen());
+        let store = &episode.store;
+        eventually("a command on the terminal", || store.has_written(1).then_some(()));
         episode.queue_some();
     }
     let program = fs::canonicalize(*DLOCK).ok();
