@@ -199,8 +199,7 @@ fn one(cells: &[Cell], shared: &Mutex<Shared>, length: Length) {
     shared.episodes += 1;
     let replay = format!("{}:{}:{seed}", cell.fault.name, cell.column);
     let (number, took) = (shared.episodes, start.elapsed());
-    if report.is_void() {
-        let why = if report.unset { "the scene could not be set" } else { "the machine stood still meanwhile" };
+    if let Some(why) = report.void() {
         println!("{number:>5} {replay} {took:.1?} void ({why})\n{}", play::shown(&report.violations));
         shared.begun[index] -= 1;
     } else if report.violations.is_empty() {

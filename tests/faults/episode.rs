@@ -135,16 +135,22 @@ pub struct Report {
     pub rss_kib: u64,
     /// For how long the machine itself stood still at most.
     pub stall: Duration,
-    /// The scene could not be set: nothing was broken, and what did not hold was none of dlock's promises.
-    pub unset: bool,
+    /// Why the episode could not be carried out, where dlock has nothing to do with that.
+    pub hindered: Option<&'static str>,
 }
 
 impl Report {
-    /// Whether it says nothing about dlock: something was not in time while the machine itself stood still, or the scene
-    /// could not be set.
-    pub fn is_void(&self) -> bool {
-        let late = || self.violations.iter().all(|(what, _)| what.is_of_time());
-        !self.violations.is_empty() && (self.unset || self.stall > stall::LIMIT && late())
+    /// Why it says nothing about dlock, if it does not, although something did not hold: that was not in time while the
+    /// machine itself stood still, or is only that the episode could not be carried out.
+    pub fn void(&self) -> Option<&'static str> {
+        let all = |fits: fn(Invariant) -> bool| self.violations.iter().all(|(what, _)| fits(*what));
+        if self.violations.is_empty() {
+            None
+        } else if self.stall > stall::LIMIT && all(Invariant::is_of_time) {
+            Some("the machine stood still meanwhile")
+        } else {
+            self.hindered.filter(|_| all(|what| what == Invariant::Harness))
+        }
     }
 }
 
@@ -339,7 +345,9 @@ impl<'w> Episode<'w> {
         if eventually_within(CAP, over) != Some(true) {
             // Where a majority has to answer soon, one that comes to a busy machine can give up before.
             let gave_up = running.stderr_so_far().contains("did not answer within");
-            self.report.unset = self.report.faults == 0 && self.world.column.is_redlock() && gave_up;
+            if self.report.faults == 0 && self.world.column.is_redlock() && gave_up {
+                self.report.hindered = Some("a majority did not answer in time before anything was broken");
+            }
             panic!("it neither holds the lock nor waits for it:\n{running:?}");
         }
     }
@@ -398,6 +406,15 @@ impl<'w> Episode<'w> {
     /// Another one of those who have their turn at the end.
     pub fn follow(&mut self, running: Running) {
         self.waiters.push(running);
+    }
+
+    /// Waits until the servers serve, which are all at work again.
+    #[track_caller]
+    pub fn wait_serving(&mut self) {
+        if !self.world.wait_serving() {
+            self.report.hindered = Some("the servers did not come back");
+            panic!("the servers do not serve");
+        }
     }
 
     /// Something is broken now.

@@ -88,8 +88,8 @@ pub fn play(cell: Cell, seed: u64, length: Length) -> Report {
     }));
     let mut report = played.unwrap_or_else(|_| {
         let why = LAST_PANIC.take().unwrap_or_default();
-        // There are no servers.
-        Report { violations: vec![(Invariant::Harness, why)], unset: true, ..Report::default() }
+        let hindered = Some("the servers could not be started");
+        Report { violations: vec![(Invariant::Harness, why)], hindered, ..Report::default() }
     });
     report.stall = stall::worst_since(start);
     give_back(cell.column, taken.filter(|(_, uses)| report.violations.is_empty() && *uses < USES));

@@ -38,8 +38,7 @@ pub fn check_readme() -> Result<(), String> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sum {
     pub runs: u64,
-    /// How often the machine itself stood still when something did not hold, or the scene could not be set; nothing else
-    /// of these is counted.
+    /// How many further ones say nothing, see [`Report::void`].
     #[serde(default)]
     pub void: u64,
     pub violations: u64,
@@ -87,7 +86,7 @@ impl Results {
     /// Adds an episode, and writes the file anew.
     pub fn add(&mut self, cell: Cell, report: &Report) -> io::Result<()> {
         let sum = self.sums.entry((cell.fault.name.to_owned(), cell.column)).or_default();
-        if report.is_void() {
+        if report.void().is_some() {
             sum.void += 1;
             return self.write();
         }
@@ -250,7 +249,8 @@ impl Results {
         let void: u64 = self.sums.values().map(|sum| sum.void).sum();
         format!(
             "{runs} runs, {faults} faults, {hand_overs} hand-overs, {violations} runs with a violation; {void} more do not \
-             count, because the machine itself stood still meanwhile, or the lock could not be had before anything was broken.\n\n{}\n{}\n{}",
+             count, because the machine itself stood still meanwhile, the lock could not be had before anything was broken, or the \
+             servers did not come back.\n\n{}\n{}\n{}",
             self.matrix(),
             self.windows(),
             self.distribution()

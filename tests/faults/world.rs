@@ -222,11 +222,12 @@ impl World {
     }
 
     /// Waits until the servers, which are all at work again, serve: after an outage they may have to find a leader first.
-    pub fn wait_serving(&self) {
+    /// False where they never do.
+    pub fn wait_serving(&self) -> bool {
         match &self.servers {
-            Servers::Etcd(etcd) => _ = etcd.leader(),
+            Servers::Etcd(etcd) => etcd.leader() < etcd.members().len(),
             Servers::ZooKeeper(zookeeper) => zookeeper.wait_serving(),
-            _ => {}
+            _ => true,
         }
     }
 

@@ -247,18 +247,16 @@ impl ZooKeeper {
     }
 
     /// Waits until every server that is at work takes new sessions, which needs all of them to agree. After an outage that
-    /// can take much longer than to find a leader: once in a while more than half a minute.
-    #[track_caller]
-    pub fn wait_serving(&self) {
+    /// can take much longer than to find a leader: once in a while more than half a minute. False where it does not happen
+    /// at all.
+    pub fn wait_serving(&self) -> bool {
         let serves = |server: &Server| {
             let client = Client::connect(server.port(), Duration::from_secs(1)).ok()?;
             self.own.lock().unwrap().insert(client.session);
             client.close().ok()
         };
-        for server in self.servers.iter().filter(|server| server.is_at_work()) {
-            let answer = eventually_within(4 * CAP, || serves(server));
-            assert!(answer.is_some(), "a server of zookeeper does not serve any more");
-        }
+        let mut at_work = self.servers.iter().filter(|server| server.is_at_work());
+        at_work.all(|server| eventually_within(4 * CAP, || serves(server)).is_some())
     }
 
     /// How often the ensemble has chosen a leader, by what the first server that answers has seen last: the first half of

@@ -31,7 +31,7 @@ pub fn removed(episode: &mut Episode<'_>) {
     let removed = episode.broken();
     match episode.rng.u8(..3) {
         0 => fs::remove_file(&lock).unwrap(),
-        1 => fs::rename(&lock, directory.join("away")).unwrap(),
+        1 => fs::rename(&lock, episode.scratch.path("away")).unwrap(),
         _ => {
             fs::write(directory.join("new"), "").unwrap();
             fs::rename(directory.join("new"), &lock).unwrap();

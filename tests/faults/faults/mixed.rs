@@ -66,7 +66,7 @@ pub fn mixed(episode: &mut Episode<'_>) {
         }
     }
     mend(episode, &mut broken);
-    episode.world.wait_serving();
+    episode.wait_serving();
     episode.cut_short = true;
     for contender in contenders {
         episode.ends(contender.running, &ENDINGS);

@@ -36,7 +36,7 @@ fn frozen_for_long(episode: &mut Episode<'_>, servers: &[usize]) {
     for &index in servers {
         world.thaw(index);
     }
-    world.wait_serving();
+    episode.wait_serving();
     episode.mended();
     episode.ends(holder.running, &[Ending::Lost]);
 }
@@ -73,7 +73,7 @@ fn killed_for_a_while(episode: &mut Episode<'_>, servers: &[usize]) {
     let outage = episode.some_time(outage);
     last_until(killed + outage);
     world.restart(servers);
-    world.wait_serving();
+    episode.wait_serving();
     episode.mended();
     let short = boottime() - killed < ttl / 4;
     // Whoever still holds it may do so for as long as it likes.
