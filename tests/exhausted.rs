@@ -129,13 +129,11 @@ mod descriptors {
             take_free_descriptors(pid);
         }
         holder.let_go().success();
-        let held = eventually("its turn", || {
-            let has_ended = !waiter.running.is_running();
-            (has_ended || waiter.has_held()).then(|| waiter.has_held())
-        });
+        eventually("its turn", || (waiter.has_held() || !waiter.running.is_running()).then_some(()));
         waiter.open();
         let outcome = waiter.running.wait();
-        if held {
+        // Only at the end all of its output is there.
+        if outcome.stdout().starts_with("held ") {
             // The command has as few, which is its own trouble.
             outcome.stderr();
         } else {
