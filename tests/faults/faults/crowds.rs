@@ -114,6 +114,7 @@ impl Crowd {
         });
         if over != Some(true) {
             let (stdout, stderr) = (self.shell.stdout_so_far(), self.shell.stderr_so_far());
+            expect_answers(episode, &stderr);
             let what = format!("only {} of {all} of the crowd arrive:\n{stdout}\n{}", latest.0, beginning(&stderr));
             episode.violation(Invariant::I6, what);
         }
@@ -146,6 +147,7 @@ impl Crowd {
         let outcome = self.shell.wait();
         let (stdout, stderr) = (outcome.stdout(), outcome.stderr());
         if !stdout.is_empty() || !outcome.status().success() {
+            expect_answers(episode, &stderr);
             episode.violation(
                 Invariant::I7,
                 format!("not everybody's turn went well:\n{}\n{}", beginning(&stdout), beginning(&stderr)),
@@ -158,6 +160,17 @@ impl Crowd {
         if let Some(line) = stderr.lines().find(|line| !fine(line)) {
             episode.violation(Invariant::I7, format!("somebody said {line:?}"));
         }
+    }
+}
+
+/// Panics where the servers, which have all of the crowd to serve on a machine that may have other things to do, stood
+/// still for so long that somebody found no majority, and rightly gave up.
+#[track_caller]
+fn expect_answers(episode: &mut Episode<'_>, stderr: &str) {
+    let gave_up = |line: &str| line.contains("did not get ") && line.contains("not answer");
+    if episode.world.column.is_redlock() && stderr.lines().any(gave_up) {
+        episode.report.hindered = Some("a majority did not answer in time");
+        panic!("the servers stood still:\n{}", beginning(stderr));
     }
 }
 
