@@ -581,16 +581,9 @@ impl<'a> Monitor<'a> {
     /// to have come by itself.
     #[track_caller]
     pub fn expiry(&self, key: &str, until: Duration) -> Duration {
-        self.lease_end(key, until).unwrap_or_else(|| panic!("nobody took the lock at {key}: {:?}", self.others()))
-    }
-
-    /// The same, or none where nobody had taken the lock.
-    pub fn lease_end(&self, key: &str, until: Duration) -> Option<Duration> {
         let seen = self.others();
-        let mut given =
-            seen.iter().rev().filter(|seen| seen.at <= until).filter_map(|seen| Some((lease(seen, key)?, seen.at)));
-        // The server counts in whole milliseconds.
-        given.next().map(|(ttl, at)| at + ttl - Duration::from_millis(1))
+        let given = seen.iter().rev().filter(|seen| seen.at <= until).find_map(|seen| lease_until(seen, key));
+        given.unwrap_or_else(|| panic!("nobody took the lock at {key}: {seen:?}"))
     }
 
     /// When the lease of the lock at `key` that belongs to `owner`, whose id is in the value that it sets, can end at the
@@ -598,12 +591,12 @@ impl<'a> Monitor<'a> {
     pub fn lease_end_of(&self, owner: &str, key: &str, until: Duration) -> Option<Duration> {
         let (mut end, mut is_owners) = (None, false);
         for seen in self.others().iter().filter(|seen| seen.at <= until) {
-            let Some(ttl) = lease(seen, key) else { continue };
+            let Some(until) = lease_until(seen, key) else { continue };
             if seen.words[0] == "SET" {
                 is_owners = seen.words[2].contains(owner);
             }
             if is_owners {
-                end = Some(seen.at + ttl - Duration::from_millis(1));
+                end = Some(until);
             }
         }
         end
@@ -640,6 +633,11 @@ impl Drop for Monitor<'_> {
     fn drop(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
+}
+
+/// When the lease that this command gave to `key` can end at the earliest: the server counts in whole milliseconds.
+fn lease_until(seen: &Seen, key: &str) -> Option<Duration> {
+    Some(seen.at + lease(seen, key)? - Duration::from_millis(1))
 }
 
 /// The lease that this command gave to `key`, if it is one that does: `SET key value PX ms` or `PEXPIRE key ms`, which
