@@ -313,7 +313,9 @@ mod command {
         let holder = scratch.dlock().run("job").backend(redis.url()).args(["-t", "1s"]).shell(script);
         let holder = holder.new_process_group().lifeline(end).spawn();
         let first = store.next().expect("the only writer is never refused");
+        // The guard is not in the group.
         killpg(Pid::from_raw(holder.pid()), Signal::SIGSTOP).unwrap();
+        process::signal(holder.guard_pid(), Signal::SIGSTOP);
         for pid in [holder.dlock_pid(), holder.guard_pid(), holder.command_pid()] {
             process::wait_stopped(pid);
         }
@@ -328,6 +330,7 @@ mod command {
         let before = redis.get(KEY);
 
         let thawed = boottime();
+        process::signal(holder.guard_pid(), Signal::SIGCONT);
         killpg(Pid::from_raw(holder.pid()), Signal::SIGCONT).unwrap();
         let died = lifeline.closed_at();
         // TERM and KILL are both overdue.

@@ -40,7 +40,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("lease", &["backend", "clock"]),
     ("backend", &["clock", "holder", "key"]),
-    ("supervise", &["clock", "readable"]),
+    ("supervise", &["clock", "readable", "supervise"]),
 ];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {

@@ -28,6 +28,10 @@ fn assert_free(scratch: &Scratch, url: &str, free: bool) {
 }
 
 /// What of `/proc/self` is a process's own business: its numbers, its memory, and how often it ran.
+fn is_ear(pid: i32) -> bool {
+    process::comm(pid).as_deref() == Some("lockear")
+}
+
 fn is_its_own(line: &str) -> bool {
     let own = ["Pid:", "Tgid:", "PPid:", "NSpid:", "NStgid:", "Vm", "Rss", "Hugetlb", "SigQ:", "FDSize:"];
     own.iter().any(|name| line.starts_with(name)) || line.contains("ctxt_switches") || line.starts_with("Cpus_")
@@ -109,10 +113,14 @@ fn it_stays_in_the_callers_group_session_and_directory() {
     for (way, dlock) in ways(&scratch, &redis) {
         let dlock = dlock.command(["cat"]).current_dir("/proc").stdin(Stdio::piped()).spawn();
         let (command, guard, me) = (dlock.command_pid(), dlock.guard_pid(), std::process::id().cast_signed());
-        for pid in [dlock.pid(), guard, command] {
+        for pid in [dlock.pid(), command] {
             assert_eq!(process::pgrp(pid), process::pgrp(me), "{way}");
             assert_eq!(process::session(pid), process::session(me), "{way}");
         }
+        // What hits the caller's group or session does not hit the guard; its ear hears of it.
+        assert_eq!((process::pgrp(guard), process::session(guard)), (Some(guard), Some(guard)), "{way}");
+        let ear = process::children(guard).into_iter().find(|&pid| is_ear(pid)).expect("an ear");
+        assert_eq!(process::pgrp(ear), process::pgrp(me), "{way}");
         assert_eq!(process::cwd(command).unwrap().to_str(), Some("/proc"), "{way}");
     }
 }
@@ -440,7 +448,7 @@ fn as_pid_1_it_passes_signals_on_and_leaves_no_zombies() {
         recorder.ready();
         let (dlock, guard, command) = (outer.dlock_pid(), outer.guard_pid(), outer.command_pid());
         let children = |parent| process::all().into_iter().filter(move |&pid| process::ppid(pid) == Some(parent));
-        eventually("no zombies", || children(guard).all(|pid| pid == command).then_some(()));
+        eventually("no zombies", || children(guard).all(|pid| pid == command || is_ear(pid)).then_some(()));
         eventually("no zombies", || children(dlock).all(|pid| pid == guard).then_some(()));
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
             process::signal(dlock, signal);

@@ -7,7 +7,7 @@ use std::ffi::{CString, OsString, c_char, c_int};
 use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -34,7 +34,7 @@ pub(crate) struct Command {
     envp: Vec<*const c_char>,
     token: Slot,
     ttl: Slot,
-    exec_errno: &'static AtomicI32,
+    shared: &'static Shared,
 }
 
 /// A variable whose value is known only when the lock has been granted.
@@ -85,14 +85,28 @@ impl Command {
         let argv = arguments.iter().map(|argument| argument.as_ptr()).chain(end.clone()).collect();
         let slots = [token.text.as_ptr().cast(), ttl.text.as_ptr().cast()];
         let envp = variables.iter().map(|variable| variable.as_ptr()).chain(slots).chain(end).collect();
-        let exec_errno = shared_number()?;
-        Ok(Self { _arguments: arguments, argv, _variables: variables, envp, token, ttl, exec_errno })
+        let shared = Shared::map()?;
+        Ok(Self { _arguments: arguments, argv, _variables: variables, envp, token, ttl, shared })
     }
 
     /// Why the command could not be executed, once its process has ended; 0 when it was.
     #[must_use]
     pub(crate) fn exec_errno(&self) -> i32 {
-        self.exec_errno.load(Ordering::Acquire)
+        self.shared.exec_errno.load(Ordering::Acquire)
+    }
+
+    /// Lets a freshly forked child go on, once its parent has taken note of the signals that it got before.
+    pub(crate) fn go(&self) {
+        self.shared.go.store(1, Ordering::Release);
+        self.shared.futex(libc::FUTEX_WAKE, 1, std::ptr::null());
+    }
+
+    /// Whether `signal` was waiting for the child when it began to hear signals: it was sent after the fork, and reaches the
+    /// command. None until that is known.
+    #[must_use]
+    pub(crate) fn was_pending(&self, signal: i32) -> Option<bool> {
+        let pending = self.shared.pending.load(Ordering::Acquire);
+        (pending & SAMPLED != 0).then_some(pending & surroundings::bit(signal) != 0)
     }
 
     /// Fills in what was granted: the fencing token, and the lease in seconds, 0 for a lock without one.
@@ -107,7 +121,7 @@ impl Command {
 
     /// Becomes the command. For a freshly forked child only; returns only by ending it.
     ///
-    /// With `dies_with` the command is killed when that parent, its guard, dies. `inherit` is a descriptor that stays
+    /// It waits for [`Command::go`] first. With `dies_with` the command is killed when that parent, its guard, dies. `inherit` is a descriptor that stays
     /// open in the command. From `too_late` on it is not executed any more, and [`Command::exec_errno`] is `ETIME`.
     pub(crate) fn execute(
         &self,
@@ -127,29 +141,68 @@ impl Command {
             if let Some(descriptor) = inherit {
                 libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, 0);
             }
+            self.shared.wait_for_go();
+            // It was set before the parent took note of the signals for this process, and so they agree.
+            self.shared.pending.store(surroundings::pending() | SAMPLED, Ordering::Release);
             surroundings::restore_in_child();
             // This process may have been kept from running since the guard looked at the time.
             if too_late.is_some_and(|at| Instant::now() >= at) {
-                self.exec_errno.store(libc::ETIME, Ordering::Release);
+                self.shared.exec_errno.store(libc::ETIME, Ordering::Release);
                 libc::_exit(126);
             }
             environ = self.envp.as_ptr();
             libc::execvp(self.argv[0], self.argv.as_ptr());
             let errno = Errno::last_raw();
-            self.exec_errno.store(errno, Ordering::Release);
+            self.shared.exec_errno.store(errno, Ordering::Release);
             libc::_exit(if errno == libc::ENOENT { 127 } else { 126 });
         }
     }
 }
 
-/// A number that a forked child can set for its parent to read.
-fn shared_number() -> Result<&'static AtomicI32, Errno> {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    // SAFETY: a fresh anonymous mapping, zeroed by the kernel and never unmapped, is a valid atomic for ever.
-    unsafe {
-        let place = libc::mmap(std::ptr::null_mut(), size_of::<AtomicI32>(), protection, flags, -1, 0);
-        if place == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(&*place.cast::<AtomicI32>()) }
+/// That the pending signals are known; no signal has this bit that a command could be sent here.
+const SAMPLED: u64 = 1 << 63;
+/// How long a child waits at a time for its parent's word.
+static WAIT: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// What a forked child and its parent tell each other.
+#[derive(Debug)]
+struct Shared {
+    /// Why the command could not be executed.
+    exec_errno: AtomicI32,
+    /// The child may go on.
+    go: AtomicU32,
+    /// The signals that waited for the child, and [`SAMPLED`].
+    pending: AtomicU64,
+}
+
+impl Shared {
+    fn map() -> Result<&'static Self, Errno> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: a fresh anonymous mapping, zeroed by the kernel and never unmapped, is valid atomics for ever.
+        unsafe {
+            let place = libc::mmap(std::ptr::null_mut(), size_of::<Self>(), protection, flags, -1, 0);
+            if place == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(&*place.cast::<Self>()) }
+        }
+    }
+
+    /// Ends this process when its parent does not live to say it.
+    fn wait_for_go(&self) {
+        // SAFETY: async-signal-safe calls with integers.
+        unsafe {
+            let parent = libc::getppid();
+            while self.go.load(Ordering::Acquire) == 0 {
+                self.futex(libc::FUTEX_WAIT, 0, &raw const WAIT);
+                if libc::getppid() != parent && self.go.load(Ordering::Acquire) == 0 {
+                    libc::_exit(126);
+                }
+            }
+        }
+    }
+
+    fn futex(&self, operation: c_int, value: u32, timeout: *const libc::timespec) {
+        // SAFETY: the word is in a mapping that is never unmapped, and the timeout is null or valid.
+        unsafe { libc::syscall(libc::SYS_futex, self.go.as_ptr(), operation, value, timeout) };
     }
 }
 

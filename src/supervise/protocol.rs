@@ -56,6 +56,8 @@ pub(crate) enum Order {
         signal: i32,
         /// The sender's process id, 0 when it is outside this PID namespace.
         sender: i32,
+        /// When dlock read it from its signal descriptor.
+        read_at: Instant,
     },
     /// dlock has said that the command is suspended: stop dlock too.
     Suspend,
@@ -80,6 +82,8 @@ pub(crate) enum Notice {
         status: i32,
         /// Why it could not be executed, or 0.
         exec_errno: i32,
+        /// Whether the guard is stopping what the command left behind, and says [`Notice::Gone`] when that is done.
+        stopping: bool,
     },
     /// A signal suspended the command.
     Suspended,
@@ -98,6 +102,8 @@ pub(crate) enum Unfit {
     Subreaper,
     /// `/proc` is missing or hides the process's own children.
     Proc,
+    /// `/proc` shows the processes of another PID namespace.
+    OtherProc,
     /// Timers or signal descriptors cannot be made.
     Descriptors,
 }
@@ -112,6 +118,9 @@ impl Unfit {
             }
             code if code == Self::Proc as u64 => {
                 "/proc is missing or hides the processes: mount it without hidepid for this user"
+            }
+            code if code == Self::OtherProc as u64 => {
+                "/proc shows the processes of another PID namespace: mount one for this namespace (unshare --mount-proc)"
             }
             _ => "no descriptors for a timer and for signals: raise the limit of open files (ulimit -n)",
         }
@@ -163,7 +172,7 @@ impl Order {
             }
             Self::Extend(window) => packet(2, &[window.term_at.as_nanos(), window.kill_at.as_nanos()]),
             Self::Stop(kill_at) => packet(3, &[kill_at.as_nanos()]),
-            Self::Forward { signal, sender } => packet(4, &[wide(signal), wide(sender)]),
+            Self::Forward { signal, sender, read_at } => packet(4, &[wide(signal), wide(sender), read_at.as_nanos()]),
             Self::Suspend => packet(5, &[]),
         }
     }
@@ -172,7 +181,7 @@ impl Order {
     #[must_use]
     pub(crate) fn decode(packet: &Packet) -> Option<Self> {
         let [tag, fields @ ..] = words(packet);
-        let [first, second, ..] = fields;
+        let [first, second, third, ..] = fields;
         Some(match tag {
             1 => {
                 let [token, ttl, term_at, kill_at, kill_after, flags, _] = fields;
@@ -189,7 +198,7 @@ impl Order {
             }
             2 => Self::Extend(Window { term_at: Instant::from_nanos(first), kill_at: Instant::from_nanos(second) }),
             3 => Self::Stop(Instant::from_nanos(first)),
-            4 => Self::Forward { signal: narrow(first), sender: narrow(second) },
+            4 => Self::Forward { signal: narrow(first), sender: narrow(second), read_at: Instant::from_nanos(third) },
             5 => Self::Suspend,
             _ => return None,
         })
@@ -206,7 +215,9 @@ impl Notice {
             Self::Spawned(pid) => packet(3, &[wide(pid)]),
             Self::NotSpawned(errno) => packet(4, &[wide(errno)]),
             Self::TooLate => packet(5, &[]),
-            Self::Exited { status, exec_errno } => packet(6, &[wide(status), wide(exec_errno)]),
+            Self::Exited { status, exec_errno, stopping } => {
+                packet(6, &[wide(status), wide(exec_errno), u64::from(stopping)])
+            }
             Self::Suspended => packet(7, &[]),
             Self::Deadline => packet(8, &[]),
             Self::Unkillable(pid) => packet(9, &[wide(pid)]),
@@ -217,14 +228,14 @@ impl Notice {
     /// The notice in a packet; none for one that no guard sends.
     #[must_use]
     pub(crate) fn decode(packet: &Packet) -> Option<Self> {
-        let [tag, a, b, ..] = words(packet);
+        let [tag, a, b, c, ..] = words(packet);
         Some(match tag {
             1 => Self::Ready,
             2 => Self::Unfit(a),
             3 => Self::Spawned(narrow(a)),
             4 => Self::NotSpawned(narrow(a)),
             5 => Self::TooLate,
-            6 => Self::Exited { status: narrow(a), exec_errno: narrow(b) },
+            6 => Self::Exited { status: narrow(a), exec_errno: narrow(b), stopping: c != 0 },
             7 => Self::Suspended,
             8 => Self::Deadline,
             9 => Self::Unkillable(narrow(a)),
@@ -286,11 +297,11 @@ mod tests {
                 prop_assert!(read <= sent && sent.abs_diff(read) < Duration::from_millis(1));
             }
             let window = Window { term_at, kill_at };
-            let forward = Order::Forward { signal: one, sender: other };
+            let forward = Order::Forward { signal: one, sender: other, read_at: term_at };
             for order in [Order::Extend(window), Order::Stop(kill_at), forward] {
                 prop_assert_eq!(Order::decode(&order.encode()), Some(order));
             }
-            let exited = Notice::Exited { status: one, exec_errno: other };
+            let exited = Notice::Exited { status: one, exec_errno: other, stopping: flags[0] };
             for notice in [exited, Notice::Spawned(one), Notice::NotSpawned(one), Notice::Unkillable(one)] {
                 prop_assert_eq!(Notice::decode(&notice.encode()), Some(notice));
             }
@@ -315,7 +326,7 @@ mod tests {
             Order::Spawn(Spawn { ttl: None, lease: None, outlives: true, inherit: false, stay: true, ..spawn }),
             Order::Extend(window),
             Order::Stop(Instant::from_nanos(11)),
-            Order::Forward { signal: 15, sender: 4711 },
+            Order::Forward { signal: 15, sender: 4711, read_at: Instant::from_nanos(13) },
             Order::Suspend,
         ] {
             assert_eq!(Order::decode(&order.encode()), Some(order));
@@ -331,7 +342,7 @@ mod tests {
             Notice::Spawned(-1),
             Notice::NotSpawned(11),
             Notice::TooLate,
-            Notice::Exited { status: 0xff00, exec_errno: 2 },
+            Notice::Exited { status: 0xff00, exec_errno: 2, stopping: true },
             Notice::Suspended,
             Notice::Deadline,
             Notice::Unkillable(3),

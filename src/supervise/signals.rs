@@ -12,9 +12,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::unistd::{Pid, getpid, getppid};
 use tokio::io::unix::AsyncFd;
 
-use super::stop::Sent;
+use super::forwards::Sent;
+use super::process::parent_of;
 use super::surroundings;
-use super::sweep::parent_of;
 use crate::readable::readable;
 
 /// The signals that are passed on to the command when they were sent to dlock alone.
@@ -30,6 +30,10 @@ const FORWARDED: [Signal; 7] = [
 
 /// The signals that end dlock while it waits for the lock.
 const ENDS_WAITING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+
+/// The signals by which the kernel ends a program for a fault of its own.
+const FAULTS: [Signal; 7] =
+    [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL, Signal::SIGABRT, Signal::SIGTRAP, Signal::SIGSYS];
 
 /// What a signal means to dlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,17 +52,25 @@ pub(crate) enum Meaning {
 /// the whole group, and when the terminal of a session leader hangs up it goes to the leader alone.
 #[must_use]
 pub(crate) fn meaning(info: &siginfo) -> Meaning {
-    let signal = i32::try_from(info.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok());
-    match signal {
-        Some(Signal::SIGCHLD) => Meaning::Child,
-        Some(Signal::SIGTSTP) => Meaning::Suspend,
-        Some(signal) if FORWARDED.contains(&signal) => {
-            // The kernel reports the sender of a user's signal as an unsigned number.
-            let sender = i32::try_from(info.ssi_pid).unwrap_or(0);
-            Meaning::Forward(Sent { signal: signal as i32, sender })
-        }
+    // The kernel reports signal and sender as unsigned numbers.
+    meaning_of(i32::try_from(info.ssi_signo).unwrap_or(0), i32::try_from(info.ssi_pid).unwrap_or(0))
+}
+
+/// What the signal with this number from this process means, as [`meaning`] has it.
+#[must_use]
+pub(crate) fn meaning_of(signal: i32, sender: i32) -> Meaning {
+    match Signal::try_from(signal) {
+        Ok(Signal::SIGCHLD) => Meaning::Child,
+        Ok(Signal::SIGTSTP) => Meaning::Suspend,
+        Ok(known) if FORWARDED.contains(&known) => Meaning::Forward(Sent { signal, sender }),
         _ => Meaning::Nothing,
     }
+}
+
+/// Whether this signal asks a process to end, which one that was started with it ignored does not hear.
+#[must_use]
+pub(crate) fn asks_to_end(signal: i32) -> bool {
+    ENDS_WAITING.iter().any(|&ends| ends as i32 == signal) && !surroundings::was_ignored(signal)
 }
 
 /// Whether the signal in `info` ends dlock while it waits. One that dlock was started with ignored (`nohup`, a
@@ -80,15 +92,7 @@ impl Signals {
     /// with which no exit status could be read.
     pub(crate) fn block() -> nix::Result<Self> {
         let mut caught = SigSet::all();
-        for fault in [
-            Signal::SIGSEGV,
-            Signal::SIGBUS,
-            Signal::SIGFPE,
-            Signal::SIGILL,
-            Signal::SIGABRT,
-            Signal::SIGTRAP,
-            Signal::SIGSYS,
-        ] {
+        for fault in FAULTS {
             caught.remove(fault);
         }
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&caught), None)?;
@@ -96,6 +100,12 @@ impl Signals {
         // SAFETY: the default disposition runs no code of ours.
         unsafe { sigaction(Signal::SIGCHLD, &default) }?;
         Self::listen()
+    }
+
+    /// Blocks the signals of a program's own faults too, when another process sends them. A fault of this process itself
+    /// still ends it: the kernel does not let it block those.
+    pub(crate) fn block_faults() -> nix::Result<()> {
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::from_iter(FAULTS)), None)
     }
 
     /// A second descriptor for the signals that are blocked already: signals are a process's own, and so a forked

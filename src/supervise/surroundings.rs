@@ -93,7 +93,9 @@ pub(crate) fn rename_process(name: &CStr) {
     }
 }
 
-const fn bit(signal: i32) -> u64 {
+/// The place of `signal` in a set of signals.
+#[must_use]
+pub(crate) const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
@@ -107,6 +109,17 @@ pub(crate) fn was_ignored(signal: i32) -> bool {
 #[must_use]
 pub(crate) fn was_blocked(signal: i32) -> bool {
     BLOCKED.load(Ordering::Relaxed) & bit(signal) != 0
+}
+
+/// The signals that wait for this process, which blocks them. Async-signal-safe, allocates nothing.
+#[must_use]
+pub(crate) fn pending() -> u64 {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: `set` is large enough, and zeroed also where the call fails.
+    unsafe { libc::sigpending(set.as_mut_ptr()) };
+    // SAFETY: as above, and the numbers are valid.
+    let waits = |signal: &i32| unsafe { libc::sigismember(set.as_ptr(), *signal) } == 1;
+    (1..=MAX_SIGNAL).filter(waits).fold(0, |pending, signal| pending | bit(signal))
 }
 
 /// Puts the inherited dispositions, closed standard descriptors and, last, the signal mask back. For a freshly forked

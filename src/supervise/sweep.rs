@@ -1,20 +1,33 @@
 /*!
-Finding and signalling everything below a process, without allocating: the guard may not, and must work when memory
-is short.
+Finding and signalling everything below a process, without allocating.
 
 A subreaper sees every orphan come back as its own child, also what moved to its own session, so a sweep that is
-repeated until `wait` says ECHILD leaves nothing behind.
+repeated until `wait` says ECHILD leaves nothing behind. Nothing else proves that: a process that cannot be listed may
+still be there.
 */
 
-use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use libc::{c_int, pid_t};
+use nix::errno::Errno;
+
+use super::process::{self, Seen, parent_of};
+use crate::clock::Instant;
 
 /// How many processes one pass can list; the next pass lists the rest.
 const MAX_LISTED: usize = 8192;
-const NAME: usize = 64;
 /// The nice value of a process that is to be killed, where this user may set it.
 const FIRST: c_int = -20;
+/// How often one pass kills the direct children again before it looks below them.
+const ROUNDS: usize = 4;
+/// How many descriptors a listing needs at a time.
+const DESCRIPTORS: usize = 2;
+/// How long ended processes are collected until it is time to look for what is due. Whoever starts processes without end
+/// must not keep us from stopping them; nor may the ended ones pile up, until there is no room for a process.
+const REAPING: Duration = Duration::from_millis(3);
+/// How many are collected between two looks at the clock.
+const BETWEEN_LOOKS: usize = 64;
 
 /// What a pass met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,17 +38,35 @@ pub(crate) struct Tally {
     pub refused: Option<pid_t>,
 }
 
+/// The processes directly below one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Children<'a> {
+    /// Those that could be listed.
+    pub listed: &'a [pid_t],
+    /// Whether there are no others.
+    pub complete: bool,
+}
+
 /// Room for one pass, made before it is needed.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     listed: Box<[pid_t]>,
     count: usize,
+    complete: bool,
+    /// This kernel does not list the children of a process: every process is asked for its parent.
+    by_parent: bool,
+    /// Kept for the time when this process has no descriptors left.
+    spare: [Option<OwnedFd>; DESCRIPTORS],
 }
 
 /// Lets a process that is about to be killed run before others, where this user may do that: to die takes a process its
 /// own time on a processor, and on a machine with too much to do it would be gone later than its lease.
 fn hurry(pid: pid_t) {
-    go_first(pid, FIRST);
+    let ours = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: a system call with integers.
+    if unsafe { libc::sched_getscheduler(pid) } != ours {
+        go_first(pid, FIRST);
+    }
 }
 
 /// Lets a process (0: this one, and not what it starts) run before all that are not in a hurry themselves, and before
@@ -57,22 +88,61 @@ impl Sweep {
     /// Room for a sweep. Allocates; the passes do not.
     #[must_use]
     pub(crate) fn new() -> Self {
-        Self { listed: vec![0; MAX_LISTED].into_boxed_slice(), count: 0 }
+        Self {
+            listed: vec![0; MAX_LISTED].into_boxed_slice(),
+            count: 0,
+            complete: true,
+            by_parent: false,
+            spare: [const { None }; DESCRIPTORS],
+        }
     }
 
-    /// Whether the process's own children can be listed here at all.
+    /// Finds out how this kernel lists processes. Whether the process's own children can be listed here at all.
     #[must_use]
     pub(crate) fn works(&mut self) -> bool {
+        self.by_parent = !process::has_children_files();
         // SAFETY: getpid cannot fail.
         let me = unsafe { libc::getpid() };
-        self.count = 0;
-        self.list_children(me) || self.list_by_parent(me)
+        !self.by_parent || self.children(me).complete
+    }
+
+    /// Keeps descriptors for the passes to come, as far as there are any.
+    pub(crate) fn reserve(&mut self) {
+        for spare in &mut self.spare {
+            if spare.is_none() {
+                *spare = nix::fcntl::open(c"/", nix::fcntl::OFlag::O_PATH, nix::sys::stat::Mode::empty()).ok();
+            }
+        }
     }
 
     /// Sends `signals`, in this order, to every process below `root` except those in `spare` (and what is below
     /// them). Parents come before their children, so that a shell does not start its next command in between.
     pub(crate) fn signal_below(&mut self, root: pid_t, signals: &[c_int], spare: &[pid_t]) -> Tally {
-        self.list_below(root, spare);
+        self.with_descriptors(|sweep| {
+            sweep.list_below(root, spare);
+            sweep.signal_listed(signals)
+        })
+    }
+
+    /// Sends SIGKILL to every process below `root` except those in `spare`. Whoever starts processes faster than they can
+    /// be listed is met by killing the direct children at once, again and again: where `root` is a subreaper, what is below
+    /// them becomes a direct child then. With `deep` it also looks below those that do not die.
+    pub(crate) fn kill_below(&mut self, root: pid_t, spare: &[pid_t], deep: bool) -> Tally {
+        let mut all = Tally::default();
+        for round in 0..ROUNDS {
+            if round == 0 && deep {
+                self.with_descriptors(|sweep| sweep.list_below(root, spare));
+            } else {
+                self.children(root);
+                self.leave_out(0, spare);
+            }
+            let tally = self.signal_listed(&[libc::SIGKILL]);
+            all = Tally { signalled: all.signalled.max(tally.signalled), refused: all.refused.or(tally.refused) };
+        }
+        all
+    }
+
+    fn signal_listed(&self, signals: &[c_int]) -> Tally {
         let mut tally = Tally::default();
         for &pid in &self.listed[..self.count] {
             for &signal in signals {
@@ -81,7 +151,7 @@ impl Sweep {
                 }
                 // SAFETY: kill has no memory effects; the pid is positive, so it names one process.
                 let sent = unsafe { libc::kill(pid, signal) } == 0;
-                if !sent && nix::errno::Errno::last() == nix::errno::Errno::EPERM {
+                if !sent && Errno::last() == Errno::EPERM {
                     tally.refused = Some(pid);
                 }
             }
@@ -90,32 +160,40 @@ impl Sweep {
         tally
     }
 
-    /// The processes directly below `root`, of the last listing's room.
-    pub(crate) fn children(&mut self, root: pid_t) -> &[pid_t] {
-        self.count = 0;
-        if !self.list_children(root) {
-            self.list_by_parent(root);
+    /// The processes directly below `root`.
+    pub(crate) fn children(&mut self, root: pid_t) -> Children<'_> {
+        self.with_descriptors(|sweep| {
+            (sweep.count, sweep.complete) = (0, true);
+            sweep.list(root);
+        });
+        Children { listed: &self.listed[..self.count], complete: self.complete }
+    }
+
+    /// Whether the last pass met `pid`.
+    #[must_use]
+    pub(crate) fn met(&self, pid: pid_t) -> bool {
+        self.listed[..self.count].contains(&pid)
+    }
+
+    /// Lets the descriptors go that are kept for `work`.
+    fn with_descriptors<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let kept = self.spare.iter().any(Option::is_some);
+        self.spare = [const { None }; DESCRIPTORS];
+        let done = work(self);
+        if kept {
+            self.reserve();
         }
-        &self.listed[..self.count]
+        done
     }
 
     fn list_below(&mut self, root: pid_t, spare: &[pid_t]) {
-        self.count = 0;
+        (self.count, self.complete) = (0, true);
         let mut parent = root;
         let mut next = 0;
         loop {
             let before = self.count;
-            if !self.list_children(parent) {
-                self.list_by_parent(parent);
-            }
-            let mut kept = before;
-            for index in before..self.count {
-                if !spare.contains(&self.listed[index]) {
-                    self.listed[kept] = self.listed[index];
-                    kept += 1;
-                }
-            }
-            self.count = kept;
+            self.list(parent);
+            self.leave_out(before, spare);
             if next == self.count {
                 return;
             }
@@ -124,54 +202,38 @@ impl Sweep {
         }
     }
 
+    /// Takes those in `spare` off the list, from its place `from` on.
+    fn leave_out(&mut self, from: usize, spare: &[pid_t]) {
+        let mut kept = from;
+        for index in from..self.count {
+            if !spare.contains(&self.listed[index]) {
+                self.listed[kept] = self.listed[index];
+                kept += 1;
+            }
+        }
+        self.count = kept;
+    }
+
     fn push(&mut self, pid: pid_t) {
         if pid > 0 && self.count < MAX_LISTED {
             self.listed[self.count] = pid;
             self.count += 1;
         }
+        self.complete &= self.count < MAX_LISTED;
     }
 
-    /// Reads `/proc/PID/task/*/children`; false when this kernel has no such file.
-    fn list_children(&mut self, pid: pid_t) -> bool {
-        let mut name = [0; NAME];
-        let Some(tasks) = Directory::open(path(&mut name, format_args!("/proc/{pid}/task\0"))) else {
-            return false;
-        };
-        let mut listed = false;
-        tasks.each_number(|task| {
-            let mut name = [0; NAME];
-            if let Some(file) = File::open(path(&mut name, format_args!("/proc/{pid}/task/{task}/children\0"))) {
-                listed = true;
-                let mut number: pid_t = 0;
-                file.each_byte(|byte| {
-                    if byte.is_ascii_digit() {
-                        number = number.saturating_mul(10).saturating_add(pid_t::from(byte - b'0'));
-                    } else {
-                        self.push(number);
-                        number = 0;
-                    }
-                });
-                self.push(number);
-            }
-        });
-        listed
-    }
-
-    /// Reads the parent of every process from `/proc/*/stat`, for kernels without `children` files.
-    fn list_by_parent(&mut self, parent: pid_t) -> bool {
-        let Some(processes) = Directory::open(c"/proc".to_bytes_with_nul()) else {
-            return false;
-        };
-        let mut any = false;
-        processes.each_number(|pid| {
-            if let Some(found) = parent_of(pid) {
-                any = true;
-                if found == parent {
+    /// Adds the children of `parent` to the list.
+    fn list(&mut self, parent: pid_t) {
+        let seen = if self.by_parent {
+            process::every_process(|pid| {
+                if parent_of(pid) == Some(parent) {
                     self.push(pid);
                 }
-            }
-        });
-        any
+            })
+        } else {
+            process::children(parent, |pid| self.push(pid))
+        };
+        self.complete &= seen != Seen::Unknown;
     }
 }
 
@@ -197,137 +259,82 @@ pub(crate) fn existing_children() -> Vec<pid_t> {
         return Vec::new();
     }
     // SAFETY: getpid cannot fail.
-    Sweep::new().children(unsafe { libc::getpid() }).to_vec()
+    let me = unsafe { libc::getpid() };
+    let mut sweep = Sweep::new();
+    // Where nothing can be listed, the guard finds that out, and no command is started.
+    let _ = sweep.works();
+    sweep.children(me).listed.to_vec()
 }
 
-/// Reaps whatever has ended below this process, and continues `guard` if somebody stopped it. Returns whether the
-/// guard was found to have ended by itself, without an error.
-pub(crate) fn reap(guard: pid_t) -> bool {
-    let mut ended = false;
+/// Whether `pid` is a child of this process that has not been collected. Needs no descriptor.
+#[must_use]
+pub(crate) fn is_child(pid: pid_t) -> bool {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: waits for nothing and takes nothing away; `info` is a valid place for the answer.
+    unsafe { libc::waitid(libc::P_PID, pid.unsigned_abs(), info.as_mut_ptr(), options) == 0 }
+}
+
+/// How far the collecting of ended children has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Collected {
+    /// There may be more.
+    Some,
+    /// There is none for now.
+    All,
+    /// There is no child left at all, nor can one come: the one proof that nothing is left.
+    NoneLeft,
+}
+
+/// What dlock found when it collected its ended children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reaped {
+    /// The guard had ended by itself, without an error.
+    pub guard_done: bool,
+    /// How far it has come.
+    pub collected: Collected,
+}
+
+/// Tells `changed` of every child that has ended, or otherwise changed its state as far as `options` of `waitpid` ask for
+/// it. Stops when there is none, or after a time in which thousands can be collected.
+pub(crate) fn collect(options: c_int, mut changed: impl FnMut(pid_t, c_int)) -> Collected {
+    let until = Instant::now() + REAPING;
     loop {
-        let mut status: c_int = 0;
-        // SAFETY: `status` is a valid place for the result.
-        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED) };
-        if pid <= 0 {
-            return ended;
+        for _ in 0..BETWEEN_LOOKS {
+            let mut status: c_int = 0;
+            // SAFETY: `status` is a valid place for the result.
+            let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | options) };
+            if pid == -1 && Errno::last() == Errno::ECHILD {
+                return Collected::NoneLeft;
+            }
+            if pid <= 0 {
+                return Collected::All;
+            }
+            changed(pid, status);
         }
+        if Instant::now() >= until {
+            return Collected::Some;
+        }
+    }
+}
+
+/// Collects what has ended below this process, and continues `guard` if somebody stopped it.
+pub(crate) fn reap(guard: pid_t) -> Reaped {
+    let mut guard_done = false;
+    let collected = collect(libc::WUNTRACED, |pid, status| {
         if pid == guard && libc::WIFSTOPPED(status) {
             // SAFETY: the guard is our child and has not ended.
             unsafe { libc::kill(guard, libc::SIGCONT) };
         }
-        ended |= pid == guard && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
-    }
-}
-
-/// The parent of `pid`, from `/proc/PID/stat`; none when there is no such process or it is hidden.
-#[must_use]
-pub(crate) fn parent_of(pid: pid_t) -> Option<pid_t> {
-    stat(pid, 1, |parent| std::str::from_utf8(parent).ok()?.parse().ok())
-}
-
-/// Whether `pid` has ended, also when its parent, which may be frozen, has not collected it yet.
-#[must_use]
-pub(crate) fn has_ended(pid: pid_t) -> bool {
-    // SAFETY: signal 0 is not sent, only asked about.
-    let is_gone = unsafe { libc::kill(pid, 0) } == -1 && nix::errno::Errno::last() == nix::errno::Errno::ESRCH;
-    is_gone || stat(pid, 0, |state| Some(matches!(state, b"Z" | b"X"))).unwrap_or(false)
-}
-
-/// What `read` makes of a field of `/proc/PID/stat`, counted from the state as 0.
-fn stat<T>(pid: pid_t, field: usize, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
-    let mut name = [0; NAME];
-    let file = File::open(path(&mut name, format_args!("/proc/{pid}/stat\0")))?;
-    let mut text = [0_u8; 512];
-    let mut length = 0;
-    file.each_byte(|byte| {
-        if let Some(place) = text.get_mut(length) {
-            *place = byte;
-            length += 1;
-        }
+        guard_done |= pid == guard && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
     });
-    // "pid (comm) state ppid …": comm may contain anything, so count from its last parenthesis.
-    let text = &text[..length];
-    let end = text.iter().rposition(|&byte| byte == b')')?;
-    let mut fields = text[end + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
-    read(fields.nth(field)?)
-}
-
-/// Writes a path that ends in NUL into `name`; an over-long one becomes empty, which opens nothing.
-fn path<'a>(name: &'a mut [u8; NAME], text: std::fmt::Arguments<'_>) -> &'a [u8] {
-    let mut place = name.as_mut_slice();
-    if place.write_fmt(text).is_err() {
-        name[0] = 0;
-    }
-    name
-}
-
-struct File(c_int);
-
-impl File {
-    fn open(path: &[u8]) -> Option<Self> {
-        debug_assert!(path.contains(&0));
-        // SAFETY: the path ends in NUL (see `path`).
-        let descriptor = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
-        (descriptor >= 0).then_some(Self(descriptor))
-    }
-
-    fn each_byte(&self, mut take: impl FnMut(u8)) {
-        let mut buffer = [0_u8; 1024];
-        loop {
-            // SAFETY: reads at most the buffer's length into it.
-            let read = unsafe { libc::read(self.0, buffer.as_mut_ptr().cast(), buffer.len()) };
-            match usize::try_from(read) {
-                Ok(read) if read > 0 => buffer[..read].iter().for_each(|&byte| take(byte)),
-                _ => return,
-            }
-        }
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        // SAFETY: the descriptor is ours alone.
-        unsafe { libc::close(self.0) };
-    }
-}
-
-/// A directory read with `getdents64`, because `readdir` allocates.
-struct Directory(File);
-
-impl Directory {
-    fn open(path: &[u8]) -> Option<Self> {
-        File::open(path).map(Self)
-    }
-
-    /// Calls `take` with every entry whose name is a number.
-    fn each_number(&self, mut take: impl FnMut(pid_t)) {
-        #[repr(align(8))]
-        struct Buffer([u8; 4096]);
-        let mut buffer = Buffer([0; 4096]);
-        // Offsets in linux_dirent64: d_ino 0, d_off 8, d_reclen 16, d_type 18, d_name 19.
-        loop {
-            // SAFETY: the kernel writes at most the given length into the buffer.
-            let read =
-                unsafe { libc::syscall(libc::SYS_getdents64, (self.0).0, buffer.0.as_mut_ptr(), buffer.0.len()) };
-            let Some(mut entries) = usize::try_from(read).ok().filter(|&n| n > 0).and_then(|n| buffer.0.get(..n))
-            else {
-                return;
-            };
-            while let [_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, low, high, _, name @ ..] = entries {
-                let length = usize::from(u16::from_ne_bytes([*low, *high]));
-                let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-                if let Some(number) = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok()) {
-                    take(number);
-                }
-                entries = entries.get(length.max(1)..).unwrap_or_default();
-            }
-        }
-    }
+    Reaped { guard_done, collected }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::process::{has_ended, stat};
 
     fn me() -> pid_t {
         pid_t::try_from(std::process::id()).expect("pid")
@@ -339,10 +346,11 @@ mod tests {
         let pid = pid_t::try_from(child.id()).expect("pid");
         let mut sweep = Sweep::new();
         assert!(sweep.works());
-        assert!(sweep.children(me()).contains(&pid));
-        sweep.count = 0;
-        assert!(sweep.list_by_parent(me()));
-        assert!(sweep.listed[..sweep.count].contains(&pid));
+        for by_parent in [false, true] {
+            sweep.by_parent = by_parent;
+            let children = sweep.children(me());
+            assert!(children.complete && children.listed.contains(&pid), "{children:?}");
+        }
         assert_eq!(parent_of(pid), Some(me()));
         assert!(!has_ended(pid));
         child.kill().expect("kill");
@@ -359,22 +367,36 @@ mod tests {
         nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(root), Some(nix::sys::wait::WaitPidFlag::WUNTRACED))
             .expect("wait");
         let mut sweep = Sweep::new();
-        let child = sweep.children(root)[0];
-        assert_eq!(sweep.signal_below(root, &[libc::SIGKILL], &[]).signalled, 1);
+        let child = sweep.children(root).listed[0];
+        // More often than once, and raised once.
+        for _ in 0..3 {
+            assert_eq!(sweep.kill_below(root, &[], true).signalled, 1);
+        }
         while !has_ended(child) {
             std::thread::yield_now();
         }
         let policy = stat(child, 38, |policy| std::str::from_utf8(policy).ok()?.parse().ok());
         let expected = if nix::unistd::geteuid().is_root() { libc::SCHED_RR } else { libc::SCHED_OTHER };
         assert_eq!(policy, Some(expected));
+        let priority: Option<i32> = stat(child, 37, |priority| std::str::from_utf8(priority).ok()?.parse().ok());
+        assert_eq!(priority, Some(i32::from(expected == libc::SCHED_RR)));
         shell.kill().expect("kill");
         shell.wait().expect("wait");
     }
 
     #[test]
-    fn a_missing_process_has_no_parent_and_no_children() {
-        assert_eq!(parent_of(pid_t::MAX), None);
-        assert!(has_ended(pid_t::MAX));
-        assert!(Sweep::new().children(pid_t::MAX).is_empty());
+    fn what_cannot_be_listed_is_not_taken_for_gone() {
+        let mut sweep = Sweep::new();
+        assert!(sweep.works());
+        assert!(sweep.children(pid_t::MAX).complete, "a process that has ended has no children");
+        sweep.reserve();
+        // The listing has descriptors of its own.
+        assert!(sweep.spare.iter().all(Option::is_some));
+        assert!(sweep.children(me()).complete);
+        assert!(sweep.spare.iter().all(Option::is_some));
+        for pid in 1..=pid_t::try_from(MAX_LISTED).expect("a number") {
+            sweep.push(pid);
+        }
+        assert!(!sweep.complete, "there was no more room");
     }
 }

@@ -2,6 +2,8 @@
 Getting the lock: an outer run that holds it for us is found first, and a refusal becomes words and an exit code.
 */
 
+use std::os::fd::OwnedFd;
+
 use super::{nested, wait};
 use crate::backend::{Backend, Claim, Grant, Kind};
 use crate::clock::Instant;
@@ -20,12 +22,13 @@ pub(super) enum Waited {
     Told(i32),
 }
 
-/// Takes the lock, or finds that an outer run holds it for us.
+/// Takes the lock, or finds that an outer run holds it for us. `inherited` is the locked file of an outer run.
 pub(super) async fn acquire(
     settings: &RunSettings,
     report: &Report,
     backend: &mut dyn Backend,
     claim: &Claim,
+    inherited: &mut Option<OwnedFd>,
 ) -> Result<Waited, Failure> {
     let limits = Limits { connect: settings.connect_timeout, grace: settings.grace, name: &settings.target };
     let wait = match settings.patience {
@@ -39,7 +42,7 @@ pub(super) async fn acquire(
         match acquire::acquire(backend, claim, Wait::No, limits, |_| {}).await {
             Ok(grant) => return Ok(Waited::Granted(grant)),
             Err(Refused::Busy(busy)) => {
-                if let Some(cover) = nested::cover(&outer, &busy, settings.conflict)? {
+                if let Some(cover) = nested::cover(&outer, inherited, &busy, settings.conflict).await? {
                     return Ok(Waited::Covered(cover));
                 }
                 if wait == Wait::No {

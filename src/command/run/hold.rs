@@ -19,11 +19,13 @@ use crate::lease::keeper::News;
 use crate::lease::timing::Term;
 use crate::report::Report;
 use crate::supervise::command::Ended;
+use crate::supervise::forwards::Sent;
 use crate::supervise::guard::Guard;
+use crate::supervise::process::{has_ended, is_stopped};
 use crate::supervise::protocol::{Notice, Order};
 use crate::supervise::signals::{Meaning, SignalStream, can_be_continued, meaning};
 use crate::supervise::stop::{Ladder, Step};
-use crate::supervise::sweep::{Sweep, has_ended, reap};
+use crate::supervise::sweep::{Collected, Reaped, Sweep, is_child, reap};
 
 /// How long dlock waits between two passes of its own SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
@@ -48,6 +50,15 @@ pub(super) enum Cause {
     TooLate,
 }
 
+/// What is left of the command although everything should be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// This process, and perhaps others.
+    Process(pid_t),
+    /// What it is cannot be told, because the processes cannot be listed.
+    Unknown,
+}
+
 /// How it ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held {
@@ -55,12 +66,14 @@ pub(super) struct Held {
     pub(super) cause: Option<Cause>,
     /// The command's own end, with the errno of an `execve` that failed.
     pub(super) exited: Option<(Ended, i32)>,
-    /// A process that is left although everything should be gone.
-    pub(super) left: Option<pid_t>,
+    /// What is left although everything should be gone.
+    pub(super) left: Option<Left>,
     /// The lease as last confirmed, where there is one.
     pub(super) term: Option<Term>,
     /// The user was told that the lock is lost.
     pub(super) told_of_loss: bool,
+    /// The guard has done all that it was there for, and ends by itself.
+    pub(super) guard_done: bool,
 }
 
 impl Held {
@@ -98,6 +111,8 @@ pub(super) struct Hold<'a> {
     /// dlock's own ladder, for what a killed guard left behind.
     orphans: Option<Ladder>,
     unkillable: Option<pid_t>,
+    /// The command's process, once there is one.
+    command: Option<pid_t>,
     over: bool,
 }
 
@@ -126,6 +141,7 @@ impl<'a> Hold<'a> {
             killing_since: None,
             orphans: None,
             unkillable: None,
+            command: None,
             over: false,
         }
     }
@@ -174,6 +190,7 @@ impl<'a> Hold<'a> {
             self.lose("no renewal was confirmed in time, because dlock itself was stopped or starved");
         }
         self.held.term = self.backstop.term();
+        self.held.guard_done = self.guard_state == GuardState::Done;
         self.held
     }
 
@@ -183,17 +200,26 @@ impl<'a> Hold<'a> {
                 // A frozen guard could not end the command in time, nor tell of its end.
                 reap(self.guard.pid());
             }
-            Meaning::Forward(sent) => self.guard.order(Order::Forward { signal: sent.signal, sender: sent.sender }),
+            Meaning::Forward(Sent { signal, sender }) => {
+                self.guard.order(Order::Forward { signal, sender, read_at: Instant::now() });
+            }
             Meaning::Suspend | Meaning::Nothing => {}
         }
     }
 
     fn hear_guard(&mut self, notice: Option<Notice>) {
         match notice {
-            Some(Notice::Exited { status, exec_errno }) => {
+            Some(Notice::Exited { status, exec_errno, stopping }) => {
                 self.held.exited = Some((Ended::from_status(status), exec_errno));
-                if self.settings.leftovers == Leftovers::Kill && !self.backstop.is_stopping() {
+                if (stopping || self.settings.leftovers == Leftovers::Kill) && !self.backstop.is_stopping() {
+                    let program = program(&self.settings.argv);
+                    self.report.detail(&format!("{program} has ended; stopping what it left behind"));
                     self.stop();
+                }
+                // It has nothing left to do then, and is collected at the end.
+                if self.settings.leftovers == Leftovers::Leave && !self.backstop.is_stopping() {
+                    self.guard_state = GuardState::Done;
+                    self.over = true;
                 }
             }
             Some(Notice::Suspended) => self.suspend(),
@@ -206,7 +232,8 @@ impl<'a> Hold<'a> {
             Some(Notice::Gone) => self.guard_state = GuardState::Done,
             Some(Notice::NotSpawned(errno)) => self.never_started(Cause::NotSpawned(errno)),
             Some(Notice::TooLate) => self.never_started(Cause::TooLate),
-            Some(Notice::Spawned(_) | Notice::Ready | Notice::Unfit(_)) => {}
+            Some(Notice::Spawned(pid)) => self.command = Some(pid),
+            Some(Notice::Ready | Notice::Unfit(_)) => {}
             None => self.lose_guard(),
         }
     }
@@ -215,7 +242,9 @@ impl<'a> Hold<'a> {
     fn lose_guard(&mut self) {
         let told_all = match self.settings.leftovers {
             // It ends with the command, but for a stop that it was ordered to see through.
-            Leftovers::Leave => self.held.exited.is_some() && (!self.backstop.is_stopping() || reap(self.guard.pid())),
+            Leftovers::Leave => {
+                self.held.exited.is_some() && (!self.backstop.is_stopping() || reap(self.guard.pid()).guard_done)
+            }
             Leftovers::Wait | Leftovers::Kill => false,
         };
         if told_all || self.guard_state == GuardState::Done {
@@ -271,7 +300,9 @@ impl<'a> Hold<'a> {
     }
 
     fn suspend(&mut self) {
-        if !can_be_continued() {
+        // We may have been suspended ourselves until now.
+        let is_stopped = self.command.is_none_or(is_stopped);
+        if !is_stopped || !can_be_continued() {
             return;
         }
         if let Some(window) = self.backstop.window() {
@@ -318,7 +349,11 @@ impl<'a> Hold<'a> {
             return Some(kill_at);
         }
         let guard = self.guard.pid();
-        self.sweep.signal_below(guard, &[libc::SIGKILL], &[]);
+        self.sweep.kill_below(guard, &[], true);
+        if let Some(command) = self.command.filter(|&command| self.held.exited.is_none() && !self.sweep.met(command)) {
+            // SAFETY: kill has no memory effects; the guard has not collected this process, so the pid is its own.
+            unsafe { libc::kill(command, libc::SIGKILL) };
+        }
         // Counted from our own first pass: we may have been frozen until long after the deadline.
         if now < *self.killing_since.get_or_insert(now) + GIVE_UP {
             return Some(now + KILL_AGAIN);
@@ -334,8 +369,8 @@ impl<'a> Hold<'a> {
 
     fn stop_orphans(&mut self, now: Instant) -> Option<Instant> {
         let me = nix::unistd::getpid().as_raw();
-        reap(self.guard.pid());
-        if self.sweep.children(me).iter().all(|child| self.spared.contains(child)) {
+        let reaped = reap(self.guard.pid());
+        if self.is_nothing_left(me, reaped) {
             self.over = true;
             return None;
         }
@@ -345,29 +380,45 @@ impl<'a> Hold<'a> {
             step = ladder.step(now);
             if step != Step::Kill {
                 let tally = self.sweep.signal_below(me, &[libc::SIGTERM, libc::SIGCONT], self.spared);
+                ladder.counted(tally.signalled);
                 self.unkillable = self.unkillable.or(tally.refused);
             }
         }
-        match step {
-            Step::Kill => {
-                self.sweep.signal_below(me, &[libc::SIGKILL], self.spared);
-                if now >= *self.killing_since.get_or_insert(now) + GIVE_UP {
-                    self.give_up(me);
-                }
-                Some(now + KILL_AGAIN)
+        if step == Step::Kill {
+            let deep = self.killing_since.is_none() || self.unkillable.is_some();
+            let tally = self.sweep.kill_below(me, self.spared, deep);
+            self.unkillable = self.unkillable.or(tally.refused);
+            if let Some(command) = self.command.filter(|&command| !self.sweep.met(command) && is_child(command)) {
+                // SAFETY: kill has no memory effects; a child that has not been collected keeps its process id.
+                unsafe { libc::kill(command, libc::SIGKILL) };
             }
-            _ => Some(now + KILL_AGAIN),
+            if now >= *self.killing_since.get_or_insert(now) + GIVE_UP {
+                self.give_up(me);
+            }
         }
+        Some(if reaped.collected == Collected::Some { now } else { now + KILL_AGAIN })
     }
 
-    /// Ends the hold although the end of everything was not seen. While something is left below `root`, the lock must
-    /// not be released.
+    /// Whether nothing of the command can be left below us. The kernel proves it where we have no other children.
+    fn is_nothing_left(&mut self, me: pid_t, reaped: Reaped) -> bool {
+        if self.spared.is_empty() || reaped.collected != Collected::All {
+            return reaped.collected == Collected::NoneLeft;
+        }
+        let below = self.sweep.children(me);
+        below.complete && below.listed.iter().all(|child| self.spared.contains(child))
+    }
+
+    /// Ends the hold although the end of everything was not seen. While something is left below `root`, or may be, the
+    /// lock must not be released.
     fn give_up(&mut self, root: pid_t) {
         let spared = self.spared;
         // Below a frozen guard what has ended stays listed, because nobody collects it.
         let is_left = |child: &pid_t| !spared.contains(child) && !has_ended(*child);
-        let found = self.sweep.children(root).iter().copied().find(is_left);
-        self.held.left = found.map(|child| self.unkillable.unwrap_or(child));
+        let below = self.sweep.children(root);
+        self.held.left = match below.listed.iter().copied().find(is_left) {
+            Some(child) => Some(Left::Process(self.unkillable.unwrap_or(child))),
+            None => (!below.complete).then_some(Left::Unknown),
+        };
         self.over = true;
     }
 }

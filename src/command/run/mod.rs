@@ -12,17 +12,19 @@ mod nested;
 mod wait;
 
 use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use self::acquire::Waited;
 use self::backstop::window;
-use self::hold::{Cause, Held, Hold};
+use self::hold::{Cause, Held, Hold, Left};
 use crate::backend::url::without_password;
 use crate::backend::{Backend, Claim, Grant, Lease, Released};
-use crate::clock::Instant;
-use crate::config::RunSettings;
+use crate::clock::{Instant, before};
+use crate::config::{Patience, RunSettings};
 use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
 use crate::key::Key;
@@ -31,11 +33,14 @@ use crate::lease::keeper::{self, News};
 use crate::lease::timing::Term;
 use crate::report::{Farewell, Report};
 use crate::supervise::command::{Command, Ended};
-use crate::supervise::guard::{Forked, Guard, fork_guard};
+use crate::supervise::guard::{self, Forked, Guard, fork_guard};
 use crate::supervise::protocol::{Notice, Spawn, Unfit};
 use crate::supervise::signals::{SignalStream, Signals};
 use crate::supervise::surroundings;
 use crate::supervise::sweep::{become_subreaper, existing_children};
+
+/// The guard may take this long to start, however short the wait.
+const GUARD_START: Duration = Duration::from_secs(1);
 
 /// What the guard says when dlock has been killed; nobody else can say it then.
 fn farewell(settings: &RunSettings) -> String {
@@ -67,6 +72,8 @@ struct Prepared {
     backend: Box<dyn Backend>,
     /// Children that this process already had: they are not the command's.
     spared: Vec<libc::pid_t>,
+    /// The locked file of an outer run.
+    inherited: Option<OwnedFd>,
 }
 
 fn lacking(what: &str, reason: impl std::fmt::Display) -> Failure {
@@ -84,13 +91,17 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
         .map_err(|error| lacking("prepare the command", error))?;
     let signals = Signals::block().map_err(|error| lacking("take over the signals", error))?;
     become_subreaper().map_err(|error| lacking("become a subreaper", error))?;
+    let address = guard::address(owner.as_str()).map_err(|error| lacking("name the guard's socket", error))?;
     // Written now: the guard allocates nothing after its start.
     let farewell = Farewell::new(&farewell(settings));
-    let guard =
-        fork_guard(command, Box::new(move || farewell.say())).map_err(|error| lacking("fork the guard", error))?;
+    let guard = fork_guard(command, &address, Box::new(move || farewell.say()))
+        .map_err(|error| lacking("fork the guard", error))?;
     // A certificate may be in a descriptor that was handed to us (`--tls-key <(…)`).
     let backend = settings.target.open(&settings.options).map_err(|error| Failure::told(Exit::Usage, error))?;
-    surroundings::let_go_of_the_rest([signals.as_raw(), guard.as_raw()]);
+    let outer = if settings.target.has_lease() { Vec::new() } else { nested::Outer::inherited() };
+    let inherited = if outer.is_empty() { None } else { nested::inherited_lock(&outer) };
+    let lock = inherited.as_ref().map_or(2, AsRawFd::as_raw_fd);
+    surroundings::let_go_of_the_rest([signals.as_raw(), guard.as_raw(), lock]);
     if !settings.chosen {
         report.note(
             "no backend was chosen, so this lock holds on this host only (choose with --backend or DLOCK_BACKEND)",
@@ -98,11 +109,11 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
     }
     let claim =
         Claim { key: settings.key.clone(), namespace: settings.namespace.clone(), owner, ttl: settings.ttl, about };
-    Ok(Prepared { claim, signals, guard, backend, spared })
+    Ok(Prepared { claim, signals, guard, backend, spared, inherited })
 }
 
 fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
-    let Prepared { claim, signals, guard, backend, spared } = prepared;
+    let Prepared { claim, signals, guard, backend, spared, inherited } = prepared;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return refuse(report, &lacking("start the event loop", error)),
@@ -110,11 +121,12 @@ fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
     let outcome = runtime.block_on(async {
         let signals = SignalStream::new(signals).map_err(|error| lacking("watch the signals", error))?;
         let guard = guard.connect().map_err(|error| lacking("watch the guard", error))?;
-        let mut run = Run { settings, report, claim, signals, guard, backend, spared, left: false };
+        let mut run =
+            Run { settings, report, claim, signals, guard, backend, spared, inherited, left: false, guard_done: false };
         let outcome = run.story().await;
         // What could not be stopped stays the guard's to watch.
         if !run.left {
-            run.guard.end();
+            run.guard.end(run.guard_done);
         }
         outcome
     });
@@ -132,8 +144,12 @@ struct Run<'a> {
     guard: Guard,
     backend: Box<dyn Backend>,
     spared: Vec<libc::pid_t>,
+    /// The locked file of an outer run.
+    inherited: Option<OwnedFd>,
     /// Something of the command is left that could not be stopped.
     left: bool,
+    /// The guard has done all that it was there for.
+    guard_done: bool,
 }
 
 impl Run<'_> {
@@ -152,8 +168,12 @@ impl Run<'_> {
     async fn wait(&mut self) -> Result<Waited, Failure> {
         let guard = self.guard.pid();
         let acquiring = async {
-            expect_ready(&mut self.guard, &self.claim.key).await?;
-            acquire::acquire(self.settings, self.report, self.backend.as_mut(), &self.claim).await
+            let ready = expect_ready(&mut self.guard, &self.claim.key);
+            match start_within(self.settings) {
+                Some(limit) => before(Instant::now() + limit, ready).await.map_err(|_| slow_guard(limit))??,
+                None => ready.await?,
+            }
+            acquire::acquire(self.settings, self.report, self.backend.as_mut(), &self.claim, &mut self.inherited).await
         };
         let waited = tokio::select! {
             biased;
@@ -233,7 +253,7 @@ impl Run<'_> {
             stay: settings.leftovers != crate::cli::Leftovers::Leave,
         };
         self.report.detail(&format!("{} is held by the dlock run around this one", self.claim.key));
-        let spawned = self.guard.spawn(spawn, None);
+        let spawned = self.guard.spawn(spawn, cover.line());
         let (sender, news) = mpsc::unbounded_channel();
         let watching = async {
             cover.ended().await;
@@ -245,7 +265,7 @@ impl Run<'_> {
             Ok(()) => hold.until_over(watching, news).await,
             Err(_) => hold.without_guard(watching, news).await,
         };
-        self.left = outcome.left.is_some();
+        (self.left, self.guard_done) = (outcome.left.is_some(), outcome.guard_done);
         // What stopped the command can be what ended the outer run: its guard sweeps this run too.
         if outcome.cause.is_none() && outcome.ran() && !outcome.told_of_loss && cover.has_ended() {
             let program = program(&settings.argv);
@@ -261,13 +281,14 @@ impl Run<'_> {
 
     /// Gives the lock back and says how it all ended.
     async fn finish(&mut self, held: &Held, term: Option<Term>) -> Result<Exit, Failure> {
-        self.left = held.left.is_some();
-        if let Some(pid) = held.left {
-            let runs_out = term.map_or("", |_| ", it runs out by itself");
-            self.report.warning(&format!(
-                "process {pid} could not be stopped by this user: {} is not released{runs_out}",
-                self.claim.key
-            ));
+        (self.left, self.guard_done) = (held.left.is_some(), held.guard_done);
+        if let Some(left) = held.left {
+            let runs_out = term.map_or("", |_| ", it will expire on its own");
+            let why = match left {
+                Left::Process(pid) => format!("process {pid} could not be stopped by this user"),
+                Left::Unknown => "processes cannot be listed, so something may still run".to_owned(),
+            };
+            self.report.warning(&format!("{why}: {} is not released{runs_out}", self.claim.key));
             return self.verdict(held);
         }
         let ignore = self.settings.on_lost == crate::cli::OnLost::Ignore;
@@ -323,6 +344,20 @@ impl Run<'_> {
             (Some(Cause::GuardKilled), _) | (None, None) => Err(killed_guard(key)),
         }
     }
+}
+
+/// How long the guard's start may take: as long as the user waits, but long enough for a busy machine.
+fn start_within(settings: &RunSettings) -> Option<Duration> {
+    match settings.patience {
+        Patience::None => Some(settings.connect_timeout),
+        Patience::For(patience) => Some(patience),
+        Patience::Endless => None,
+    }
+    .map(|limit| limit.max(GUARD_START))
+}
+
+fn slow_guard(limit: Duration) -> Failure {
+    lacking("supervise a command here", format!("the guard did not start within {}", humantime::format_duration(limit)))
 }
 
 /// Finds out whether a command can be supervised here, before anything is acquired.

@@ -24,8 +24,9 @@ use crate::clock::Instant;
 use crate::lease::renewal::{News, Renewals, Turn};
 use crate::lease::timing::{Grace, Term};
 use crate::property::{Holds, holds};
+use crate::supervise::forwards::{Forwards, Sent};
 use crate::supervise::protocol::Order;
-use crate::supervise::stop::{Forwards, Ladder, Sent, Step};
+use crate::supervise::stop::{Ladder, Step};
 
 /// How late a process may be that is not frozen: what the margin of 50 ms has to bear.
 const LATENESS: Duration = Duration::from_millis(20);
@@ -386,7 +387,7 @@ impl Game {
             return;
         }
         while self.dlock.signals.pop_front().is_some() {
-            self.order(Some(Order::Forward { signal: TERM.signal, sender: TERM.sender }));
+            self.order(Some(Order::Forward { signal: TERM.signal, sender: TERM.sender, read_at: now }));
         }
         if self.dlock.notice.take().is_some() {
             self.dlock.backstop.begun(now);
@@ -504,7 +505,9 @@ impl Game {
                     self.guard.ladder.stop(kill_at);
                     self.termed = self.termed.or(Some(now));
                 }
-                Order::Forward { signal, sender } => self.guard.forwards.ask(Sent { signal, sender }, now),
+                Order::Forward { signal, sender, read_at } => {
+                    self.guard.forwards.ask(Sent { signal, sender }, read_at, now);
+                }
                 Order::Spawn(_) | Order::Suspend => {}
             }
         }

@@ -4,27 +4,37 @@ A `dlock run` inside a `dlock run` that holds the same lock: it passes straight 
 `DLOCK_HELD` lists the runs around the command. An entry counts only where the backend itself says that the lock is
 that owner's, and where that run's process is an ancestor of ours: a stale variable in a daemon must not skip a lock.
 Comparing owners instead of URLs finds the outer run however the backend is spelled, so nobody waits for himself.
+
+The outer run must not give the lock back while one that it covers lives, so that one registers with its guard, which
+stops it first. A lock file stays locked when its dlock is killed, as long as somebody has the locked descriptor: then
+having inherited that is what counts.
 */
 
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, connect, getsockopt, recv, socket};
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
 use super::environment::{OWNER, TOKEN};
 use crate::backend::Busy;
+use crate::clock::{Instant, before};
 use crate::exit::{Exit, Failure};
 use crate::holder::{Holder, Owner};
 use crate::readable::readable;
-use crate::supervise::sweep::parent_of;
+use crate::supervise::guard;
+use crate::supervise::process::{is_ending, parent_of, pidfd_open, start_of};
 
 /// The variable with the locks that are held around the command.
 pub(super) const HELD: &str = "DLOCK_HELD";
 /// How many runs may be nested in each other.
 const MAX_DEPTH: usize = 256;
+/// How long the guard of an outer run may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// A run around this one, as `DLOCK_HELD` tells it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,15 +87,7 @@ impl Outer {
     }
 
     fn is_ancestor(&self) -> bool {
-        let mut pid = nix::unistd::getpid().as_raw();
-        for _ in 0..1 << 16 {
-            match parent_of(pid) {
-                Some(parent) if parent == self.pid => return start_of(parent) == Some(self.start),
-                Some(parent) if parent > 0 => pid = parent,
-                _ => return false,
-            }
-        }
-        false
+        is_above_us(self.pid) && start_of(self.pid) == Some(self.start)
     }
 }
 
@@ -96,28 +98,131 @@ pub(super) struct Cover {
     pub(super) token: u64,
     /// The outer run's lease.
     pub(super) ttl: Option<Duration>,
-    pid: i32,
-    process: AsyncFd<OwnedFd>,
+    /// Its dlock, where that lives.
+    dlock: Option<(i32, AsyncFd<OwnedFd>)>,
+    /// The line to its guard, which stops us before it lets the lock be released.
+    guard: Option<AsyncFd<OwnedFd>>,
+    /// The locked file, inherited: the lock does not end before we do.
+    locked: Option<OwnedFd>,
 }
 
 impl Cover {
-    /// Resolves when the outer dlock has ended.
+    /// Resolves when the lock is not kept for us any more.
     pub(super) async fn ended(&self) {
-        let _ = self.process.readable().await;
+        if self.locked.is_some() {
+            return std::future::pending().await;
+        }
+        let readable = async |process: Option<&AsyncFd<OwnedFd>>| match process {
+            Some(process) => drop(process.readable().await),
+            None => std::future::pending().await,
+        };
+        // Where there is no lease, the guard keeps the lock also without dlock.
+        let dlock = self.dlock.as_ref().filter(|_| self.ttl.is_some()).map(|(_, process)| process);
+        tokio::select! {
+            () = readable(dlock) => {}
+            () = readable(self.guard.as_ref()) => {}
+        }
     }
 
     /// Whether the outer dlock has ended by now, or is about to: its guard sees its descriptors close, and sweeps, a
     /// moment before the kernel announces the end.
     pub(super) fn has_ended(&self) -> bool {
-        let is_ending = stat_field(self.pid, FLAGS).is_none_or(|flags| flags & EXITING != 0);
-        is_ending
-            || matches!(poll(&mut [PollFd::new(self.process.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO), Ok(1))
+        self.dlock.as_ref().filter(|_| self.locked.is_none()).is_some_and(|(pid, process)| {
+            is_ending(*pid)
+                || matches!(poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO), Ok(1))
+        })
+    }
+
+    /// The line to the outer guard, which is open as long as anything of this run lives.
+    pub(super) fn line(&self) -> Option<BorrowedFd<'_>> {
+        self.guard.as_ref().map(|guard| guard.as_fd())
     }
 }
 
-/// Whether one of the `outer` runs holds the lock for us, by what the backend says of its holder; `conflict` is the exit
-/// code for a lock that cannot be had.
-pub(super) fn cover(outer: &[Outer], busy: &Busy, conflict: u8) -> Result<Option<Cover>, Failure> {
+/// The locked file of one of the `outer` runs, if this process has inherited it.
+pub(super) fn inherited_lock(outer: &[Outer]) -> Option<OwnedFd> {
+    let entries = std::fs::read_dir("/proc/self/fd").ok()?;
+    let descriptors = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
+    descriptors.filter(|&descriptor| descriptor > 2).find_map(|descriptor| {
+        // SAFETY: the descriptor is only borrowed, and a copy of one that is closed meanwhile fails.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let copy = borrowed.try_clone_to_owned().ok()?;
+        outer.iter().any(|outer| names(&copy, &outer.id)).then_some(copy)
+    })
+}
+
+/// Whether `file` is a lock file that says it is held by the owner `id`.
+fn names(file: &OwnedFd, id: &str) -> bool {
+    use std::os::unix::fs::FileExt;
+    let Ok(file) = file.try_clone().map(std::fs::File::from) else { return false };
+    let mut content = [0; 512];
+    let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+    let length = if is_file { file.read_at(&mut content, 0).unwrap_or(0) } else { 0 };
+    let line = content[..length].split(|&byte| byte == b'\n').nth(1).unwrap_or_default();
+    let id = format!("\"id\":\"{id}\"");
+    line.windows(id.len()).any(|part| part == id.as_bytes())
+}
+
+/// Whether `file` is locked by the descriptor that we share with those who keep it, as it says.
+fn keeps(file: &OwnedFd, id: &str) -> bool {
+    if !names(file, id) {
+        return false;
+    }
+    // SAFETY: flock has no memory effects. A lock that this descriptor has already is granted again.
+    let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
+    if locked && !names(file, id) {
+        // It was given back in this moment.
+        // SAFETY: as above.
+        unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
+        return false;
+    }
+    locked
+}
+
+/// What the guard of an outer run says to a nested one.
+enum Registered {
+    /// It keeps the lock until this line is closed.
+    Yes(OwnedFd),
+    /// It is about to give the lock back, or does not take us for a part of its command.
+    No,
+    /// It cannot be reached.
+    Unreachable,
+}
+
+/// Registers with the guard of the run with this owner.
+async fn register(owner: &str) -> Registered {
+    let line = || -> nix::Result<OwnedFd> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let line = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+        connect(line.as_raw_fd(), &guard::address(owner)?)?;
+        Ok(line)
+    };
+    let Ok(line) = line() else { return Registered::Unreachable };
+    // Anybody can listen at a name that is not taken; the guard is above us.
+    let peer = getsockopt(&line, PeerCredentials).map_or(0, |peer| peer.pid());
+    if !is_above_us(peer) {
+        return Registered::Unreachable;
+    }
+    let Ok(line) = readable(line) else { return Registered::Unreachable };
+    let mut answer = [0; guard::COVERED.len()];
+    match before(Instant::now() + ANSWER, line.readable()).await {
+        Ok(Ok(_)) => {}
+        _ => return Registered::Unreachable,
+    }
+    match recv(line.as_raw_fd(), &mut answer, MsgFlags::empty()) {
+        Ok(_) if answer == guard::COVERED => Registered::Yes(line.into_inner()),
+        _ => Registered::No,
+    }
+}
+
+/// Whether one of the `outer` runs holds the lock for us, by what the backend says of its holder. `inherited` is the locked
+/// file of one of them; `conflict` is the exit code for a lock that cannot be had.
+pub(super) async fn cover(
+    outer: &[Outer],
+    inherited: &mut Option<OwnedFd>,
+    busy: &Busy,
+    conflict: u8,
+) -> Result<Option<Cover>, Failure> {
     let Holder::Dlock(published) = &busy.holder else { return Ok(None) };
     let Some(holder) = outer.iter().find(|outer| outer.id == published.id) else { return Ok(None) };
     if holder.namespace != pid_namespace() {
@@ -125,19 +230,40 @@ pub(super) fn cover(outer: &[Outer], busy: &Busy, conflict: u8) -> Result<Option
                        be watched from here: take the lock once, outside";
         return Err(Failure::told(Exit::NotAcquired(conflict), message));
     }
-    // The backend names the process too: an ancestor that is not the holder covers nothing.
-    if published.about.pid != holder.pid || !holder.is_ancestor() {
+    if published.about.pid != holder.pid {
         return Ok(None);
     }
-    let process = pidfd_open(holder.pid).and_then(|process| readable(process).map_err(|_| Errno::EIO));
-    match process {
+    let ttl = published.about.ttl.map(Duration::from_millis);
+    let dlock = if holder.is_ancestor() { watch(holder)? } else { None };
+    let locked = inherited.take().filter(|file| ttl.is_none() && keeps(file, &holder.id));
+    // The backend names the process too: what is neither above us nor keeps its lock without it covers nothing.
+    if dlock.is_none() && ttl.is_some() {
+        return Ok(None);
+    }
+    let guard = match register(&holder.id).await {
+        Registered::Yes(line) => Some(readable(line).map_err(|error| unreachable_guard(&error.to_string()))?),
+        Registered::Unreachable if dlock.is_some() => return Err(unreachable_guard("it does not answer")),
+        // Nobody gives a locked file back whose dlock is gone.
+        Registered::No | Registered::Unreachable if dlock.is_none() && locked.is_some() => None,
+        Registered::No | Registered::Unreachable => return Ok(None),
+    };
+    let token = holder.token.or(published.token).unwrap_or_default();
+    Ok(Some(Cover { token, ttl, dlock, guard, locked }))
+}
+
+fn unreachable_guard(reason: &str) -> Failure {
+    let message = format!(
+        "the lock is held by the dlock run around this one, and its guard could not be reached: {reason}; take the lock \
+         once, outside (another network namespace hides it, for one)"
+    );
+    Failure::told(Exit::Unavailable, message)
+}
+
+/// Watches the dlock of an outer run; none when it has ended.
+fn watch(holder: &Outer) -> Result<Option<(i32, AsyncFd<OwnedFd>)>, Failure> {
+    match pidfd_open(holder.pid).and_then(|process| readable(process).map_err(|_| Errno::EIO)) {
         // It may have ended, and its number may be another's by now, before the descriptor was opened.
-        Ok(process) if start_of(holder.pid) == Some(holder.start) => Ok(Some(Cover {
-            token: holder.token.or(published.token).unwrap_or_default(),
-            ttl: published.about.ttl.map(Duration::from_millis),
-            pid: holder.pid,
-            process,
-        })),
+        Ok(process) if start_of(holder.pid) == Some(holder.start) => Ok(Some((holder.pid, process))),
         Ok(_) | Err(Errno::ESRCH) => Ok(None),
         Err(errno) => Err(Failure::told(
             Exit::Unavailable,
@@ -149,31 +275,14 @@ pub(super) fn cover(outer: &[Outer], busy: &Busy, conflict: u8) -> Result<Option
     }
 }
 
-fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
-    // SAFETY: pidfd_open has no memory effects.
-    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    let descriptor = i32::try_from(Errno::result(descriptor)?).map_err(|_| Errno::EBADF)?;
-    // SAFETY: the kernel has just given it to us.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+fn is_above_us(pid: i32) -> bool {
+    ancestors().any(|ancestor| ancestor == pid)
 }
 
-/// Where a process's `stat` has the time of its start, counted from the parenthesis (field 22 of proc(5)).
-const START: usize = 19;
-/// Where it has the kernel's flags (field 9).
-const FLAGS: usize = 6;
-/// The flag of a process that is on its way out (`PF_EXITING`).
-const EXITING: u64 = 4;
-
-/// When a process was started, in clock ticks after boot.
-fn start_of(pid: i32) -> Option<u64> {
-    stat_field(pid, START)
-}
-
-/// A number from a process's `stat`; none when there is no such process.
-fn stat_field(pid: i32, index: usize) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(index)?.parse().ok()
+/// The processes above this one, from its parent on.
+fn ancestors() -> impl Iterator<Item = i32> {
+    let me = nix::unistd::getpid().as_raw();
+    std::iter::successors(parent_of(me), |&pid| parent_of(pid)).take_while(|&pid| pid > 0).take(1 << 16)
 }
 
 /// The number of this process's PID namespace; 0 where it cannot be told.

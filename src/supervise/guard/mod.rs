@@ -4,34 +4,52 @@ The guard: a process forked before anything else, which is the command's parent 
 ```text
 dlock            the lock: acquires, renews, decides
  └─ guard        no runtime, no network, no allocation; a deadline, a kill ladder, and a socket to dlock
+     ├─ ear      hears what the caller's process group is sent, which the guard has left
      └─ command
 ```
 
 dlock killed: the guard sees end-of-file and stops the command. dlock frozen: the guard's own deadline comes. Guard
-killed: the command dies with it (`PR_SET_PDEATHSIG`), and dlock, to which the orphans come, sweeps them. Nothing here
-waits for anything that can hang.
+killed: the command dies with it (`PR_SET_PDEATHSIG`), and dlock, to which the orphans come, sweeps them. The whole group
+killed or frozen (`timeout -k`, a CI runner's cancel): the guard is not in it. Nothing here waits for anything that can
+hang.
 
 It is a subreaper, so all that the command starts is found below it, also what moved to its own session. It blocks
-every catchable signal: what is sent to the process group must not end it. Its name does not contain `dlock`, so that
-`pkill dlock` leaves it to do its work; nor do its arguments, for `pkill -f`.
+every catchable signal. Its name does not contain `dlock`, so that `pkill dlock` leaves it to do its work; nor do its
+arguments, for `pkill -f`.
 */
 
+mod child;
+mod covers;
+mod ear;
+mod group;
+mod line;
 mod watch;
 
+pub(crate) use self::covers::{COVERED, address};
+
 use std::io::IoSlice;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use libc::pid_t;
 use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, send, sendmsg, socketpair};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, recv, send, sendmsg, socketpair,
+};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use tokio::io::unix::AsyncFd;
 
 use self::watch::Watch;
 use super::command::Command;
+use super::process::pidfd_open;
 use super::protocol::{LENGTH, Notice, Order, Spawn};
 use super::sweep::Sweep;
 use crate::readable::readable;
+
+/// How long a guard may take to be gone: one that is frozen with its control group does not go, even when it is killed.
+const END: Duration = Duration::from_secs(1);
 
 /// dlock's end of the line to its guard.
 #[derive(Debug)]
@@ -48,9 +66,9 @@ pub(crate) struct Forked {
 }
 
 /// Forks the guard for `command`. Must be called from the main thread, before any other thread exists; every
-/// catchable signal must be blocked. In the guard this does not return. `farewell` is said by the guard when dlock
-/// died and the command is being stopped.
-pub(crate) fn fork_guard(command: Command, farewell: Box<dyn Fn()>) -> nix::Result<Forked> {
+/// catchable signal must be blocked. In the guard this does not return. `address` is where nested runs find it. `farewell`
+/// is said by the guard when dlock died and the command is being stopped.
+pub(crate) fn fork_guard(command: Command, address: &UnixAddr, farewell: Box<dyn Fn()>) -> nix::Result<Forked> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (ours, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
     let sweep = Sweep::new();
@@ -59,7 +77,7 @@ pub(crate) fn fork_guard(command: Command, farewell: Box<dyn Fn()>) -> nix::Resu
         ForkResult::Parent { child } => Ok(Forked { pid: child.as_raw(), socket: ours }),
         ForkResult::Child => {
             drop(ours);
-            Watch::begin(command, its, sweep, farewell)
+            Watch::begin(command, its, sweep, address, farewell)
         }
     }
 }
@@ -85,15 +103,20 @@ impl Guard {
         self.pid
     }
 
-    /// Ends the guard, which has nothing to watch any more, and collects it: whoever inherits it from us may not.
-    pub(crate) fn end(&self) {
-        // SAFETY: a child that is not collected keeps its process id, so the signal reaches nobody else.
-        unsafe {
-            if libc::waitpid(self.pid, std::ptr::null_mut(), libc::WNOHANG) == 0 {
-                libc::kill(self.pid, libc::SIGKILL);
-                libc::waitpid(self.pid, std::ptr::null_mut(), 0);
-            }
+    /// Lets a guard that is `done` end, and ends one that has nothing to watch any more. Collects it: whoever inherits it
+    /// from us may not.
+    pub(crate) fn end(&self, done: bool) {
+        let pid = nix::unistd::Pid::from_raw(self.pid);
+        let collected = || waitpid(pid, Some(WaitPidFlag::WNOHANG)) != Ok(WaitStatus::StillAlive);
+        let Ok(process) = pidfd_open(self.pid) else { return };
+        let patience = PollTimeout::try_from(END).unwrap_or(PollTimeout::ZERO);
+        let has_ended = || poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], patience) == Ok(1);
+        if collected() || done && has_ended() && collected() {
+            return;
         }
+        // A child that is not collected keeps its process id, so the signal reaches nobody else.
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        let _ = has_ended() && collected();
     }
 
     /// Sends an order. A guard that is gone or does not read shows in other ways; an order that does not reach it

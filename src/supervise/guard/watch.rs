@@ -2,53 +2,48 @@
 The guard process itself: one loop over orders, signals and its own alarm.
 
 Everything that it needs is made before the first order comes; from then on nothing is allocated, and nothing is waited
-for that can hang.
+for that can hang. Whatever comes in, however much of it, what is due is done first.
 */
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use libc::{c_int, pid_t};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, send};
+use nix::sys::socket::UnixAddr;
 
-use super::super::command::Command;
-use super::super::protocol::{LENGTH, Notice, Order, Spawn, Unfit};
-use super::super::signals::{Meaning, Signals, meaning};
-use super::super::stop::{Forwards, Ladder, Sent, Step};
-use super::super::surroundings;
-use super::super::sweep::{Sweep, become_subreaper, go_first};
+use super::child::Child;
+use super::covers::Covers;
+use super::group::Group;
+use super::line::{Line, Received};
 use crate::clock::{Alarm, Instant};
+use crate::supervise::command::Command;
+use crate::supervise::forwards::{Forwards, Sent};
+use crate::supervise::protocol::{Notice, Order, Spawn, Unfit};
+use crate::supervise::signals::{Signals, asks_to_end};
+use crate::supervise::stop::{Ladder, Step};
+use crate::supervise::sweep::{Collected, Sweep, become_subreaper, collect, go_first};
+use crate::supervise::{process, surroundings};
 
 /// The guard's name in process lists.
 const NAME: &std::ffi::CStr = c"lockguard";
 /// The guard's nice value once the command runs, where this user may set it.
 const PRIORITY: c_int = -15;
-/// How many signals are read before the guard looks at the time again.
-const SIGNALS_AT_ONCE: usize = 64;
 /// How long the guard waits between two passes of SIGKILL.
-const KILL_AGAIN: Duration = Duration::from_millis(5);
+const KILL_AGAIN: Duration = Duration::from_millis(2);
 /// The same, once a process was met that may not be killed.
 const KILL_REFUSED_AGAIN: Duration = Duration::from_millis(200);
-
-/// The command while it runs.
-struct Child {
-    pid: pid_t,
-    ended: bool,
-    stopped: bool,
-    spawn: Spawn,
-    /// Held until everything is gone, when the command itself does not hold it.
-    lock: Option<OwnedFd>,
-}
+/// How many descriptors can be waited for: the guard's own, and those of covered runs.
+const WAITED_FOR: usize = 40;
 
 /// The guard's own state. Everything in it exists before the first order comes.
 pub(super) struct Watch {
     command: Command,
-    socket: OwnedFd,
-    signals: Signals,
+    line: Line,
+    group: Group,
     alarm: Alarm,
     sweep: Sweep,
+    covers: Covers,
     farewell: Box<dyn Fn()>,
     dlock: pid_t,
     child: Option<Child>,
@@ -57,34 +52,48 @@ pub(super) struct Watch {
     kill_again: Option<Instant>,
     unkillable: Option<pid_t>,
     dlock_suspended: bool,
-    dlock_gone: bool,
+    /// There is more to collect at once.
+    more: bool,
+    /// The guard's own exit code, once it has nothing left to do but to be heard.
+    leaving: Option<c_int>,
 }
 
 impl Watch {
     /// Becomes the guard; does not return.
-    pub(super) fn begin(command: Command, socket: OwnedFd, mut sweep: Sweep, farewell: Box<dyn Fn()>) -> ! {
+    pub(super) fn begin(
+        command: Command,
+        socket: OwnedFd,
+        mut sweep: Sweep,
+        address: &UnixAddr,
+        farewell: Box<dyn Fn()>,
+    ) -> ! {
         surroundings::rename_process(NAME);
+        let mut line = Line::new(socket);
         let unfit = if become_subreaper().is_err() {
             Some(Unfit::Subreaper)
+        } else if !process::is_own() {
+            Some(Unfit::OtherProc)
         } else if !sweep.works() {
             Some(Unfit::Proc)
         } else {
             None
         };
-        let (signals, alarm) = match (Signals::listen(), Alarm::new(), unfit) {
-            (Ok(signals), Ok(alarm), None) => (signals, alarm),
-            (_, _, unfit) => {
-                tell(&socket, Notice::Unfit(unfit.unwrap_or(Unfit::Descriptors) as u64));
+        let blocked = Signals::block_faults();
+        let (group, alarm) = match (Group::new(), Alarm::new(), blocked, unfit) {
+            (Ok(group), Ok(alarm), Ok(()), None) => (group, alarm),
+            (_, _, _, unfit) => {
+                line.tell(Notice::Unfit(unfit.unwrap_or(Unfit::Descriptors) as u64));
                 exit(1);
             }
         };
-        tell(&socket, Notice::Ready);
+        line.tell(Notice::Ready);
         let mut watch = Self {
             command,
-            socket,
-            signals,
+            line,
+            group,
             alarm,
             sweep,
+            covers: Covers::listen(address),
             farewell,
             // SAFETY: getppid cannot fail.
             dlock: unsafe { libc::getppid() },
@@ -94,7 +103,8 @@ impl Watch {
             kill_again: None,
             unkillable: None,
             dlock_suspended: false,
-            dlock_gone: false,
+            more: false,
+            leaving: None,
         };
         watch.run()
     }
@@ -105,80 +115,108 @@ impl Watch {
             self.hear_orders();
             self.reap();
             let next = self.act(Instant::now());
+            self.line.flush();
+            if let Some(code) = self.leaving.filter(|_| self.may_leave()) {
+                exit(code);
+            }
             self.alarm.set(next);
             self.wait();
         }
     }
 
-    /// Waits for an order, a signal or the alarm.
+    /// Whether dlock has heard everything, and no ear is left to whoever inherits our children.
+    fn may_leave(&self) -> bool {
+        !self.line.is_waiting() && (self.line.is_gone() || self.group.is_closed())
+    }
+
+    /// Waits for an order, a signal, a covered run or the alarm.
     fn wait(&self) {
-        let readable = |descriptor| PollFd::new(descriptor, PollFlags::POLLIN);
-        let mut waiting = [readable(self.signals.as_fd()), readable(self.alarm.as_fd()), readable(self.socket.as_fd())];
+        let readable =
+            |descriptor: BorrowedFd<'_>| libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let own = self.group.readable().into_iter().chain([self.alarm.as_fd()]).chain(self.covers.readable());
+        let mut waiting = [libc::pollfd { fd: -1, events: 0, revents: 0 }; WAITED_FOR];
+        let [line, others @ ..] = &mut waiting;
         // A socket at its end is readable for ever: leave it out then.
-        let count = if self.dlock_gone { 2 } else { 3 };
-        let _ = poll(&mut waiting[..count], PollTimeout::NONE);
+        if !self.line.is_gone() {
+            *line = readable(self.line.as_fd());
+            line.events |= if self.line.is_waiting() { libc::POLLOUT } else { 0 };
+        }
+        for (place, descriptor) in others.iter_mut().zip(own) {
+            *place = readable(descriptor);
+        }
+        let timeout = if self.more { 0 } else { -1 };
+        // SAFETY: an array and its length; a place without a descriptor is passed over.
+        unsafe { libc::poll(waiting.as_mut_ptr(), waiting.len() as libc::nfds_t, timeout) };
     }
 
     fn hear_signals(&mut self) {
-        // Not until there is none: a storm must not keep the guard from its deadline.
-        for _ in 0..SIGNALS_AT_ONCE {
-            let Some(info) = self.signals.take() else { return };
-            if let Meaning::Forward(sent) = meaning(&info) {
-                self.forwards.saw(sent, Instant::now());
-            }
+        let child = self.child.as_ref().filter(|child| !child.has_ended()).map(|child| child.pid);
+        if self.group.hear(&self.command, child, &mut self.forwards) {
+            self.tell_to_end();
+        }
+    }
+
+    fn tell_to_end(&mut self) {
+        if let Some(child) = &mut self.child {
+            child.told_to_end(Instant::now());
         }
     }
 
     fn hear_orders(&mut self) {
-        while !self.dlock_gone {
-            match receive(&self.socket) {
+        while !self.line.is_gone() {
+            match self.line.receive() {
+                Received::Order(..) | Received::End if self.leaving.is_some() => {}
                 Received::Order(Order::Spawn(spawn), lock) => self.spawn(spawn, lock),
                 Received::Order(Order::Extend(window), _) => self.ladder.extend(window),
                 Received::Order(Order::Stop(kill_at), _) => self.ladder.stop(kill_at),
-                Received::Order(Order::Forward { signal, sender }, _) => {
-                    self.forwards.ask(Sent { signal, sender }, Instant::now());
+                Received::Order(Order::Forward { signal, sender, read_at }, _) => {
+                    self.forwards.ask(Sent { signal, sender }, read_at, Instant::now());
                 }
                 Received::Order(Order::Suspend, _) => self.suspend_dlock(),
-                Received::NoRoom => {
-                    // The command would run without its lock.
-                    tell(&self.socket, Notice::NotSpawned(libc::EMFILE));
-                    exit(1);
-                }
-                Received::Nothing => return,
+                // The command would run without its lock.
+                Received::NoRoom => self.give_up(Notice::NotSpawned(libc::EMFILE)),
+                Received::Nothing => break,
                 Received::End => self.lose_dlock(),
             }
         }
+        let willing = self.child.as_ref().is_some_and(|child| !child.has_ended()) && !self.ladder.is_stopping();
+        self.covers.hear(willing);
+    }
+
+    fn give_up(&mut self, notice: Notice) {
+        self.line.tell(notice);
+        self.leaving = Some(1);
     }
 
     fn spawn(&mut self, spawn: Spawn, lock: Option<OwnedFd>) {
         self.ladder = Ladder::new(spawn.lease);
         if spawn.lease.is_some_and(|lease| Instant::now() >= lease.term_at) {
-            tell(&self.socket, Notice::TooLate);
-            exit(1);
+            return self.give_up(Notice::TooLate);
         }
         self.command.granted(spawn.token, spawn.ttl);
         // SAFETY: getpid cannot fail.
         let guard = (!spawn.outlives).then(|| unsafe { libc::getpid() });
         let inherit = if spawn.inherit { lock.as_ref().map(AsFd::as_fd) } else { None };
         // What the group got before there was a command did not reach it.
-        self.hear_signals();
+        self.group.forget();
         self.forwards = Forwards::default();
         // SAFETY: the guard has one thread, and the child only executes what was prepared.
         match unsafe { libc::fork() } {
             0 => self.command.execute(guard, inherit, spawn.lease.map(|lease| lease.term_at)),
-            -1 => {
-                tell(&self.socket, Notice::NotSpawned(Errno::last_raw()));
-                exit(1);
-            }
+            -1 => self.give_up(Notice::NotSpawned(Errno::last_raw())),
             pid => {
-                tell(&self.socket, Notice::Spawned(pid));
+                self.group.forked();
+                self.command.go();
+                self.group.leave();
+                self.line.tell(Notice::Spawned(pid));
                 // What the command holds itself, the guard must not keep locked.
                 let lock = lock.filter(|_| !spawn.inherit);
                 // On an overloaded machine the deadline must come before the load; where that is not allowed, the
                 // lease's margin has to do. The command has been forked and keeps its own priority.
                 go_first(0, PRIORITY);
                 self.close_all_but(lock.as_ref().map(AsRawFd::as_raw_fd));
-                self.child = Some(Child { pid, ended: false, stopped: false, spawn, lock });
+                self.sweep.reserve();
+                self.child = Some(Child::new(pid, spawn, lock));
             }
         }
     }
@@ -186,12 +224,14 @@ impl Watch {
     /// Closes what the guard does not need, so that nobody's pipe stays open for it. Standard error stays: when dlock
     /// has been killed, only the guard can say what becomes of the command.
     fn close_all_but(&self, lock: Option<RawFd>) {
-        let own = [self.socket.as_raw_fd(), self.signals.as_raw_fd(), self.alarm.as_raw_fd()];
-        surroundings::close_all_but([2, own[0], own[1], own[2], lock.unwrap_or(2)]);
+        let [signals, reports, tells] = self.group.descriptors();
+        let [line, alarm] = [self.line.as_raw_fd(), self.alarm.as_raw_fd()];
+        let covers = self.covers.descriptor().unwrap_or(2);
+        surroundings::close_all_but([2, line, alarm, signals, reports, tells, covers, lock.unwrap_or(2)]);
     }
 
     fn suspend_dlock(&mut self) {
-        if self.child.as_ref().is_some_and(|child| child.stopped) {
+        if self.child.as_ref().is_some_and(Child::is_stopped) {
             self.dlock_suspended = true;
             // SAFETY: dlock is our parent while its end of the socket is open.
             unsafe { libc::kill(self.dlock, libc::SIGSTOP) };
@@ -199,21 +239,20 @@ impl Watch {
     }
 
     fn resume_dlock(&mut self) {
-        if std::mem::take(&mut self.dlock_suspended) && !self.dlock_gone {
+        if std::mem::take(&mut self.dlock_suspended) && !self.line.is_gone() {
             // SAFETY: as above.
             unsafe { libc::kill(self.dlock, libc::SIGCONT) };
         }
     }
 
     fn lose_dlock(&mut self) {
-        self.dlock_gone = true;
         match &self.child {
             None => exit(0),
             Some(child) if !child.spawn.outlives => {
                 self.ladder.stop(Instant::now() + child.spawn.kill_after);
                 // In a process of its own: a reader that has stopped reading must not stop the guard.
                 // SAFETY: the guard has one thread, and the child only writes; the sweep takes it along.
-                if !child.ended && unsafe { libc::fork() } == 0 {
+                if !child.has_ended() && unsafe { libc::fork() } == 0 {
                     (self.farewell)();
                     exit(0);
                 }
@@ -225,139 +264,166 @@ impl Watch {
         }
     }
 
-    /// Reaps what has ended, and ends the guard itself once there is nothing left to do.
+    /// Collects what has ended, and leaves once there is nothing left to do.
     fn reap(&mut self) {
-        let Some(child) = &mut self.child else { return };
-        loop {
-            let mut status: c_int = 0;
-            let options = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
-            // SAFETY: `status` is a valid place for the result.
-            let pid = unsafe { libc::waitpid(-1, &raw mut status, options) };
-            if pid == -1 && Errno::last() == Errno::ECHILD {
-                break self.nothing_left();
+        if self.child.is_none() {
+            return;
+        }
+        let (group, mut own) = (&mut self.group, None);
+        let command = self.child.as_ref().map(|child| child.pid);
+        let collected = collect(libc::WUNTRACED | libc::WCONTINUED, |pid, status| {
+            group.changed(pid, status);
+            if command == Some(pid) {
+                own = Some(status);
             }
-            if pid <= 0 {
+        });
+        if let Some(status) = own {
+            self.child_changed(status);
+        }
+        self.more = collected == Collected::Some;
+        self.conclude(collected == Collected::NoneLeft);
+        if collected == Collected::NoneLeft {
+            self.nothing_left();
+        }
+    }
+
+    fn child_changed(&mut self, status: c_int) {
+        let Some(child) = &mut self.child else { return };
+        child.changed(status);
+        if child.is_stopped() {
+            self.line.tell(Notice::Suspended);
+        } else {
+            // A suspended command can be killed: then nobody else continues dlock.
+            self.resume_dlock();
+        }
+    }
+
+    /// Decides what the command's end means, once it has ended and all is known that was sent to its group.
+    fn conclude(&mut self, none_left: bool) {
+        let now = Instant::now();
+        // SAFETY: getpid cannot fail.
+        let me = unsafe { libc::getpid() };
+        let Some(child) = self.child.as_mut().filter(|child| !child.is_concluded()) else { return };
+        let Some(status) = child.looked(now) else { return };
+        let spared: [pid_t; 1] = [self.group.ear().unwrap_or(0)];
+        let below = self.sweep.children(me);
+        let alone = none_left || below.complete && below.listed.iter().all(|pid| spared.contains(pid));
+        let executed = self.command.exec_errno() == 0;
+        if !self.ladder.is_stopping() && executed && !alone {
+            // The command can be faster with its end than the ear with what it was sent.
+            if !child.was_told_to_end() && !child.has_waited_for_ear(now) && !self.group.is_quiet() {
                 return;
             }
-            if pid != child.pid {
-                continue;
-            }
-            if libc::WIFSTOPPED(status) {
-                child.stopped = true;
-                tell(&self.socket, Notice::Suspended);
-            } else if libc::WIFCONTINUED(status) {
-                child.stopped = false;
-                if std::mem::take(&mut self.dlock_suspended) && !self.dlock_gone {
-                    // SAFETY: dlock is our parent while its end of the socket is open.
-                    unsafe { libc::kill(self.dlock, libc::SIGCONT) };
+            if child.ended_by_request() {
+                self.ladder.stop(now + child.spawn.kill_after);
+            } else if self.covers.is_any() {
+                // What goes on under this lock is stopped first.
+                match child.stop_covers(now) {
+                    Step::Term { .. } => self.covers.terminate(),
+                    Step::Kill => self.covers.kill(&mut self.sweep),
+                    Step::Wait(_) => {}
                 }
-            } else {
-                child.ended = true;
-                tell(&self.socket, Notice::Exited { status, exec_errno: self.command.exec_errno() });
-                let holds = self.dlock_gone && child.lock.is_some();
-                if !child.spawn.stay && !self.ladder.is_stopping() && !holds {
-                    // A suspended command can be killed: then nobody else continues dlock.
-                    self.resume_dlock();
-                    exit(0);
-                }
+                return;
             }
+        }
+        child.conclude();
+        self.group.close();
+        let stopping = self.ladder.is_stopping() && !alone;
+        self.line.tell(Notice::Exited { status, exec_errno: self.command.exec_errno(), stopping });
+        let stays = child.spawn.stay || self.line.is_gone() && child.lock.is_some();
+        if !stays && !self.ladder.is_stopping() {
+            self.resume_dlock();
+            self.leaving = Some(0);
         }
     }
 
     fn nothing_left(&mut self) {
-        tell(&self.socket, Notice::Gone);
+        self.line.tell(Notice::Gone);
         self.resume_dlock();
-        exit(0);
+        self.leaving = Some(0);
     }
 
     /// Does what is due at `now`; returns when to look again.
     fn act(&mut self, now: Instant) -> Option<Instant> {
+        self.pass_signals_on(now);
         let child = self.child.as_ref()?;
-        while let Some(signal) = self.forwards.due(now) {
-            if !child.ended {
-                // SAFETY: the command is our child and not reaped, so the pid is its own.
-                unsafe { libc::kill(child.pid, signal) };
-            }
-        }
+        let own = child.next_look(now);
         let mut step = self.ladder.step(now);
         if let Step::Term { by_deadline } = step {
             if by_deadline {
-                tell(&self.socket, Notice::Deadline);
+                self.line.tell(Notice::Deadline);
             }
             step = self.ladder.step(now);
             // Where SIGKILL is due at the same time (`--on-lost kill`, a late thaw), SIGTERM would only be a race.
             if step != Step::Kill {
-                // A suspended process takes SIGTERM only when it is continued.
-                self.signal_all(&[libc::SIGTERM, libc::SIGCONT]);
+                self.terminate_all();
+                step = self.ladder.step(now);
             }
         }
         if step == Step::Kill && self.kill_again.is_none_or(|again| now >= again) {
-            self.signal_all(&[libc::SIGKILL]);
+            self.kill_all();
             // What may not be killed can live for long.
-            self.kill_again = Some(now + if self.unkillable.is_some() { KILL_REFUSED_AGAIN } else { KILL_AGAIN });
+            let again = if self.unkillable.is_some() { KILL_REFUSED_AGAIN } else { KILL_AGAIN };
+            self.kill_again = Some(Instant::now() + again);
         }
         let next = match step {
             Step::Wait(next) => next,
             _ => self.kill_again,
         };
-        [next, self.forwards.next()].into_iter().flatten().min()
+        [next, own, self.forwards.next()].into_iter().flatten().min()
     }
 
-    fn signal_all(&mut self, signals: &[c_int]) {
-        // SAFETY: getpid cannot fail.
-        let me = unsafe { libc::getpid() };
-        let tally = self.sweep.signal_below(me, signals, &[]);
-        if let Some(pid) = tally.refused
-            && self.unkillable.replace(pid).is_none()
-        {
-            tell(&self.socket, Notice::Unkillable(pid));
+    fn pass_signals_on(&mut self, now: Instant) {
+        while let Some(signal) = self.forwards.due(now) {
+            if let Some(child) = self.child.as_mut().filter(|child| !child.has_ended()) {
+                // SAFETY: the command is our child and not reaped, so the pid is its own.
+                unsafe { libc::kill(child.pid, signal) };
+                if asks_to_end(signal) {
+                    child.told_to_end(now);
+                }
+            }
         }
     }
-}
 
-enum Received {
-    Order(Order, Option<OwnedFd>),
-    /// An order without the descriptor that came with it: this process may not open another one.
-    NoRoom,
-    Nothing,
-    End,
-}
-
-/// Receives without `recvmsg` of the library, which allocates.
-fn receive(socket: &OwnedFd) -> Received {
-    #[repr(align(8))]
-    struct Control([u8; 64]);
-    let mut packet = [0; LENGTH];
-    let mut control = Control([0; 64]);
-    let mut place = libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: LENGTH };
-    // SAFETY: zeroed is a valid msghdr; all pointers outlive the call; the control message is read only when the
-    // kernel says it is there and is one descriptor long.
-    let (received, lock, lost) = unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &raw mut place;
-        message.msg_iovlen = 1;
-        message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = control.0.len();
-        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-        let received = libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags);
-        let header = if received > 0 { libc::CMSG_FIRSTHDR(&raw const message) } else { std::ptr::null_mut() };
-        let is_descriptor = !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS;
-        let lock =
-            is_descriptor.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()));
-        (received, lock, message.msg_flags & libc::MSG_CTRUNC != 0)
-    };
-    match received {
-        0 => Received::End,
-        -1 if matches!(Errno::last(), Errno::EAGAIN | Errno::EINTR) => Received::Nothing,
-        -1 => Received::End,
-        _ if lost => Received::NoRoom,
-        _ => Order::decode(&packet).map_or(Received::Nothing, |order| Received::Order(order, lock)),
+    fn terminate_all(&mut self) {
+        // SAFETY: getpid cannot fail.
+        let me = unsafe { libc::getpid() };
+        let spared = [self.group.ear().unwrap_or(0)];
+        // A suspended process takes SIGTERM only when it is continued.
+        let tally = self.sweep.signal_below(me, &[libc::SIGTERM, libc::SIGCONT], &spared);
+        self.signal_child(&[libc::SIGTERM, libc::SIGCONT]);
+        self.ladder.counted(tally.signalled);
+        self.refused(tally.refused);
     }
-}
 
-/// Tells dlock. One that is gone shows by the end of the socket, and one that is frozen reads it later.
-fn tell(socket: &OwnedFd, notice: Notice) {
-    let _ = send(socket.as_raw_fd(), &notice.encode(), MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
+    fn kill_all(&mut self) {
+        self.group.close();
+        // SAFETY: getpid cannot fail.
+        let me = unsafe { libc::getpid() };
+        let deep = self.kill_again.is_none() || self.unkillable.is_some();
+        let tally = self.sweep.kill_below(me, &[], deep);
+        self.signal_child(&[libc::SIGKILL]);
+        self.refused(tally.refused);
+    }
+
+    /// Signals the command itself, which is known, if the last pass could not list it.
+    fn signal_child(&self, signals: &[c_int]) {
+        let missed = |child: &&Child| !child.has_ended() && !self.sweep.met(child.pid);
+        if let Some(child) = self.child.as_ref().filter(missed) {
+            for &signal in signals {
+                // SAFETY: the command is our child and not reaped, so the pid is its own.
+                unsafe { libc::kill(child.pid, signal) };
+            }
+        }
+    }
+
+    fn refused(&mut self, refused: Option<pid_t>) {
+        if let Some(pid) = refused
+            && self.unkillable.replace(pid).is_none()
+        {
+            self.line.tell(Notice::Unkillable(pid));
+        }
+    }
 }
 
 /// Ends the guard at once, without the exit handlers of the process it was forked from.

@@ -1,0 +1,127 @@
+/*!
+The command as the guard knows it: whether it runs, and what its end means.
+
+An end by a signal, or soon after a request to end, is not one of the command's own accord: nobody meant what it started
+to go on, and a shell that is ended leaves its work behind. Then everything is stopped before the lock is given back.
+*/
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use libc::{c_int, pid_t};
+
+use crate::clock::Instant;
+use crate::supervise::protocol::Spawn;
+use crate::supervise::stop::{Ladder, Step};
+
+/// How long an ended command waits for what the ear may still have to tell.
+const WAIT_FOR_EAR: Duration = Duration::from_millis(40);
+
+/// The command's process.
+pub(super) struct Child {
+    pub(super) pid: pid_t,
+    pub(super) spawn: Spawn,
+    /// Held until everything is gone, when the command itself does not hold it.
+    pub(super) lock: Option<OwnedFd>,
+    stopped: bool,
+    /// The status with which it ended, and when that was seen.
+    ended: Option<(c_int, Instant)>,
+    /// The latest instant at which it was seen to live.
+    alive: Instant,
+    /// When it was last told to end.
+    told: Option<Instant>,
+    /// The way down of the runs that are covered.
+    covers: Option<Ladder>,
+    concluded: bool,
+}
+
+impl Child {
+    pub(super) fn new(pid: pid_t, spawn: Spawn, lock: Option<OwnedFd>) -> Self {
+        let alive = Instant::now();
+        Self { pid, spawn, lock, stopped: false, ended: None, alive, told: None, covers: None, concluded: false }
+    }
+
+    /// It changed its state to this wait status.
+    pub(super) fn changed(&mut self, status: c_int) {
+        self.stopped = libc::WIFSTOPPED(status);
+        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+            self.ended = Some((status, Instant::now()));
+        }
+    }
+
+    /// It, or the group it is in, was sent a signal that asks it to end.
+    pub(super) fn told_to_end(&mut self, now: Instant) {
+        self.told = Some(now);
+    }
+
+    /// It was looked at; returns its wait status once it has ended.
+    pub(super) fn looked(&mut self, now: Instant) -> Option<c_int> {
+        if self.ended.is_none() {
+            self.alive = now;
+        }
+        self.ended.map(|(status, _)| status)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    pub(super) fn was_told_to_end(&self) -> bool {
+        self.told.is_some()
+    }
+
+    /// Whether a signal ended it, or it ended within `--kill-after` of a request to. Between the last time it was seen to
+    /// live and now it may have ended at any moment.
+    pub(super) fn ended_by_request(&self) -> bool {
+        let by_signal = self.ended.is_some_and(|(status, _)| libc::WIFSIGNALED(status));
+        by_signal || self.told.is_some_and(|told| self.alive <= told + self.spawn.kill_after)
+    }
+
+    /// Whether the ear has had time enough to tell what it heard before the end.
+    pub(super) fn has_waited_for_ear(&self, now: Instant) -> bool {
+        self.ended.is_some_and(|(_, ended)| now >= ended + WAIT_FOR_EAR)
+    }
+
+    /// What is due for the runs that are covered.
+    pub(super) fn stop_covers(&mut self, now: Instant) -> Step {
+        let kill_after = self.spawn.kill_after;
+        let ladder = self.covers.get_or_insert_with(|| {
+            let mut ladder = Ladder::default();
+            ladder.stop(now + kill_after);
+            ladder
+        });
+        ladder.step(now)
+    }
+
+    /// Its end has been told, and what follows decided.
+    pub(super) fn conclude(&mut self) {
+        self.concluded = true;
+    }
+
+    pub(super) fn is_concluded(&self) -> bool {
+        self.concluded
+    }
+
+    /// When it is to be looked at again, whatever happens: to know whether it lives beyond the time in which a request
+    /// explains its end, and for the runs that are covered.
+    pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
+        if self.concluded {
+            return None;
+        }
+        if self.ended.is_some() {
+            let covers = self.covers.map(|mut ladder| match ladder.step(now) {
+                Step::Wait(next) => next.unwrap_or(now),
+                _ => now + LOOK_AGAIN,
+            });
+            return covers.or(Some(now + LOOK_AGAIN));
+        }
+        self.told.map(|told| told + self.spawn.kill_after + LOOK_AGAIN).filter(|&at| at > self.alive)
+    }
+}
+
+/// How long until an ended command is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);

@@ -1,0 +1,140 @@
+/*!
+The ear: a small process of ours that stays in the caller's process group when the guard has left it, and tells the guard
+which signals went to the whole group.
+
+It blocks every catchable signal and waits for them. It dies with the guard; alone it is of no use to anybody. When
+somebody kills it, the guard cannot tell any more what went to the group, and passes on all that dlock reports: a signal
+may reach the command twice then, and none is lost.
+*/
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use libc::{c_int, pid_t};
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::supervise::forwards::Sent;
+use crate::supervise::surroundings;
+
+/// The ear's name in process lists.
+const NAME: &std::ffi::CStr = c"lockear";
+/// The length of one report: signal and sender.
+const LENGTH: usize = 8;
+
+/// The guard's side of the ear.
+pub(super) struct Ear {
+    reports: OwnedFd,
+    tells: OwnedFd,
+    pid: Option<pid_t>,
+    closed: bool,
+}
+
+impl Ear {
+    /// Makes all that an ear needs. Fails when the process may open no more descriptors.
+    pub(super) fn new() -> nix::Result<Self> {
+        let (reports, tells) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+        Ok(Self { reports, tells, pid: None, closed: false })
+    }
+
+    /// Begins to listen, in the process group of this process. Every catchable signal must be blocked. Without a process
+    /// to be had there is no ear.
+    pub(super) fn open(&mut self) {
+        // SAFETY: getpid cannot fail; the guard has one thread, and the child makes system calls only.
+        let (guard, forked) = unsafe { (libc::getpid(), libc::fork()) };
+        match forked {
+            0 => listen(self.tells.as_raw_fd(), guard),
+            pid if pid > 0 => self.pid = Some(pid),
+            _ => {}
+        }
+    }
+
+    /// Ends it; it is collected with all other children.
+    pub(super) fn close(&mut self) {
+        if let Some(pid) = self.pid.filter(|_| !self.closed) {
+            // SAFETY: a child that has not been collected keeps its process id.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        self.closed = true;
+    }
+
+    /// Whether its process has been collected, or never was.
+    pub(super) fn is_gone(&self) -> bool {
+        self.pid.is_none()
+    }
+
+    /// A child changed its state: if it is this one, it goes on or is known to be gone.
+    pub(super) fn changed(&mut self, pid: pid_t, status: c_int) {
+        if self.pid != Some(pid) {
+            return;
+        }
+        if libc::WIFSTOPPED(status) && !self.closed {
+            // SAFETY: it is our child, and has not ended.
+            unsafe { libc::kill(pid, libc::SIGCONT) };
+        } else if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+            self.pid = None;
+        }
+    }
+
+    /// The next signal that the group got.
+    pub(super) fn hear(&self) -> Option<Sent> {
+        let mut report = [0_u8; LENGTH];
+        // A write of this length is whole or not there.
+        let read = nix::unistd::read(&self.reports, &mut report);
+        (read == Ok(LENGTH)).then(|| {
+            let word = |from: usize| i32::from_ne_bytes(report[from..from + 4].try_into().unwrap_or_default());
+            Sent { signal: word(0), sender: word(4) }
+        })
+    }
+
+    /// Whether there is something to hear.
+    pub(super) fn has_reported(&self) -> bool {
+        let mut waiting = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+        poll(&mut waiting, PollTimeout::ZERO) != Ok(0)
+    }
+
+    /// Its process while it listens, to be left out when all others are signalled.
+    pub(super) fn pid(&self) -> Option<pid_t> {
+        self.pid.filter(|_| !self.closed)
+    }
+
+    /// The numbers of its descriptors.
+    pub(super) fn descriptors(&self) -> [RawFd; 2] {
+        [self.reports.as_raw_fd(), self.tells.as_raw_fd()]
+    }
+}
+
+impl AsFd for Ear {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reports.as_fd()
+    }
+}
+
+/// Becomes the ear. A guard that does not read is waited for: meanwhile the kernel keeps the signals.
+fn listen(tells: RawFd, guard: pid_t) -> ! {
+    // SAFETY: system calls with integers, and with memory of this function; the process has one thread.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        surroundings::rename_process(NAME);
+        surroundings::close_all_but([tells]);
+        libc::fcntl(tells, libc::F_SETFL, 0);
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        loop {
+            // It may have died before it was asked for the signal of its death.
+            if libc::getppid() != guard {
+                libc::_exit(0);
+            }
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let signal = libc::sigwaitinfo(&raw const all, &raw mut info);
+            if signal <= 0 {
+                continue;
+            }
+            // Of the kernel's own signals there is no sender.
+            let sender = if info.si_code <= 0 { info.si_pid() } else { 0 };
+            let mut report = [0_u8; LENGTH];
+            report[..4].copy_from_slice(&signal.to_ne_bytes());
+            report[4..].copy_from_slice(&sender.to_ne_bytes());
+            libc::write(tells, report.as_ptr().cast(), LENGTH);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+/*!
+The guard's end of the line to dlock. What it says is kept until dlock, which may be stopped for long, takes it.
+*/
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, send};
+
+use crate::supervise::protocol::{LENGTH, Notice, Order};
+
+/// How many notices can wait: each kind once.
+const WAITING: usize = 16;
+
+/// What came over the line.
+pub(super) enum Received {
+    /// An order, and the descriptor that came with it.
+    Order(Order, Option<OwnedFd>),
+    /// An order without the descriptor that came with it: this process may not open another one.
+    NoRoom,
+    /// Nothing for now.
+    Nothing,
+    /// dlock is gone.
+    End,
+}
+
+/// The guard's end of the line to dlock.
+pub(super) struct Line {
+    socket: OwnedFd,
+    waiting: [Option<Notice>; WAITING],
+    gone: bool,
+}
+
+impl Line {
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        Self { socket, waiting: [None; WAITING], gone: false }
+    }
+
+    /// Whether dlock is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// Whether something waits until dlock takes it.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.gone && self.waiting[0].is_some()
+    }
+
+    /// Tells dlock, now or when it takes it; of two notices of one kind that wait the later counts.
+    pub(super) fn tell(&mut self, notice: Notice) {
+        let same = |place: &Option<Notice>| {
+            place.is_none_or(|other| std::mem::discriminant(&other) == std::mem::discriminant(&notice))
+        };
+        if let Some(place) = self.waiting.iter_mut().find(|place| same(place)) {
+            *place = Some(notice);
+        }
+        self.flush();
+    }
+
+    /// Says what waits, as far as dlock takes it.
+    pub(super) fn flush(&mut self) {
+        while let Some(notice) = self.waiting[0] {
+            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+            match send(self.socket.as_raw_fd(), &notice.encode(), flags) {
+                Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM) => return,
+                Err(Errno::EINTR) => {}
+                // A dlock that is gone shows by the end of the line.
+                Ok(_) | Err(_) => {
+                    self.waiting.rotate_left(1);
+                    self.waiting[WAITING - 1] = None;
+                }
+            }
+        }
+    }
+
+    /// The next order.
+    pub(super) fn receive(&mut self) -> Received {
+        let received = if self.gone { Received::Nothing } else { receive(&self.socket) };
+        self.gone |= matches!(received, Received::End);
+        received
+    }
+}
+
+impl AsFd for Line {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Line {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+/// Receives without `recvmsg` of the library, which allocates.
+fn receive(socket: &OwnedFd) -> Received {
+    #[repr(align(8))]
+    struct Control([u8; 64]);
+    let mut packet = [0; LENGTH];
+    let mut control = Control([0; 64]);
+    let mut place = libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: LENGTH };
+    // SAFETY: zeroed is a valid msghdr; all pointers outlive the call; the control message is read only when the
+    // kernel says it is there and is one descriptor long.
+    let (received, lock, lost) = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut place;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = control.0.len();
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        let received = libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags);
+        let header = if received > 0 { libc::CMSG_FIRSTHDR(&raw const message) } else { std::ptr::null_mut() };
+        let is_descriptor = !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS;
+        let lock =
+            is_descriptor.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()));
+        (received, lock, message.msg_flags & libc::MSG_CTRUNC != 0)
+    };
+    match received {
+        0 => Received::End,
+        -1 if matches!(Errno::last(), Errno::EAGAIN | Errno::EINTR) => Received::Nothing,
+        -1 => Received::End,
+        _ if lost => Received::NoRoom,
+        _ => Order::decode(&packet).map_or(Received::Nothing, |order| Received::Order(order, lock)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, recv, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn what_a_stopped_dlock_does_not_take_is_said_later_and_the_latest_of_each_kind() {
+        let flags = SockFlag::SOCK_NONBLOCK;
+        let (ours, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).expect("a line");
+        let mut line = Line::new(its);
+        while !line.is_waiting() {
+            line.tell(Notice::Suspended);
+        }
+        for notice in [Notice::Deadline, Notice::Suspended, Notice::Unkillable(1), Notice::Unkillable(2), Notice::Gone]
+        {
+            line.tell(notice);
+        }
+        let mut heard = Vec::new();
+        let mut packet = [0; LENGTH];
+        while recv(ours.as_raw_fd(), &mut packet, MsgFlags::empty()).is_ok() {
+            heard.extend(Notice::decode(&packet));
+            line.flush();
+        }
+        heard.dedup();
+        let all = [Notice::Suspended, Notice::Deadline, Notice::Unkillable(2), Notice::Gone];
+        assert_eq!(heard, all);
+        assert!(!line.is_waiting());
+    }
+}

@@ -1,0 +1,317 @@
+/*!
+Other processes: what `/proc` says of them, and descriptors that refer to them. Nothing here allocates: the guard may not,
+and must work when memory is short.
+*/
+
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use libc::{c_int, pid_t};
+use nix::errno::Errno;
+
+const NAME: usize = 64;
+
+/// What came of looking at a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// It was looked at.
+    There,
+    /// There is no such process any more.
+    Gone,
+    /// It could not be looked at: no descriptor is free, say. Nothing follows for the process.
+    Unknown,
+}
+
+impl Seen {
+    fn failed() -> Self {
+        match Errno::last() {
+            Errno::ENOENT | Errno::ESRCH => Self::Gone,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Whether `/proc` is this PID namespace's own. That of another one names strangers.
+#[must_use]
+pub(crate) fn is_own() -> bool {
+    let mut target = [0_u8; NAME];
+    // SAFETY: the path is a C string, and at most the buffer's length is written; getpid cannot fail.
+    let (length, me) = unsafe {
+        let length = libc::readlink(c"/proc/self".as_ptr(), target.as_mut_ptr().cast(), target.len());
+        (length, libc::getpid())
+    };
+    let target = usize::try_from(length).ok().and_then(|length| target.get(..length));
+    target.and_then(|target| std::str::from_utf8(target).ok()?.parse().ok()) == Some(me)
+}
+
+/// Calls `take` with every child of `pid` that `/proc/PID/task/*/children` names.
+pub(crate) fn children(pid: pid_t, mut take: impl FnMut(pid_t)) -> Seen {
+    let mut name = [0; NAME];
+    let Some(tasks) = Directory::open(path(&mut name, format_args!("/proc/{pid}/task\0"))) else {
+        return Seen::failed();
+    };
+    let mut seen = Seen::Gone;
+    let read = tasks.each_number(|task| {
+        let mut name = [0; NAME];
+        let Some(file) = File::open(path(&mut name, format_args!("/proc/{pid}/task/{task}/children\0"))) else {
+            // One thread of several may have ended meanwhile; its children are another one's then, and found next time.
+            if Seen::failed() == Seen::Unknown {
+                seen = Seen::Unknown;
+            }
+            return;
+        };
+        if seen == Seen::Gone {
+            seen = Seen::There;
+        }
+        let mut number: pid_t = 0;
+        file.each_byte(|byte| {
+            if byte.is_ascii_digit() {
+                number = number.saturating_mul(10).saturating_add(pid_t::from(byte - b'0'));
+            } else {
+                take(number);
+                number = 0;
+            }
+        });
+        take(number);
+    });
+    if read == Seen::Unknown { read } else { seen }
+}
+
+/// Whether this kernel has `children` files at all (`CONFIG_PROC_CHILDREN`).
+#[must_use]
+pub(crate) fn has_children_files() -> bool {
+    File::open(b"/proc/thread-self/children\0").is_some()
+}
+
+/// Calls `take` with every process that there is.
+pub(crate) fn every_process(take: impl FnMut(pid_t)) -> Seen {
+    match Directory::open(c"/proc".to_bytes_with_nul()) {
+        Some(processes) => processes.each_number(take),
+        None => Seen::Unknown,
+    }
+}
+
+/// The parent of `pid`, from `/proc/PID/stat`; none when there is no such process or it is hidden.
+#[must_use]
+pub(crate) fn parent_of(pid: pid_t) -> Option<pid_t> {
+    stat(pid, 1, |parent| std::str::from_utf8(parent).ok()?.parse().ok())
+}
+
+/// When a process was started, in clock ticks after boot: process ids are used again.
+#[must_use]
+pub(crate) fn start_of(pid: pid_t) -> Option<u64> {
+    stat(pid, 19, number)
+}
+
+/// Whether a process is on its way out; also when there is no such process.
+#[must_use]
+pub(crate) fn is_ending(pid: pid_t) -> bool {
+    /// `PF_EXITING` of the kernel's flags.
+    const EXITING: u64 = 4;
+    stat(pid, 6, number).is_none_or(|flags| flags & EXITING != 0)
+}
+
+/// Whether a signal has suspended a process.
+#[must_use]
+pub(crate) fn is_stopped(pid: pid_t) -> bool {
+    stat(pid, 0, |state| Some(state == b"T")).unwrap_or(false)
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// A descriptor that refers to the process with this id for as long as it is open, and is readable once that has ended.
+pub(crate) fn pidfd_open(pid: pid_t) -> nix::Result<OwnedFd> {
+    // SAFETY: pidfd_open has no memory effects.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let descriptor = c_int::try_from(Errno::result(descriptor)?).map_err(|_| Errno::EBADF)?;
+    // SAFETY: the kernel has just given it to us.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Whether every thread of `pid` has ended, also when its parent, which may be frozen, has not collected it yet. Its first
+/// thread alone says little: the others can live on.
+#[must_use]
+pub(crate) fn has_ended(pid: pid_t) -> bool {
+    // SAFETY: signal 0 is not sent, only asked about.
+    let is_gone = unsafe { libc::kill(pid, 0) } == -1 && Errno::last() == Errno::ESRCH;
+    if is_gone {
+        return true;
+    }
+    let mut name = [0; NAME];
+    let Some(tasks) = Directory::open(path(&mut name, format_args!("/proc/{pid}/task\0"))) else {
+        return Seen::failed() == Seen::Gone;
+    };
+    let mut ended = true;
+    let read = tasks.each_number(|task| {
+        let mut name = [0; NAME];
+        let file = path(&mut name, format_args!("/proc/{pid}/task/{task}/stat\0"));
+        ended &= match stat_of(file, 0, |state| Some(matches!(state, b"Z" | b"X"))) {
+            Some(ended) => ended,
+            None => Seen::failed() == Seen::Gone,
+        };
+    });
+    ended && read != Seen::Unknown
+}
+
+/// Whether `pid` sleeps and no signal waits for it: all that it was sent it has heard. Not where that cannot be told.
+#[must_use]
+pub(crate) fn waits_without_signals(pid: pid_t) -> bool {
+    let mut name = [0; NAME];
+    let mut text = [0_u8; 4096];
+    let Some(file) = File::open(path(&mut name, format_args!("/proc/{pid}/status\0"))) else { return false };
+    let text = file.read(&mut text);
+    let line = |name: &[u8]| text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name));
+    let sleeps = line(b"State:\t").is_some_and(|state| state.starts_with(b"S"));
+    sleeps && line(b"ShdPnd:\t").is_some_and(|signals| signals.iter().all(|&digit| digit == b'0'))
+}
+
+/// What `read` makes of a field of `/proc/PID/stat`, counted from the state as 0.
+pub(crate) fn stat<T>(pid: pid_t, field: usize, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+    let mut name = [0; NAME];
+    stat_of(path(&mut name, format_args!("/proc/{pid}/stat\0")), field, read)
+}
+
+fn stat_of<T>(file: &[u8], field: usize, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+    let file = File::open(file)?;
+    let mut text = [0_u8; 512];
+    // "pid (comm) state ppid …": comm may contain anything, so count from its last parenthesis.
+    let text = file.read(&mut text);
+    let end = text.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = text[end + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
+    read(fields.nth(field)?)
+}
+
+/// Writes a path that ends in NUL into `name`; an over-long one becomes empty, which opens nothing.
+fn path<'a>(name: &'a mut [u8; NAME], text: std::fmt::Arguments<'_>) -> &'a [u8] {
+    let mut place = name.as_mut_slice();
+    if place.write_fmt(text).is_err() {
+        name[0] = 0;
+    }
+    name
+}
+
+struct File(c_int);
+
+impl File {
+    fn open(path: &[u8]) -> Option<Self> {
+        debug_assert!(path.contains(&0));
+        // SAFETY: the path ends in NUL (see `path`).
+        let descriptor = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        (descriptor >= 0).then(|| Self(descriptor))
+    }
+
+    /// As much of the file as there is room for.
+    fn read<'a>(&self, text: &'a mut [u8]) -> &'a [u8] {
+        let mut length = 0;
+        while let Some(room) = text.get_mut(length..).filter(|room| !room.is_empty()) {
+            // SAFETY: reads at most the room's length into it.
+            let read = unsafe { libc::read(self.0, room.as_mut_ptr().cast(), room.len()) };
+            match usize::try_from(read) {
+                Ok(read) if read > 0 => length += read,
+                _ => break,
+            }
+        }
+        &text[..length]
+    }
+
+    fn each_byte(&self, mut take: impl FnMut(u8)) {
+        let mut buffer = [0_u8; 1024];
+        loop {
+            // SAFETY: reads at most the buffer's length into it.
+            let read = unsafe { libc::read(self.0, buffer.as_mut_ptr().cast(), buffer.len()) };
+            match usize::try_from(read) {
+                Ok(read) if read > 0 => buffer[..read].iter().for_each(|&byte| take(byte)),
+                _ => return,
+            }
+        }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is ours alone.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// A directory read with `getdents64`, because `readdir` allocates.
+struct Directory(File);
+
+impl Directory {
+    fn open(path: &[u8]) -> Option<Self> {
+        File::open(path).map(Self)
+    }
+
+    /// Calls `take` with every entry whose name is a number.
+    fn each_number(&self, mut take: impl FnMut(pid_t)) -> Seen {
+        #[repr(align(8))]
+        struct Buffer([u8; 4096]);
+        let mut buffer = Buffer([0; 4096]);
+        // Offsets in linux_dirent64: d_ino 0, d_off 8, d_reclen 16, d_type 18, d_name 19.
+        loop {
+            // SAFETY: the kernel writes at most the given length into the buffer.
+            let read =
+                unsafe { libc::syscall(libc::SYS_getdents64, (self.0).0, buffer.0.as_mut_ptr(), buffer.0.len()) };
+            let Ok(read) = usize::try_from(read) else { return Seen::failed() };
+            let Some(mut entries) = buffer.0.get(..read).filter(|entries| !entries.is_empty()) else {
+                return Seen::There;
+            };
+            while let [_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, low, high, _, name @ ..] = entries {
+                let length = usize::from(u16::from_ne_bytes([*low, *high]));
+                let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+                if let Some(number) = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok()) {
+                    take(number);
+                }
+                entries = entries.get(length.max(1)..).unwrap_or_default();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_is_our_own_and_names_no_process_that_is_missing() {
+        assert!(is_own());
+        assert_eq!(parent_of(pid_t::MAX), None);
+        assert!(has_ended(pid_t::MAX));
+        assert_eq!(children(pid_t::MAX, |_| panic!("a child of nobody")), Seen::Gone);
+    }
+
+    /// A Java process whose main thread has returned, say.
+    #[test]
+    fn a_process_whose_first_thread_has_ended_has_not_ended_while_another_works() {
+        // SAFETY: the child makes system calls only, on memory of its own; `thread` runs in it until it is killed.
+        let child = unsafe {
+            extern "C" fn thread(_: *mut libc::c_void) -> *mut libc::c_void {
+                loop {
+                    // SAFETY: waits for a signal.
+                    unsafe { libc::pause() };
+                }
+            }
+            match libc::fork() {
+                0 => {
+                    let mut id = std::mem::zeroed();
+                    libc::pthread_create(&raw mut id, std::ptr::null(), thread, std::ptr::null_mut());
+                    libc::syscall(libc::SYS_exit, 0);
+                    libc::_exit(1)
+                }
+                child => child,
+            }
+        };
+        while stat(child, 0, |state| Some(state == b"Z")) != Some(true) {
+            std::thread::yield_now();
+        }
+        assert!(!has_ended(child));
+        // SAFETY: our own child, which has not been waited for.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        assert!(has_ended(child));
+    }
+}
