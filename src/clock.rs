@@ -1,5 +1,10 @@
 /*!
-Time as leases count it: `CLOCK_BOOTTIME`, which no one can set and which goes on while the machine is suspended.
+Time as leases count it: what no one can set or slew, and what goes on while the machine is suspended.
+
+That is `CLOCK_MONOTONIC_RAW` with the time of suspends added to it, which no one slews, or `CLOCK_BOOTTIME`, if more time
+has passed by that one: a lease that is thought older than it is ends early, which is safe. Both are counted from the same
+moment in the life of this program, because what had them differ before that moment says nothing about how fast they run
+now. A process that is forked afterwards counts from the same moment and so by the same clock.
 
 The wall clock is only for people and for tokens; nothing that decides how long a lock is held may read it.
 */
@@ -7,6 +12,7 @@ The wall clock is only for people and for tokens; nothing that decides how long 
 use std::future::Future;
 use std::ops::{Add, Sub};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::time::TimeSpec;
@@ -15,7 +21,48 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::readable::readable;
 
-/// A point on `CLOCK_BOOTTIME`: the time since the machine started, suspend included.
+/// A timer is set to go off this part of the time (one of so many) too early: one that is slow by that much is not late.
+const EARLY: u32 = 10;
+/// A time so short that a slow timer's lateness does not matter.
+const SHORT: Duration = Duration::from_millis(10);
+
+/// The clocks as they were when this program first read them.
+static ORIGIN: OnceLock<Reading> = OnceLock::new();
+
+/// What the kernel's clocks show.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    raw: Duration,
+    monotonic: Duration,
+    boot: Duration,
+}
+
+impl Reading {
+    /// Reads the clocks; none without `CLOCK_BOOTTIME`.
+    fn take() -> Option<Self> {
+        let read = |clock| clock_gettime(clock).map(Duration::from);
+        // In this order a pause between two of them only makes it a later moment of this call, and not one before or
+        // after it.
+        let raw = read(ClockId::CLOCK_MONOTONIC_RAW);
+        let monotonic = read(ClockId::CLOCK_MONOTONIC).ok()?;
+        let boot = read(ClockId::CLOCK_BOOTTIME).ok()?;
+        Some(Self { raw: raw.unwrap_or(monotonic), monotonic, boot })
+    }
+
+    /// The time that no one slews, suspends included.
+    fn steady(&self) -> Duration {
+        (self.raw + self.boot).saturating_sub(self.monotonic)
+    }
+
+    /// Our time, counted from `origin`.
+    fn instant(&self, origin: &Self) -> Instant {
+        let steady = self.steady().saturating_sub(origin.steady());
+        let boot = self.boot.saturating_sub(origin.boot);
+        Instant(origin.boot + steady.max(boot))
+    }
+}
+
+/// A point in time since the machine started, suspends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Instant(Duration);
 
@@ -24,7 +71,7 @@ impl Instant {
     /// the end of time: every deadline has passed.
     #[must_use]
     pub(crate) fn now() -> Self {
-        clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Self(Duration::MAX), |now| Self(now.into()))
+        Reading::take().map_or(Self(Duration::MAX), |now| now.instant(ORIGIN.get_or_init(|| now)))
     }
 
     /// The instant `nanos` nanoseconds after the machine started.
@@ -69,7 +116,8 @@ pub(crate) fn wall_micros() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A kernel timer on `CLOCK_BOOTTIME`, readable once its instant has come.
+/// A kernel timer that can be waited for, and is readable shortly before its instant or when that has come: the kernel
+/// counts by `CLOCK_BOOTTIME`, which may be slow. Whoever waits looks at [`Instant::now`] then, and sets it again.
 #[derive(Debug)]
 pub(crate) struct Alarm(TimerFd);
 
@@ -80,19 +128,28 @@ impl Alarm {
         TimerFd::new(TimerClock::CLOCK_BOOTTIME, flags).map(Self)
     }
 
-    /// Sets it to go off at `at`, at once when that has passed; `None` turns it off.
+    /// Sets it for `at`, to go off at once when that has passed; `None` turns it off.
     pub(crate) fn set(&self, at: Option<Instant>) {
         // The only errors are those of an invalid time, which a clamped `Duration` cannot be. A zero time would turn
         // the alarm off, hence the floor of 1 ns.
         let _ = match at {
-            Some(Instant(at)) => {
-                let at = at.clamp(Duration::from_nanos(1), Duration::from_secs(1 << 40));
-                let at = Expiration::OneShot(TimeSpec::from_duration(at));
-                self.0.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+            Some(at) => {
+                let due = Reading::take().map_or(Duration::ZERO, |now| {
+                    let left = at.since(now.instant(ORIGIN.get_or_init(|| now)));
+                    now.boot.saturating_add(timed(left))
+                });
+                let due = due.clamp(Duration::from_nanos(1), Duration::from_secs(1 << 40));
+                let due = Expiration::OneShot(TimeSpec::from_duration(due));
+                self.0.set(due, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
             }
             None => self.0.unset(),
         };
     }
+}
+
+/// For how long a timer is set when so much time is left.
+fn timed(left: Duration) -> Duration {
+    if left > SHORT { left.saturating_sub(left / EARLY) } else { left }
 }
 
 impl AsFd for Alarm {
@@ -107,18 +164,23 @@ impl AsRawFd for Alarm {
     }
 }
 
-/// Sleeps until `at` on `CLOCK_BOOTTIME`. Without a free descriptor for the timer it sleeps on tokio's clock, which
-/// differs only while the machine is suspended: the guard's own timer was made at the start.
+/// Sleeps until `at`. Without a free descriptor for the timer it sleeps on tokio's clock, which differs only while the
+/// machine is suspended: the guard's own timer was made at the start.
 pub(crate) async fn sleep_until(at: Instant) {
-    let alarm = Alarm::new().ok().and_then(|alarm| {
-        alarm.set(Some(at));
-        readable(alarm).ok()
-    });
-    match alarm {
-        Some(alarm) => {
-            let _ = alarm.readable().await;
+    let alarm = Alarm::new().ok().and_then(|alarm| readable(alarm).ok());
+    loop {
+        match &alarm {
+            Some(alarm) => {
+                alarm.get_ref().set(Some(at));
+                if let Ok(mut ready) = alarm.readable().await {
+                    ready.clear_ready();
+                }
+            }
+            None => tokio::time::sleep(timed(at.since(Instant::now()))).await,
         }
-        None => tokio::time::sleep(at.since(Instant::now())).await,
+        if Instant::now() >= at {
+            return;
+        }
     }
 }
 
@@ -138,6 +200,57 @@ pub(crate) async fn before<T>(at: Instant, work: impl Future<Output = T>) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn reading(raw: u32, monotonic: u32, boot: u32) -> Reading {
+        Reading { raw: S * raw, monotonic: S * monotonic, boot: S * boot }
+    }
+
+    #[test]
+    fn time_is_counted_by_whichever_clock_is_faster_and_includes_suspends() {
+        // The machine slept for 50 s before the program began, and its clock had been slewed by 1000 s.
+        let origin = reading(5000, 4000, 4050);
+        for (passed, now) in [
+            (0, origin),
+            (100, reading(5100, 4100, 4150)),
+            // Slewed: slow, then fast.
+            (100, reading(5100, 4091, 4141)),
+            (108, reading(5100, 4108, 4158)),
+            // Suspended for 30 s meanwhile.
+            (130, reading(5100, 4100, 4180)),
+            (130, reading(5100, 4091, 4171)),
+            // It never goes back to before the origin.
+            (0, reading(4990, 3990, 4040)),
+        ] {
+            assert_eq!(now.instant(&origin), Instant(S * 4050 + S * passed), "{now:?}");
+        }
+    }
+
+    #[test]
+    fn a_clock_in_a_time_namespace_may_be_ahead_of_the_time_since_the_start() {
+        let origin = reading(9000, 9000, 100);
+        assert_eq!(reading(9007, 9007, 107).instant(&origin), Instant(S * 107));
+    }
+
+    #[test]
+    fn a_timer_that_is_slow_by_a_tenth_is_not_late() {
+        for left in [Duration::ZERO, SHORT, SHORT + Duration::from_nanos(1), S, 30 * S, Duration::MAX] {
+            let real = timed(left).as_secs_f64() / 0.9;
+            assert!(real <= left.max(SHORT).as_secs_f64() * 10.0 / 9.0 && timed(left) <= left, "{left:?}");
+            assert!(left <= SHORT || real <= left.as_secs_f64() * 1.000_001, "{left:?}");
+        }
+    }
+
+    #[test]
+    fn sleep_ends_when_its_time_has_come_and_not_before() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        for millis in [0, 3, 120] {
+            let at = Instant::now() + Duration::from_millis(millis);
+            runtime.block_on(sleep_until(at));
+            assert!(Instant::now() >= at);
+        }
+    }
 
     #[test]
     fn arithmetic_saturates_instead_of_panicking() {

@@ -1,7 +1,7 @@
 /*!
 Wall clocks that are moved by an hour while locks are held and waited for: of a server, of several, of dlock itself.
 
-Leases are counted by `CLOCK_BOOTTIME`, at the client. What is left to the wall clock is a server of redis, by which its
+Leases are counted at the client, by a clock that nobody sets. What is left to the wall clock is a server of redis, by which its
 keys expire: put forward, it forgets the locks that it has, which is a documented window. Put back, it loses nothing.
 */
 

@@ -323,7 +323,7 @@ mod a_majority {
         set_all(&proxies, Mode::DelayReplies(Duration::from_millis(300)));
         let mut tree = Tree::new(service.scratch());
         let url = urls(proxies.iter().map(Proxy::port));
-        // With this ttl the margin is 210 ms, and a server may take 400 ms.
+        // With this ttl a server may take 400 ms.
         let dlock = service.scratch().dlock().run("job").backend(url).args(["-t", "8s", "--kill-after", "0.1"]);
         let holder = dlock.shell(tree.work()).lifeline(tree.end()).spawn();
         tree.wait_grown();

@@ -53,7 +53,7 @@ impl Renewals {
     /// The renewals of a lease as it was granted; `renew_every` is the time from one request to the next.
     #[must_use]
     pub(crate) fn new(term: Term, renew_every: Duration) -> Self {
-        Self { term, due: term.sent + renew_every, failures: 0, error: NOT_TRIED.to_owned() }
+        Self { term, due: term.sent + term.renew_after(renew_every), failures: 0, error: NOT_TRIED.to_owned() }
     }
 
     /// When there is something to do.
@@ -85,7 +85,7 @@ impl Renewals {
                 self.term = Term { sent, ttl, kill_after: self.term.kill_after };
                 self.failures = 0;
                 NOT_TRIED.clone_into(&mut self.error);
-                self.due = asked + renew_every;
+                self.due = asked + self.term.renew_after(renew_every);
                 Some(News::Extended(self.term))
             }
             Ok(Renewal::Extended(_)) => {
@@ -114,7 +114,7 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
     const MS: Duration = Duration::from_millis(1);
 
-    /// A lease of 30 s that began now, renewed every 10 s, with SIGTERM after 24.35 s.
+    /// A lease of 30 s that began now, renewed every 10 s, with SIGTERM after 21.95 s.
     fn renewals() -> (Instant, Renewals) {
         let sent = Instant::from_nanos(0) + 100 * S;
         (sent, Renewals::new(Term { sent, ttl: 30 * S, kill_after: 5 * S }, 10 * S))
@@ -143,15 +143,15 @@ mod tests {
         assert_eq!(renewals.heard(now, now + S, Err(None)), None);
         assert_eq!(renewals.next(), now + S + 1500 * MS);
         // And no later than when it is too late.
-        assert_eq!(renewals.heard(sent + 23 * S, sent + 24 * S, Err(None)), None);
-        assert_eq!(renewals.next(), sent + 24_350 * MS);
+        assert_eq!(renewals.heard(sent + 20 * S, sent + 21 * S, Err(None)), None);
+        assert_eq!(renewals.next(), sent + 21_950 * MS);
     }
 
     #[test]
     fn an_answer_after_sigterm_rescues_nothing() {
         let (sent, mut renewals) = renewals();
-        let late = sent + 24_350 * MS;
-        assert_eq!(renewals.heard(sent + 23 * S, late, Ok(extended(sent + 23 * S))), None);
+        let late = sent + 21_950 * MS;
+        assert_eq!(renewals.heard(sent + 20 * S, late, Ok(extended(sent + 20 * S))), None);
         assert_eq!(renewals.next(), late);
         let Turn::GiveUp(News::Unrenewed { since, .. }) = renewals.turn(late) else { panic!("asks again") };
         assert_eq!(since, sent);

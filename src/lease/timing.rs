@@ -14,6 +14,11 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
+/// A lease is thought to end this part of it (one of so many) early: the rates of our clock and of the server's may differ
+/// by that much.
+const RATES: u32 = 10;
+/// What else a lease is thought to end early, for scheduling.
+const SCHEDULING: Duration = Duration::from_millis(50);
 /// The longest time that any one request may take.
 const MAX_REQUEST: Duration = Duration::from_secs(2);
 /// The longest default time between SIGTERM and SIGKILL.
@@ -60,16 +65,22 @@ pub(crate) struct Term {
 }
 
 impl Term {
-    /// When the command must be dead: `sent + ttl` less a margin for clock rates and scheduling (ttl/50 + 50 ms).
+    /// When the command must be dead: `sent + ttl` less a margin for clock rates and scheduling (ttl/10 + 50 ms).
     #[must_use]
     pub(crate) fn expiry(&self) -> Instant {
-        self.sent + self.ttl.saturating_sub(self.ttl / 50 + Duration::from_millis(50))
+        self.sent + self.ttl.saturating_sub(self.ttl / RATES + SCHEDULING)
     }
 
     /// When the command is told to end; from here on no renewal rescues it.
     #[must_use]
     pub(crate) fn term_at(&self) -> Instant {
         self.expiry() - self.kill_after
+    }
+
+    /// How long after a renewal the next one comes: `every`, but with a third of the time until SIGTERM to spare.
+    #[must_use]
+    pub(crate) fn renew_after(&self, every: Duration) -> Duration {
+        every.min(self.term_at().since(self.sent) * 2 / 3)
     }
 
     /// How long to wait between retries of a failed renewal.
@@ -112,17 +123,43 @@ mod tests {
     #[test]
     fn a_default_lease() {
         let term = term(30 * S, None);
-        assert_eq!(after(&term, term.expiry()), 29_350 * MS);
-        assert_eq!(after(&term, term.term_at()), 24_350 * MS);
+        assert_eq!(after(&term, term.expiry()), 26_950 * MS);
+        assert_eq!(after(&term, term.term_at()), 21_950 * MS);
         assert_eq!(term.retry_every(), 1_500 * MS);
     }
 
     #[test]
     fn the_shortest_lease_still_has_room() {
         let term = term(S, None);
-        assert_eq!(after(&term, term.expiry()), 930 * MS);
-        assert_eq!(after(&term, term.term_at()), 680 * MS);
-        assert!(term.ttl / 3 < after(&term, term.term_at()));
+        assert_eq!(after(&term, term.expiry()), 850 * MS);
+        assert_eq!(after(&term, term.term_at()), 600 * MS);
+        assert_eq!(term.renew_after(term.ttl / 3), term.ttl / 3);
+        // On ZooKeeper, where what the last answered write proved is half a session old when the next one is answered.
+        assert!(term.ttl / 2 + 100 * MS <= after(&term, term.term_at()));
+    }
+
+    #[test]
+    fn a_renewal_comes_in_time_also_where_half_of_the_lease_is_for_the_end() {
+        for (ttl, kill_after, renewed, told, killed) in [
+            (S, S, 233, 350, 850),
+            (2 * S, S, 500, 750, 1_750),
+            (30 * S, 15 * S, 7_966, 11_950, 26_950),
+            (30 * S, 5 * S, 10_000, 21_950, 26_950),
+        ] {
+            let term = term(ttl, Some(kill_after));
+            let millis = [term.renew_after(ttl / 3), after(&term, term.term_at()), after(&term, term.expiry())];
+            assert_eq!(millis.map(|time| time.as_millis()), [renewed, told, killed], "{ttl:?} {kill_after:?}");
+        }
+    }
+
+    #[test]
+    fn the_command_is_dead_first_whichever_clock_is_fast_by_a_tenth() {
+        for seconds in [1, 2, 4, 30, 600, 86_400] {
+            let term = term(seconds * S, None);
+            let (ours, lease) = (after(&term, term.expiry()).as_secs_f64(), term.ttl.as_secs_f64());
+            // The server's clock gains a tenth, or ours loses one.
+            assert!(ours + 0.04 < lease / 1.1 && ours / 0.9 + 0.04 < lease, "{seconds}");
+        }
     }
 
     #[test]

@@ -66,7 +66,8 @@ const EXAMPLES: &[(&str, &str)] = &[
 const LIMITS: &[&str] = &[
     "A lock with a lease is as good as the clock that measures it and the server that keeps it. Single Redis loses locks \
      when it fails over or restarts empty; Redlock needs clocks that run at about the same rate and servers that do not \
-     come back empty within a ttl; etcd and ZooKeeper do not have these gaps.",
+     come back empty within a ttl; etcd and ZooKeeper do not have these gaps. Every lease assumes that the clocks of the \
+     server and of this host run at rates within 10% of each other.",
     "dlock cannot stop what it may not signal (a command under sudo) or cannot see (work started through ssh, docker or \
      systemd-run, a process in uninterruptible sleep, a whole machine that was paused). A job that must never run twice \
      checks DLOCK_TOKEN where it writes.",

@@ -1,7 +1,7 @@
 /*!
 The life of a lease as a game of chance, played with the product's own decisions: when to renew, to retry and to give up
 ([`Renewals`]), what dlock tells its guard and when it acts itself ([`Backstop`]), and the guard's way down ([`Ladder`]).
-Only the world around them is made up: a server whose clock is a little fast, a network that loses and delays, processes
+Only the world around them is made up: a server whose clock is fast, a network that loses and delays, processes
 that are late, frozen or killed, and a command that may not care about signals.
 
 It holds that the command is dead before its lease can end at the server as long as dlock or its guard runs, or as soon
@@ -30,8 +30,8 @@ use crate::supervise::stop::{Ladder, Step};
 
 /// How late a process may be that is not frozen: what the margin of 50 ms has to bear.
 const LATENESS: Duration = Duration::from_millis(20);
-/// The part of a lease, one of so many, by which the server's clock is fast: what the margin of ttl/50 has to bear.
-const FAST: u32 = 100;
+/// The part of a lease, one of so many, by which the server's clock is fast: what the margin of ttl/10 has to bear.
+const FAST: u32 = 11;
 /// How much may happen in one game.
 const ROUNDS: usize = 10_000;
 /// A signal that ends a command which does not ignore it.

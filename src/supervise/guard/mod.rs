@@ -46,6 +46,7 @@ use super::command::Command;
 use super::process::pidfd_open;
 use super::protocol::{LENGTH, Notice, Order, Spawn};
 use super::sweep::Sweep;
+use crate::clock::Instant;
 use crate::readable::readable;
 
 /// How long a guard may take to be gone: one that is frozen with its control group does not go, even when it is killed.
@@ -72,6 +73,8 @@ pub(crate) fn fork_guard(command: Command, address: &UnixAddr, farewell: Box<dyn
     let flags = SockFlag::SOCK_CLOEXEC;
     let (ours, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
     let sweep = Sweep::new();
+    // Both count from a moment before the fork, and so by the same clock.
+    let _ = Instant::now();
     // SAFETY: the process has one thread, so the child may use everything that was prepared.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(Forked { pid: child.as_raw(), socket: ours }),
