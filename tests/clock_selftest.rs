@@ -1,5 +1,5 @@
 /*!
-That a clock of a test's own moves what it is said to move, while it runs, and nothing else.
+That a clock of a test's own moves what it is said to move and runs as fast as it is said to, and nothing else.
 */
 
 use std::fs;
@@ -8,11 +8,13 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::support::clock::{ClockShim, HOUR};
+use crate::support::clock::{ClockShim, HOUR, SLEW};
 use crate::support::daemon::need_python;
 use crate::support::process;
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_sets::RedisGroup;
-use crate::support::rendezvous::{boottime, eventually};
+use crate::support::rendezvous::{Fifo, boottime, eventually, last_until};
+use crate::support::scratch::Scratch;
 use crate::support::servers::{Redis, Reply};
 use crate::support::service::{FileService, Gated, Service};
 use crate::support::zookeeper::{ZooKeeper, ZooKeeperOptions};
@@ -91,6 +93,98 @@ fn every_way_to_ask_for_the_wall_clock_is_moved_and_no_other_clock() {
     }
     drop(questions);
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_rate_is_that_of_every_clock_and_of_the_raw_one_only_where_the_oscillator_is_meant() {
+    let clock = ClockShim::new();
+    let mut python = Command::new(need_python("ctypes", "python3"));
+    clock.attach(&mut python);
+    python.args(["-c", CLOCKS]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = python.spawn().unwrap();
+    let (mut questions, mut answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    let mut ask = || {
+        writeln!(questions).unwrap();
+        let mut line = String::new();
+        answers.read_line(&mut line).unwrap();
+        line.split_whitespace().map(|word| word.parse::<i64>().unwrap()).collect::<Vec<_>>()
+    };
+    let mut last = ask();
+    // In microseconds, after a second each.
+    for (rate, raw_too) in [(SLEW, false), (-SLEW, false), (0, false), (SLEW, true), (9 * SLEW, true), (0, true)] {
+        if raw_too {
+            clock.drift(rate);
+        } else {
+            clock.slew(rate);
+        }
+        let (first, before) = (ask(), boottime());
+        last_until(before + Duration::from_secs(1));
+        let (then, passed) = (ask(), boottime() - before);
+        let passed = i64::try_from(passed.as_micros()).unwrap();
+        // The wall clock, its coarse sister, the day; monotonic, raw, its coarse sister, with suspends.
+        for (place, gains) in [(0, true), (1, true), (2, true), (5, true), (6, raw_too), (7, true), (8, true)] {
+            let expected = if gains { passed + passed * rate / 1_000_000 } else { passed };
+            let shown = then[place] - first[place];
+            assert!((shown - expected).abs() < 30_000, "clock {place} at {rate}: {shown} instead of {expected}");
+            assert!(first[place] >= last[place] - 10_000, "clock {place} jumped back at {rate}");
+        }
+        last = then;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let meant = clock.true_time(Duration::from_micros(last[0].unsigned_abs()), now);
+        assert!(now - meant < Duration::from_millis(30), "{meant:?} {now:?}");
+        let length = clock.true_length(Duration::from_secs(1)).as_micros();
+        assert_eq!(length, u128::try_from(1_000_000_000_000 / (1_000_000 + rate)).unwrap());
+    }
+    drop(questions);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn the_keys_of_a_redis_expire_by_the_rate_of_its_clock_and_a_monitor_knows() {
+    let redis = Redis::with_clock([""; 0]);
+    redis.clock().drift(10 * SLEW);
+    let monitor = redis.monitor();
+    let mut stranger = TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
+    let before = boottime();
+    stranger.write_all(b"SET k v PX 1000\r\n").unwrap();
+    eventually("the request", || redis.get("k"));
+    let expected = redis.expiry("k").unwrap();
+    eventually("its end", || redis.get("k").is_none().then_some(()));
+    let after = boottime();
+    assert!(
+        (Duration::from_millis(530)..Duration::from_millis(600)).contains(&(after - before)),
+        "{:?}",
+        after - before
+    );
+    for end in [expected, monitor.expiry("k", after)] {
+        assert!(end <= after && after - end < Duration::from_millis(40), "{end:?} {after:?}");
+    }
+}
+
+#[test]
+fn a_zookeeper_ends_sessions_by_the_rate_of_its_clock() {
+    let zookeeper = ZooKeeper::with(ZooKeeperOptions { clocks: true, ..ZooKeeperOptions::single() });
+    let lasts = || {
+        let proxy = Proxy::to(zookeeper.server(0).port());
+        let scratch = Scratch::new();
+        let url = format!("zk://127.0.0.1:{}", proxy.port());
+        let mut line = Fifo::new(scratch.path("held"));
+        let work = format!("{}; sleep 1000", line.say("held"));
+        let holder =
+            scratch.dlock().run("job").backend(url).args(["-t", "4s", "--on-lost", "kill"]).shell(work).spawn();
+        line.expect("held");
+        let nodes = || zookeeper.children("/dlock/job").unwrap_or_default().len();
+        proxy.set(Mode::Silent);
+        let silent = boottime();
+        assert_eq!(nodes(), 2);
+        eventually("the end of the session", || (nodes() == 0).then_some(()));
+        drop(holder);
+        boottime() - silent
+    };
+    let right = lasts();
+    zookeeper.server(0).clock().drift(12 * SLEW);
+    let fast = lasts();
+    assert!(right > Duration::from_secs(3) && fast < right * 3 / 4, "{right:?} {fast:?}");
 }
 
 #[test]

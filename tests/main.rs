@@ -18,6 +18,7 @@ mod support_selftest;
 mod support_faults_selftest;
 
 // The same for wall clocks that are moved.
+mod clock_rates;
 mod clock_selftest;
 
 // The same for descriptors, processes and disks that run out.

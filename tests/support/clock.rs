@@ -1,5 +1,6 @@
 /*!
-A wall clock that a test moves, of one process: of a server, or of dlock.
+A clock that a test moves, of one process: of a server, or of dlock. The wall clock can be set, and the rate of all clocks
+can be changed.
 
 A small library that the process preloads (`clock_shim.c`) adds to what the kernel says; see there what it leaves alone.
 Programs that do not ask the C library for the time, as those in Go, are out of its reach.
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
 use super::daemon::need;
@@ -24,6 +26,11 @@ use super::scratch;
 
 /// An hour in seconds, as [`ClockShim::set`] wants it.
 pub const HOUR: i64 = 3600;
+
+/// The most by which chronyd slews a clock, in parts per million.
+pub const SLEW: i64 = 83_333;
+/// One is a million parts.
+const WHOLE: i64 = 1_000_000;
 
 const LIBRARY_NAME: &str = "clock_shim.so";
 const FILE_NAME: &str = "clock";
@@ -40,16 +47,36 @@ static LIBRARY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     fs::read(library).unwrap()
 });
 
-/// The wall clock of every process that is started with [`Self::environment`], and of what that starts in turn: right at
-/// first.
+/// What the processes read, as `struct settings` in `clock_shim.c`.
+#[repr(C)]
+struct Settings {
+    version: AtomicI64,
+    ahead: AtomicI64,
+    rate: AtomicI64,
+    since: AtomicI64,
+    gained: AtomicI64,
+    raw_too: AtomicI64,
+}
+
+/// What the clock showed from some moment on. All in nanoseconds but the rate, which is in parts per million.
+#[derive(Clone, Copy)]
+struct Span {
+    /// When that was, by the true wall clock.
+    from: i64,
+    /// By how much it was ahead then.
+    ahead: i64,
+    rate: i64,
+}
+
+/// The clock of every process that is started with [`Self::environment`], and of what that starts in turn: right at first.
 ///
 /// Processes of every user can have it. It moves for all of them at the same moment, back too, while they run.
 pub struct ClockShim {
     directory: TempDir,
     /// Shared with the processes.
-    seconds: NonNull<AtomicI64>,
-    /// All that it was ever set to.
-    past: Mutex<Vec<i64>>,
+    settings: NonNull<Settings>,
+    /// All that it ever showed.
+    past: Mutex<Vec<Span>>,
 }
 
 // SAFETY: what it points to is atomic, and is there as long as this.
@@ -69,12 +96,13 @@ impl ClockShim {
             path
         };
         readable(LIBRARY_NAME, &LIBRARY);
-        let file = File::options().read(true).write(true).open(readable(FILE_NAME, &[0; 8])).unwrap();
-        let (access, length) = (libc::PROT_READ | libc::PROT_WRITE, size_of::<AtomicI64>());
+        let file =
+            File::options().read(true).write(true).open(readable(FILE_NAME, &[0; size_of::<Settings>()])).unwrap();
+        let (access, length) = (libc::PROT_READ | libc::PROT_WRITE, size_of::<Settings>());
         // SAFETY: a new mapping at a place of the kernel's choice.
         let map = unsafe { libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         assert!(map != libc::MAP_FAILED, "cannot map a clock: {}", std::io::Error::last_os_error());
-        Self { directory, seconds: NonNull::new(map.cast()).unwrap(), past: Mutex::new(vec![0]) }
+        Self { directory, settings: NonNull::new(map.cast()).unwrap(), past: Mutex::default() }
     }
 
     /// What a process needs in its environment to go by this clock.
@@ -95,41 +123,122 @@ impl ClockShim {
         maps.windows(library.len()).any(|window| window == library)
     }
 
-    /// Makes the clock so many seconds ahead of the true time; less than 0 is behind it.
+    /// Makes the wall clock so many seconds ahead of the true time, or of what its rate has made of that; less than 0 is
+    /// behind it.
     pub fn set(&self, seconds: i64) {
-        // Before anybody can see the new time.
-        self.past.lock().unwrap_or_else(PoisonError::into_inner).push(seconds);
-        // SAFETY: mapped until this is dropped, aligned to a page, and everybody else only reads it.
-        unsafe { self.seconds.as_ref() }.store(seconds, Ordering::SeqCst);
+        self.change(|settings| settings.ahead.store(seconds, Ordering::SeqCst));
     }
 
-    /// Moves the clock by so many seconds from where it is.
+    /// Moves the wall clock by so many seconds from where it is.
     pub fn step(&self, seconds: i64) {
         self.set(self.ahead() + seconds);
     }
 
-    /// By how many seconds it is ahead of the true time.
+    /// By how many seconds [`Self::set`] has put it ahead of the true time.
     pub fn ahead(&self) -> i64 {
-        // SAFETY: as above.
-        unsafe { self.seconds.as_ref() }.load(Ordering::SeqCst)
+        self.settings().ahead.load(Ordering::SeqCst)
+    }
+
+    /// Has all clocks but `CLOCK_MONOTONIC_RAW` gain so many parts per million from now on, as chronyd does; less than 0
+    /// makes them slow.
+    pub fn slew(&self, rate: i64) {
+        self.run(rate, false);
+    }
+
+    /// The same with `CLOCK_MONOTONIC_RAW` too: the oscillator itself is that fast.
+    pub fn drift(&self, rate: i64) {
+        self.run(rate, true);
+    }
+
+    /// How long something takes that takes `shown` by this clock and begins now.
+    pub fn true_length(&self, shown: Duration) -> Duration {
+        let nanos = i128::try_from(shown.as_nanos()).unwrap() * i128::from(WHOLE);
+        let nanos = nanos / i128::from(WHOLE + self.settings().rate.load(Ordering::SeqCst));
+        Duration::from_nanos(nanos.try_into().unwrap())
+    }
+
+    fn run(&self, rate: i64, raw_too: bool) {
+        let now = nanos(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap().into());
+        self.change(|settings| {
+            let gained = gain(now - settings.since.load(Ordering::SeqCst), settings.rate.load(Ordering::SeqCst));
+            settings.gained.fetch_add(gained, Ordering::SeqCst);
+            settings.since.store(now, Ordering::SeqCst);
+            settings.rate.store(rate, Ordering::SeqCst);
+            settings.raw_too.store(raw_too.into(), Ordering::SeqCst);
+        });
+    }
+
+    fn settings(&self) -> &Settings {
+        // SAFETY: mapped until this is dropped, aligned to a page, and everybody else only reads it.
+        unsafe { self.settings.as_ref() }
+    }
+
+    fn change(&self, change: impl FnOnce(&Settings)) {
+        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        let settings = self.settings();
+        if past.is_empty() {
+            past.push(RIGHT);
+        }
+        settings.version.fetch_add(1, Ordering::SeqCst);
+        change(settings);
+        // Before anybody can see the new time.
+        past.push(self.span(settings));
+        settings.version.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// What the clock shows from now on.
+    fn span(&self, settings: &Settings) -> Span {
+        let from = nanos(clock_gettime(ClockId::CLOCK_REALTIME).unwrap().into());
+        let monotonic = nanos(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap().into());
+        let rate = settings.rate.load(Ordering::SeqCst);
+        let gained =
+            settings.gained.load(Ordering::SeqCst) + gain(monotonic - settings.since.load(Ordering::SeqCst), rate);
+        Span { from, ahead: self.ahead() * 1_000_000_000 + gained, rate }
     }
 
     /// When it was `shown` (since 1970) by this clock, by the true one, where `now` is by the true one too: of all that
     /// it can have been, the latest moment that is not after `now`, give or take a second.
     pub fn true_time(&self, shown: Duration, now: Duration) -> Duration {
-        let shown = i64::try_from(shown.as_nanos()).unwrap();
-        let now = i64::try_from(now.as_nanos()).unwrap();
+        let (shown, now) = (nanos(shown), nanos(now));
         let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
-        let meant =
-            past.iter().map(|seconds| shown - seconds * 1_000_000_000).filter(|meant| *meant <= now + 1_000_000_000);
-        let meant = meant.max().expect("a time that this clock has not shown yet");
+        let past = if past.is_empty() { &[RIGHT][..] } else { &past };
+        let ends = past.iter().skip(1).map(|span| span.from).chain([now]);
+        let meant = past.iter().zip(ends).map(|(span, end)| (span.true_time(shown), span.from, end));
+        let meant: Vec<_> = meant.filter(|(meant, ..)| *meant <= now + 1_000_000_000).collect();
+        // Where it was so at that moment; that is not known exactly.
+        let then = meant.iter().filter(|(meant, from, end)| (*from - NEAR..=*end + NEAR).contains(meant));
+        let meant = then.max().or(meant.iter().max()).expect("a time that this clock has not shown yet").0;
         Duration::from_nanos(meant.min(now).try_into().unwrap())
     }
+}
+
+/// How exactly it is known when a clock was changed, in nanoseconds.
+const NEAR: i64 = 5_000_000;
+/// A clock that was never touched.
+const RIGHT: Span = Span { from: 0, ahead: 0, rate: 0 };
+
+impl Span {
+    fn true_time(self, shown: i64) -> i64 {
+        if self.rate == 0 {
+            return shown - self.ahead;
+        }
+        let since = i128::from(shown) - i128::from(self.ahead) - i128::from(self.from);
+        self.from + i64::try_from(since * i128::from(WHOLE) / i128::from(WHOLE + self.rate)).unwrap()
+    }
+}
+
+/// What a clock of this rate gains in so many nanoseconds.
+fn gain(nanos: i64, rate: i64) -> i64 {
+    i64::try_from(i128::from(nanos) * i128::from(rate) / i128::from(WHOLE)).unwrap()
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap()
 }
 
 impl Drop for ClockShim {
     fn drop(&mut self) {
         // SAFETY: mapped by us with this length, and nothing points there any more.
-        unsafe { libc::munmap(self.seconds.as_ptr().cast(), size_of::<AtomicI64>()) };
+        unsafe { libc::munmap(self.settings.as_ptr().cast(), size_of::<Settings>()) };
     }
 }

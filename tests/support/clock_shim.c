@@ -1,26 +1,48 @@
 /*
- * Moves the wall clock of the process that preloads this, and only that clock: leases and time-outs that are counted by
- * CLOCK_MONOTONIC or CLOCK_BOOTTIME do not notice.
+ * Moves the wall clock of the process that preloads this, and changes how fast its clocks run: as chronyd does that slews
+ * them (all but CLOCK_MONOTONIC_RAW), or as a bad oscillator does (all of them).
  *
- * CLOCK_SHIM_FILE names a file of eight bytes, the seconds to add, which may change at any moment.
+ * Without a rate only the wall clock is moved: leases and time-outs that are counted by CLOCK_MONOTONIC or CLOCK_BOOTTIME
+ * do not notice.
+ *
+ * CLOCK_SHIM_FILE names a file that holds a `struct settings`, which may change at any moment.
  *
  * The kernel is asked directly: dlsym allocates, and an allocator that asks for the time would come back here.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
-static const int64_t none = 0;
+#define SECOND INT64_C(1000000000)
+/* Longer than this must not pass between two clocks that are read together. */
+#define CLOSE INT64_C(200000)
+
+struct settings {
+    /* Odd while it is being changed. */
+    int64_t version;
+    /* What the wall clock is ahead, in seconds. */
+    int64_t ahead;
+    /* What the clocks gain, in parts per million, since CLOCK_MONOTONIC was `since`, by when they had gained `gained`
+     * (nanoseconds). */
+    int64_t rate, since, gained;
+    /* Whether CLOCK_MONOTONIC_RAW gains it too. */
+    int64_t raw_too;
+};
+
+static const struct settings none;
 /* Until the constructor has run, the clock is right. */
-static const int64_t *offset = &none;
+static const struct settings *shared = &none;
 
 __attribute__((constructor)) static void attach(void)
 {
@@ -29,23 +51,94 @@ __attribute__((constructor)) static void attach(void)
         return;
     int before = errno;
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    void *map = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
+    void *map = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *shared, PROT_READ, MAP_SHARED, file, 0);
     if (map == MAP_FAILED) {
         /* A fault that silently does not happen would make every test of it pass. */
         fprintf(stderr, "clock_shim: cannot map %s\n", path);
         _exit(125);
     }
     close(file);
-    offset = map;
+    shared = map;
     errno = before;
+}
+
+static struct settings settings(void)
+{
+    const struct settings *from = shared;
+    struct settings copy;
+    int64_t before;
+    do {
+        before = __atomic_load_n(&from->version, __ATOMIC_SEQ_CST);
+        copy.ahead = __atomic_load_n(&from->ahead, __ATOMIC_SEQ_CST);
+        copy.rate = __atomic_load_n(&from->rate, __ATOMIC_SEQ_CST);
+        copy.since = __atomic_load_n(&from->since, __ATOMIC_SEQ_CST);
+        copy.gained = __atomic_load_n(&from->gained, __ATOMIC_SEQ_CST);
+        copy.raw_too = __atomic_load_n(&from->raw_too, __ATOMIC_SEQ_CST);
+        copy.version = __atomic_load_n(&from->version, __ATOMIC_SEQ_CST);
+    } while (before != copy.version || before & 1);
+    return copy;
+}
+
+static int64_t nanos(const struct timespec *time)
+{
+    return time->tv_sec * SECOND + time->tv_nsec;
+}
+
+static struct timespec timespec(int64_t nanos)
+{
+    struct timespec time = {.tv_sec = nanos / SECOND, .tv_nsec = nanos % SECOND};
+    if (time.tv_nsec < 0) {
+        time.tv_sec--;
+        time.tv_nsec += SECOND;
+    }
+    return time;
+}
+
+static int64_t real(clockid_t clock)
+{
+    struct timespec now;
+    return syscall(SYS_clock_gettime, clock, &now) == 0 ? nanos(&now) : 0;
+}
+
+static int is_wall(clockid_t clock)
+{
+    return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+}
+
+static int gains(const struct settings *set, clockid_t clock)
+{
+    if (set->rate == 0 && set->gained == 0)
+        return 0;
+    if (clock == CLOCK_MONOTONIC_RAW)
+        return set->raw_too != 0;
+    return is_wall(clock) || clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE || clock == CLOCK_BOOTTIME;
+}
+
+static int64_t gained(const struct settings *set, int64_t monotonic)
+{
+    return set->gained + (int64_t)((__int128)(monotonic - set->since) * set->rate / 1000000);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
+    struct settings set = settings();
+    int64_t monotonic = real(CLOCK_MONOTONIC);
     int result = (int)syscall(SYS_clock_gettime, clock, now);
-    if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
-        now->tv_sec += __atomic_load_n(offset, __ATOMIC_RELAXED);
-    return result;
+    if (result != 0)
+        return result;
+    if (is_wall(clock))
+        now->tv_sec += set.ahead;
+    if (gains(&set, clock)) {
+        /* A pause between the two would have the clock jump. */
+        while (real(CLOCK_MONOTONIC) - monotonic > CLOSE) {
+            monotonic = real(CLOCK_MONOTONIC);
+            syscall(SYS_clock_gettime, clock, now);
+            if (is_wall(clock))
+                now->tv_sec += set.ahead;
+        }
+        *now = timespec(nanos(now) + gained(&set, monotonic));
+    }
+    return 0;
 }
 
 int gettimeofday(struct timeval *restrict now, void *restrict zone)
@@ -67,4 +160,41 @@ time_t time(time_t *now)
     if (now)
         *now = exact.tv_sec;
     return exact.tv_sec;
+}
+
+/* When it will be `at` by this clock, by the kernel's, which the kernel waits by. */
+static struct timespec by_the_kernel(clockid_t clock, const struct timespec *at)
+{
+    struct settings set = settings();
+    struct timespec now;
+    if (!gains(&set, clock) || clock_gettime(clock, &now) != 0)
+        return *at;
+    int64_t left = nanos(at) - nanos(&now);
+    return timespec(real(clock) + (int64_t)((__int128)left * 1000000 / (1000000 + set.rate)));
+}
+
+/* dlock's timers, which are all on CLOCK_BOOTTIME: slow where that is. */
+int timerfd_settime(int timer, int flags, const struct itimerspec *new, struct itimerspec *old)
+{
+    struct itimerspec set = *new;
+    if (flags & TFD_TIMER_ABSTIME && nanos(&set.it_value) > 0) {
+        set.it_value = by_the_kernel(CLOCK_BOOTTIME, &set.it_value);
+        if (nanos(&set.it_value) <= 0)
+            set.it_value = timespec(1);
+    }
+    return (int)syscall(SYS_timerfd_settime, timer, flags, &set, old);
+}
+
+/* How a Java virtual machine waits. */
+int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restrict mutex,
+                           const struct timespec *restrict until)
+{
+    static int (*wait)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
+    if (!wait)
+        *(void **)&wait = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
+    if (!wait)
+        *(void **)&wait = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
+    /* Which clock it is only the condition knows; none but the wall clock shows so much. */
+    struct timespec at = by_the_kernel(until->tv_sec > 1000000000 ? CLOCK_REALTIME : CLOCK_MONOTONIC, until);
+    return wait(cond, mutex, &at);
 }

@@ -273,8 +273,13 @@ impl Redis {
     pub fn expiry(&self, key: &str) -> Option<Duration> {
         // Asked later than this, it has that much left.
         let now = boottime();
-        let left = u64::try_from(self.pttl(key)).ok()?;
-        Some(now + Duration::from_millis(left.saturating_sub(1)))
+        let left = Duration::from_millis(u64::try_from(self.pttl(key)).ok()?.saturating_sub(1));
+        Some(now + self.true_length(left))
+    }
+
+    /// How long it really takes until so much has passed by the server's clock.
+    fn true_length(&self, shown: Duration) -> Duration {
+        self.clock.as_ref().map_or(shown, |clock| clock.true_length(shown))
     }
 
     /// The connections of others, one line of `CLIENT LIST` each.
@@ -582,7 +587,7 @@ impl<'a> Monitor<'a> {
     #[track_caller]
     pub fn expiry(&self, key: &str, until: Duration) -> Duration {
         let seen = self.others();
-        let given = seen.iter().rev().filter(|seen| seen.at <= until).find_map(|seen| lease_until(seen, key));
+        let given = seen.iter().rev().filter(|seen| seen.at <= until).find_map(|seen| self.lease_until(seen, key));
         given.unwrap_or_else(|| panic!("nobody took the lock at {key}: {seen:?}"))
     }
 
@@ -591,7 +596,7 @@ impl<'a> Monitor<'a> {
     pub fn lease_end_of(&self, owner: &str, key: &str, until: Duration) -> Option<Duration> {
         let (mut end, mut is_owners) = (None, false);
         for seen in self.others().iter().filter(|seen| seen.at <= until) {
-            let Some(until) = lease_until(seen, key) else { continue };
+            let Some(until) = self.lease_until(seen, key) else { continue };
             if seen.words[0] == "SET" {
                 is_owners = seen.words[2].contains(owner);
             }
@@ -623,6 +628,11 @@ impl<'a> Monitor<'a> {
         assert!(!late.timed_out(), "the monitor fell behind: {seen:?}");
     }
 
+    /// When the lease that this command gave to `key` can end at the earliest: the server counts in whole milliseconds.
+    fn lease_until(&self, seen: &Seen, key: &str) -> Option<Duration> {
+        Some(seen.at + self.redis.true_length(lease(seen, key)?) - Duration::from_millis(1))
+    }
+
     fn others(&self) -> Vec<Seen> {
         let own = self.redis.own.lock().unwrap();
         self.seen.0.lock().unwrap().iter().filter(|seen| !own.contains(&seen.source)).cloned().collect()
@@ -633,11 +643,6 @@ impl Drop for Monitor<'_> {
     fn drop(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
-}
-
-/// When the lease that this command gave to `key` can end at the earliest: the server counts in whole milliseconds.
-fn lease_until(seen: &Seen, key: &str) -> Option<Duration> {
-    Some(seen.at + lease(seen, key)? - Duration::from_millis(1))
 }
 
 /// The lease that this command gave to `key`, if it is one that does: `SET key value PX ms` or `PEXPIRE key ms`, which
