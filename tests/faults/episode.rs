@@ -296,9 +296,16 @@ impl<'w> Episode<'w> {
     /// One whose command does all it can to survive: see [`Tree`]. Returns when all of it runs.
     #[track_caller]
     pub fn hold_stubbornly(&mut self, way: Way, options: &[&str]) -> Holder {
+        let dlock = self.dlock(way).args(options);
+        self.hold_stubbornly_by(dlock)
+    }
+
+    /// The same by this `dlock`.
+    #[track_caller]
+    pub fn hold_stubbornly_by(&mut self, dlock: Dlock) -> Holder {
         let mut tree = Tree::new(&self.scratch);
         let (lifeline, _) = Lifeline::pair();
-        let dlock = self.dlock(way).args(options).command(self.section(&tree.work()));
+        let dlock = dlock.command(self.section(&tree.work()));
         // A group of its own, so that all of it can be frozen.
         let running = dlock.new_process_group().lifeline(tree.end()).spawn();
         self.holders += 1;

@@ -174,6 +174,30 @@ pub static FAULTS: &[Fault] = &[
             clocks::server_back,
         )
     },
+    Fault {
+        needs: Needs::Clocks,
+        ..fault(
+            "server-clock-rate",
+            "servers' clocks fast or slow by 8.3 %, then silence",
+            &[(Redis, S), (Redlock, S), (ZooKeeper, S)],
+            clocks::server_rate,
+        )
+    },
+    fault(
+        "client-clock-rate",
+        "the clock of dlock's host slewed by 8.3 %, then silence or SIGSTOP dlock",
+        SERVERS,
+        clocks::client_rate,
+    ),
+    Fault {
+        needs: Needs::Clocks,
+        ..fault(
+            "replica-clock-ahead",
+            "failover by sentinels to a replica whose clock is 3 s ahead",
+            &[(Sentinel, D)],
+            clocks::replica_ahead,
+        )
+    },
     // Its tokens are ahead of the clock: with the lock file, which the next fault may remove, that would be forgotten.
     Fault {
         needs: Needs::Own,

@@ -1,5 +1,5 @@
 /*!
-Whether the machine itself stood still. A lease's margin is a tenth of a second here; where nothing at all runs for
+Whether the machine itself stood still. A lease's margin is a quarter of a second and more here; where nothing at all runs for
 a good part of that, also not what goes before everything else, no program can keep its promises, and what was seen
 then says nothing about dlock.
 */

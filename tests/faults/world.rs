@@ -133,6 +133,7 @@ impl World {
     pub fn with_clocks(column: Column) -> Self {
         let servers = match column {
             Column::Redis => Servers::Redis(Box::new(Redis::with_clock(DURABLE))),
+            Column::Sentinel => Servers::Sentinel(Box::new(RedisSentinels::with_clocks())),
             Column::Redlock => Servers::Redlock(RedisGroup::with_clocks(5, DURABLE)),
             Column::ZooKeeper => {
                 Servers::ZooKeeper(ZooKeeper::with(ZooKeeperOptions { clocks: true, ..ZooKeeperOptions::ensemble() }))

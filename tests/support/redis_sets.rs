@@ -85,6 +85,12 @@ impl RedisReplicas {
     /// The same without waiting for the replicas to be up to date.
     #[track_caller]
     fn launch(replicas: usize) -> Self {
+        Self::launch_by(replicas, Redis::with)
+    }
+
+    /// The same by servers that `make` makes of their options.
+    #[track_caller]
+    fn launch_by(replicas: usize, make: impl Fn(Vec<String>) -> Redis) -> Self {
         // Every server replicates as a user of its own, and knows the others': so each can be shut out alone, while
         // everybody else, sentinels too, still reaches it.
         let args = |number: usize, master: Option<u16>| {
@@ -96,9 +102,9 @@ impl RedisReplicas {
             args.extend(master.into_iter().flat_map(|port| ["--replicaof".into(), format!("127.0.0.1 {port}")]));
             args
         };
-        let master = Redis::with(args(0, None));
+        let master = make(args(0, None));
         let port = master.port();
-        let replicas = (1..=replicas).map(|number| Redis::with(args(number, Some(port))));
+        let replicas = (1..=replicas).map(|number| make(args(number, Some(port))));
         Self { servers: std::iter::once(master).chain(replicas).collect() }
     }
 
@@ -179,7 +185,17 @@ impl RedisSentinels {
     /// Returns when all of them know each other, and the replicas are up to date: a failover would work.
     #[track_caller]
     pub fn start() -> Self {
-        let servers = RedisReplicas::launch(2);
+        Self::over(RedisReplicas::launch(2))
+    }
+
+    /// The same, and each server has a clock of its own: see [`Redis::clock`].
+    #[track_caller]
+    pub fn with_clocks() -> Self {
+        Self::over(RedisReplicas::launch_by(2, Redis::with_clock))
+    }
+
+    #[track_caller]
+    fn over(servers: RedisReplicas) -> Self {
         let sentinels: Vec<Redis> = (0..SENTINELS).map(|_| Redis::prepare(["--sentinel"])).collect();
         for (number, sentinel) in sentinels.iter().enumerate() {
             sentinel.configure(&configuration(number, &servers, &sentinels));

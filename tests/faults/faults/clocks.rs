@@ -1,8 +1,16 @@
-//! Wall clocks are wrong by an hour.
+//! Wall clocks are wrong by an hour, and clocks run at other rates.
 
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::redis::{fail_over, sentinels};
 use crate::episode::{Ending, Episode, Way};
-use crate::support::clock::{ClockShim, HOUR};
-use crate::world::Servers;
+use crate::support::clock::{ClockShim, HOUR, SLEW};
+use crate::support::process;
+use crate::support::proxy::Mode;
+use crate::support::redis_sets::wait_replicated;
+use crate::world::{Servers, World};
 
 /// A server's clock is set forward: of a majority it is one, and a session does not go by it. A single redis ends the
 /// lease at once, and dlock notices at the next renewal.
@@ -20,12 +28,8 @@ fn server_steps(episode: &mut Episode<'_>, seconds: i64) {
     let ttl = episode.ttl;
     let which = episode.rng.usize(..episode.world.size());
     let world = episode.world;
-    let clock: &ClockShim = match &world.servers {
-        Servers::ZooKeeper(zookeeper) => zookeeper.server(which).clock(),
-        _ => world.redis()[which].clock(),
-    };
     episode.broken();
-    clock.step(seconds);
+    clock_of(world, which).step(seconds);
     episode.mended();
     episode.linger(ttl);
     let alive = holder.is_alive();
@@ -35,6 +39,57 @@ fn server_steps(episode: &mut Episode<'_>, seconds: i64) {
     if alive {
         episode.mended();
     }
+}
+
+fn clock_of(world: &World, server: usize) -> &ClockShim {
+    match &world.servers {
+        Servers::ZooKeeper(zookeeper) => zookeeper.server(server).clock(),
+        _ => world.redis()[server].clock(),
+    }
+}
+
+/// All servers' clocks or some run at another rate, as much as chronyd slews one: leases end earlier than they should. The
+/// way to the servers breaks, so that it counts when they do.
+pub fn server_rate(episode: &mut Episode<'_>) {
+    let fast = episode.rng.u8(..3) > 0;
+    for server in 0..episode.world.size() {
+        let rate = if fast || episode.coin() { SLEW } else { -SLEW };
+        clock_of(episode.world, server).drift(rate);
+    }
+    let holder = episode.stubborn_scene(Way::Detour);
+    episode.broken();
+    episode.world.set_way(Mode::Silent);
+    episode.mended();
+    episode.dies_in_time(&holder);
+    episode.world.set_way(Mode::Forward);
+    episode.ends(holder.running, &[Ending::Lost]);
+}
+
+/// The clocks of dlock's host run at another rate, as chronyd slews them; nobody else's do. Then it hears nothing any more,
+/// or is frozen and its guard has to look at the clock.
+pub fn client_rate(episode: &mut Episode<'_>) {
+    let clock = ClockShim::new();
+    clock.slew(if episode.rng.u8(..3) > 0 { -SLEW } else { SLEW });
+    let dlock = episode.dlock(Way::Detour).clock(&clock);
+    let holder = episode.hold_stubbornly_by(dlock);
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    episode.broken();
+    let frozen = episode.coin();
+    if frozen {
+        process::signal(holder.running.pid(), Signal::SIGSTOP);
+        process::wait_stopped(holder.running.pid());
+    } else {
+        episode.world.set_way(Mode::Silent);
+    }
+    episode.mended();
+    episode.dies_in_time(&holder);
+    if frozen {
+        process::signal(holder.running.pid(), Signal::SIGCONT);
+    }
+    episode.world.set_way(Mode::Forward);
+    episode.ends(holder.running, &[Ending::Lost]);
 }
 
 /// dlock's own clock jumps while it holds the lock; others have other clocks.
@@ -55,4 +110,28 @@ pub fn client(episode: &mut Episode<'_>) {
     let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
     episode.could_have_kept(ending);
     episode.mended();
+}
+
+/// The new master has the lock, and ends it three seconds too early.
+pub fn replica_ahead(episode: &mut Episode<'_>) {
+    let set = sentinels(episode.world);
+    episode.ttl = Duration::from_secs(episode.rng.u64(6..=9));
+    let old = set.master();
+    for replica in set.replicas() {
+        replica.clock().set(3);
+    }
+    let holder = episode.hold(Way::Straight, &[]);
+    episode.queue_some();
+    episode.linger(Duration::from_secs(2));
+    wait_replicated(old, 2);
+    let back = fail_over(episode, set, old);
+    episode.mended();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    holder.let_go();
+    holder.died_at();
+    episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
+    back();
+    wait_replicated(set.master(), 2);
+    set.wait_settled();
 }

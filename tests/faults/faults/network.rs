@@ -86,12 +86,17 @@ pub fn silent(episode: &mut Episode<'_>) {
 
 /// A deadline that counted from the answer would be as late as the answer.
 pub fn late_then_silent(episode: &mut Episode<'_>) {
-    let holder = episode.hold_stubbornly(Way::Detour, &[]);
-    episode.queue_some();
     let ttl = episode.ttl;
-    // Not so late that it counts as none.
-    let late = if episode.world.column == Column::Redlock { 40..=80 } else { 150..=250 };
-    let late = Duration::from_millis(episode.rng.u64(late));
+    // Not so late that it counts as none, and later than the margin where there is time for that.
+    let (late, options) = match episode.world.column {
+        Column::Redlock => (episode.rng.u64(40..=80), &[][..]),
+        Column::Redis => (episode.rng.u64(148..=152) * ttl.as_secs(), &["--kill-after", "0.1"][..]),
+        Column::ZooKeeper => (episode.rng.u64(60..=100), &[][..]),
+        _ => (episode.rng.u64(90..=140), &[][..]),
+    };
+    let late = Duration::from_millis(late);
+    let holder = episode.hold_stubbornly(Way::Detour, options);
+    episode.queue_some();
     episode.broken();
     episode.world.set_way(Mode::DelayReplies(late));
     // At least one renewal of three falls into it.

@@ -371,7 +371,8 @@ pub fn failover_with_the_lock(episode: &mut Episode<'_>) {
     set.wait_settled();
 }
 
-fn sentinels(world: &World) -> &RedisSentinels {
+/// The servers, with their sentinels.
+pub(super) fn sentinels(world: &World) -> &RedisSentinels {
     match &world.servers {
         Servers::Sentinel(set) => set,
         _ => panic!("no sentinels"),
@@ -380,7 +381,11 @@ fn sentinels(world: &World) -> &RedisSentinels {
 
 /// Another master than `old`, which was killed or frozen or is well, is there when this returns. What is returned brings
 /// `old` back.
-fn fail_over<'w>(episode: &mut Episode<'w>, set: &'w RedisSentinels, old: &'w Redis) -> Box<dyn FnOnce() + 'w> {
+pub(super) fn fail_over<'w>(
+    episode: &mut Episode<'w>,
+    set: &'w RedisSentinels,
+    old: &'w Redis,
+) -> Box<dyn FnOnce() + 'w> {
     episode.broken();
     match episode.rng.u8(..3) {
         0 => {
