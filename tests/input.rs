@@ -1192,3 +1192,12 @@ fn a_remote_file_system_is_refused_unless_it_is_trusted() {
     run("").code(73).stdout_is("\n").stderr_is_one_line("remote=trust");
     run("?remote=trust").success().stdout_is("ran\nk.lock\n");
 }
+
+/// Nobody has a list of all that are remote.
+#[test]
+fn a_file_system_of_a_type_that_nobody_knows_is_refused_with_that_type() {
+    let scratch = Scratch::new();
+    let outcome = scratch.dlock().run("k").backend("file:///proc").command(["echo", "ran"]).output();
+    outcome.code(73).stdout_is("").stderr_is_one_line("not known to be local (type 0x9fa0), ");
+    assert!(outcome.stderr().contains("?remote=trust"), "{outcome:?}");
+}

@@ -15,30 +15,15 @@ use nix::sys::statfs::fstatfs;
 use nix::unistd::geteuid;
 
 use super::super::{Error, Kind};
-
-/// File systems on which a lock may not reach every host, by the magic number of `statfs(2)`.
-const REMOTE: &[(u32, &str)] = &[
-    (0x6969, "NFS"),
-    (0xff53_4d42, "CIFS"),
-    (0xfe53_4d42, "SMB"),
-    (0x517b, "SMB"),
-    (0x6573_5546, "FUSE"),
-    (0x0102_1997, "9p"),
-    (0x00c3_6400, "Ceph"),
-    (0x5346_414f, "AFS"),
-    (0x6b41_4653, "AFS"),
-    (0x7375_7245, "Coda"),
-    (0x0bd0_0bd0, "Lustre"),
-    (0x4750_4653, "GPFS"),
-    (0x0116_1970, "GFS2"),
-    (0x7461_636f, "OCFS2"),
-];
+use super::locality;
 
 /// The directory, once it has been checked.
 #[derive(Debug)]
 pub(super) struct Place {
     /// Where it is.
     pub(super) path: PathBuf,
+    /// Whether a restart of this host empties it.
+    pub(super) is_volatile: bool,
     descriptor: OwnedFd,
 }
 
@@ -96,18 +81,16 @@ impl Place {
             };
             cannot_use(path, &reason)
         })?;
-        if !remote {
-            let kind = fstatfs(&descriptor).map_err(|errno| cannot_use(path, errno.desc()))?.filesystem_type();
+        let magic = match fstatfs(&descriptor) {
             // The magic numbers have 32 bits; the field is wider, and on some machines signed.
-            if let Some((_, name)) = REMOTE.iter().find(|(magic, _)| i64::from(*magic) == kind.0 & 0xffff_ffff) {
-                let problem = format!(
-                    "it is on a remote file system ({name}), where a lock may not reach every host: use a server backend, \
-                     or say ?remote=trust in the URL"
-                );
-                return Err(cannot_use(path, &problem));
-            }
+            Ok(found) => u32::try_from(found.filesystem_type().0 & 0xffff_ffff).unwrap_or_default(),
+            Err(_) if remote => 0,
+            Err(errno) => return Err(cannot_use(path, errno.desc())),
+        };
+        if !remote && let Some(problem) = locality::objection(magic) {
+            return Err(cannot_use(path, &problem));
         }
-        Ok(Self { path: path.to_owned(), descriptor })
+        Ok(Self { path: path.to_owned(), is_volatile: locality::is_volatile(magic), descriptor })
     }
 
     fn metadata(&self) -> Result<std::fs::Metadata, Error> {

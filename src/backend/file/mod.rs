@@ -14,6 +14,7 @@ is looked for twice a second.
 */
 
 mod directory;
+mod locality;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
