@@ -1,7 +1,7 @@
 /*!
 Lock files on one host: `flock(2)` on `<dir>/<key>.lock`, the lock that `flock(1)` takes on the same file.
 
-The file holds the fencing counter, which stays, and who holds the lock, which goes with the release:
+The file holds the fencing counter, which stays (see [`floor`] for what a restart of the host removes), and who holds the lock, which goes with the release:
 
 ```text
 dlock:1 0001795190000000123
@@ -14,6 +14,7 @@ is looked for twice a second.
 */
 
 mod directory;
+mod floor;
 mod locality;
 
 use std::fs::File;
@@ -50,6 +51,7 @@ pub(crate) struct FileBackend {
     remote: bool,
     place: Option<Place>,
     lock: Option<LockFile>,
+    concerns: Vec<String>,
 }
 
 /// An open lock file.
@@ -57,6 +59,8 @@ pub(crate) struct FileBackend {
 struct LockFile {
     file: File,
     path: PathBuf,
+    /// Whether a restart of this host removes it.
+    is_volatile: bool,
     /// The kernel's queue: a thread that is blocked in `flock(2)`, and its word when it has the lock.
     queued: Option<oneshot::Receiver<io::Result<()>>>,
     /// The granted token while the lock is ours.
@@ -67,7 +71,7 @@ impl FileBackend {
     /// Lock files in `directory`, or in the default one; `remote` trusts a remote file system.
     #[must_use]
     pub(crate) fn new(directory: Option<PathBuf>, remote: bool) -> Self {
-        Self { directory, remote, place: None, lock: None }
+        Self { directory, remote, place: None, lock: None, concerns: Vec::new() }
     }
 
     fn open(&mut self, claim: &Claim) -> Result<&mut LockFile, Error> {
@@ -76,7 +80,7 @@ impl FileBackend {
             let name = claim.key.file_name();
             let path = place.path.join(&name);
             let file = place.lock_file(&name).map_err(|reason| cannot(&path, &reason))?;
-            self.lock = Some(LockFile { file, path, queued: None, token: None });
+            self.lock = Some(LockFile { file, path, is_volatile: place.is_volatile, queued: None, token: None });
         }
         self.lock.as_mut().ok_or_else(|| Error::unavailable("the lock file is not open"))
     }
@@ -103,7 +107,8 @@ impl Backend for FileBackend {
             }
             // Somebody may have put another file in its place while we waited: that one is the lock.
             if lock.is_in_place() {
-                let token = lock.take(claim).map_err(|reason| cannot(&path, &reason))?;
+                let (token, concern) = lock.take(claim).map_err(|reason| cannot(&path, &reason))?;
+                self.concerns.extend(concern);
                 return Ok(Attempt::Held(Grant { token, lease: Lease::Unlimited { check: CHECK } }));
             }
             self.lock = None;
@@ -150,6 +155,10 @@ impl Backend for FileBackend {
         Ok(if mine { Released::Freed } else { Released::NotMine })
     }
 
+    fn concerns(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.concerns)
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.lock.as_ref().filter(|lock| lock.token.is_some()).map(|lock| lock.file.as_fd())
     }
@@ -188,22 +197,32 @@ impl LockFile {
         matches!((ours, there), (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino())
     }
 
-    /// Writes down that it is ours; the lock is held.
-    fn take(&mut self, claim: &Claim) -> Result<u64, String> {
+    /// Writes down that it is ours; the lock is held. The token, and what to warn of.
+    fn take(&mut self, claim: &Claim) -> Result<(u64, Option<String>), String> {
         if let Some(token) = self.token {
-            return Ok(token);
+            return Ok((token, None));
         }
         let content = self.read().and_then(|content| Content::parse(&content));
         let written = content.and_then(|content| {
-            let token = wall_micros().max(content.counter + 1);
+            let (token, concern) = self.next_token(content.counter, wall_micros());
             let text = claim.about.text(&claim.owner, token, wall_micros() / 1000);
-            self.write(token, &text).map(|()| token).map_err(|error| format!("could not write to it: {error}"))
+            self.write(token, &text)
+                .map(|()| (token, concern))
+                .map_err(|error| format!("could not write to it: {error}"))
         });
         match &written {
-            Ok(token) => self.token = Some(*token),
+            Ok((token, _)) => self.token = Some(*token),
             Err(_) => drop(unlock(&self.file)),
         }
         written
+    }
+
+    fn next_token(&self, counter: u64, clock: u64) -> (u64, Option<String>) {
+        if self.is_volatile && nix::unistd::geteuid().is_root() {
+            floor::token(Path::new(floor::PLACE), counter, clock)
+        } else {
+            (clock.max(counter + 1), None)
+        }
     }
 
     fn read(&self) -> Result<Vec<u8>, String> {
