@@ -463,7 +463,7 @@ mod restart {
             let dlock = self.scratch.dlock().run("job").backend("file:").clock(&self.clock);
             let outcome = dlock.shell("echo $DLOCK_TOKEN").wrapped_by(wrapper).output();
             outcome.code(0);
-            (outcome.stdout().lines().map(|line| line.parse().unwrap()).collect(), outcome.stderr().to_owned())
+            (outcome.stdout().lines().map(|line| line.parse().unwrap()).collect(), outcome.stderr().clone())
         }
     }
 

@@ -101,6 +101,7 @@ mod secrets;
 mod tls;
 
 // Redis in production: sentinels, replicas, local sockets, settings that lose locks, and every way in which it says no.
+mod redis_names;
 mod redis_production;
 
 // What etcd alone has: its keys, leases, revisions and watches, what other hands do to them, and who may use it.

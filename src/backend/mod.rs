@@ -144,6 +144,8 @@ pub(crate) enum Kind {
     Unavailable,
     /// The credentials are refused.
     Denied,
+    /// It cannot be used as it is, and would not keep locks. Trying again does not help.
+    Unusable,
     /// The lock file cannot be made.
     CannotCreate,
 }

@@ -6,6 +6,7 @@ Every connection of every backend is made here, so that certificates and error m
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -51,9 +52,30 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub(crate) struct Wire {
     stream: Box<dyn Stream>,
     socket: OwnedFd,
+    ways: Ways,
     refusal: Refusal,
     /// Whether it has been shown a certificate of ours.
     certified: bool,
+}
+
+/// The addresses of a name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ways {
+    /// The one that a connection goes to.
+    pub taken: Option<SocketAddr>,
+    /// All others.
+    pub others: Vec<SocketAddr>,
+}
+
+/// Which of the addresses of a name to go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// Whichever answers first.
+    Any,
+    /// This one, unless it does not answer soon.
+    Rather(SocketAddr),
+    /// This one; the name's own addresses do not matter.
+    Only(SocketAddr),
 }
 
 /// What the server said against our certificate, once it has: with TLS 1.3 that comes after the handshake, and the
@@ -83,6 +105,16 @@ impl Wire {
         address: &Address,
         tls: Option<&Tls>,
     ) -> Result<Self, Error> {
+        Self::dial_to(Choice::Any, name, address, tls).await
+    }
+
+    /// The same to one of several addresses of a name.
+    pub(crate) async fn dial_to(
+        choice: Choice,
+        name: &(dyn fmt::Display + Sync),
+        address: &Address,
+        tls: Option<&Tls>,
+    ) -> Result<Self, Error> {
         let unreachable = |error: &dyn fmt::Display| {
             let text = error.to_string();
             // The resolver's errors have no kind of their own.
@@ -94,11 +126,12 @@ impl Wire {
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(|error| unreachable(&error))?;
                 let socket = stream.as_fd().try_clone_to_owned().map_err(|error| unreachable(&error))?;
-                return Ok(Self { stream: Box::new(stream), socket, refusal: Refusal::default(), certified: false });
+                let (ways, refusal) = (Ways::default(), Refusal::default());
+                return Ok(Self { stream: Box::new(stream), socket, ways, refusal, certified: false });
             }
             Address::Tcp(host, port) => (host.as_str(), *port),
         };
-        let stream = connect(host, port).await.map_err(|error| unreachable(&error))?;
+        let (stream, ways) = connect(host, port, choice).await.map_err(|error| unreachable(&error))?;
         // Requests are small and wait for their answers: Nagle's algorithm only delays them.
         stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
         let socket = stream.as_fd().try_clone_to_owned().map_err(|error| unreachable(&error))?;
@@ -107,12 +140,17 @@ impl Wire {
             None => Box::new(stream),
             Some(tls) => Box::new(tls.connect(name, host, stream).await?),
         };
-        Ok(Self { stream, socket, refusal, certified: tls.is_some_and(Tls::is_certified) })
+        Ok(Self { stream, socket, ways, refusal, certified: tls.is_some_and(Tls::is_certified) })
     }
 
     /// The socket again, for options that are set at the end of a connection.
     pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
         self.socket.try_clone()
+    }
+
+    /// Where it goes, and where it could have gone.
+    pub(crate) fn ways(&self) -> &Ways {
+        &self.ways
     }
 
     /// After a write that failed with `error`: waits for what the server said before it hung up, which may be the refusal,
@@ -133,22 +171,33 @@ impl Wire {
 
 /// Connects to whichever of the addresses of `host` answers first, each next one being tried a little later than the
 /// one before it: a name often has one that leads nowhere, and silence there must not use up all the time there is.
-async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+async fn connect(host: &str, port: u16, choice: Choice) -> io::Result<(TcpStream, Ways)> {
     let begun = Instant::now();
-    let mut trying: FuturesUnordered<_> = tokio::net::lookup_host((host, port))
-        .await?
+    let mut addresses: Vec<SocketAddr> = match choice {
+        Choice::Only(address) => vec![address],
+        Choice::Any | Choice::Rather(_) => tokio::net::lookup_host((host, port)).await?.collect(),
+    };
+    // The order of the others stays as the resolver has it.
+    addresses.sort_by_key(|address| choice != Choice::Rather(*address));
+    let mut trying: FuturesUnordered<_> = addresses
+        .iter()
+        .copied()
         .zip(0u32..)
         .map(|(address, place)| async move {
             if place > 0 {
                 sleep_until(begun + STAGGER * place).await;
             }
-            TcpStream::connect(address).await
+            TcpStream::connect(address).await.map(|stream| (stream, address))
         })
         .collect();
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
     while let Some(connected) = trying.next().await {
         match connected {
-            Ok(stream) => return Ok(stream),
+            Ok((stream, taken)) => {
+                drop(trying);
+                addresses.retain(|address| *address != taken);
+                return Ok((stream, Ways { taken: Some(taken), others: addresses }));
+            }
             Err(error) => failed = error,
         }
     }

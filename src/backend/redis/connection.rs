@@ -3,6 +3,7 @@ The connection to one server: made anew where it broke or an answer is overdue, 
 */
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use ::redis::aio::MultiplexedConnection;
@@ -11,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::super::location::{Location, Login, nested_hint};
 use super::super::tls::{Tls, refused};
-use super::super::wire::{Address, Refusal, Wire, forget};
+use super::super::wire::{Address, Choice, Refusal, Ways, Wire, forget};
 use super::super::{Error, Kind};
 use super::stream::Bounded;
 
@@ -48,6 +49,8 @@ impl fmt::Display for Server {
 #[derive(Debug)]
 pub(in super::super) struct Connection {
     server: Server,
+    /// Which of the server's addresses it goes to: the same one again, once there was one.
+    choice: Choice,
     link: Option<Link>,
 }
 
@@ -57,6 +60,7 @@ struct Link {
     driver: JoinHandle<()>,
     /// The same socket again, for [`forget`].
     socket: OwnedFd,
+    ways: Ways,
     refusal: Refusal,
     outstanding: Outstanding,
 }
@@ -80,7 +84,27 @@ impl Drop for Link {
 impl Connection {
     /// Not connected yet.
     pub(in super::super) fn new(server: Server) -> Self {
-        Self { server, link: None }
+        Self { server, choice: Choice::Any, link: None }
+    }
+
+    /// The same to this one of the addresses of its name.
+    pub(super) fn at(server: Server, address: SocketAddr) -> Self {
+        Self { server, choice: Choice::Only(address), link: None }
+    }
+
+    /// The server that it is to.
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// To which address of the server's name it goes, and to which others it could have gone.
+    pub(super) fn ways(&self) -> Ways {
+        self.link.as_ref().map(|link| link.ways.clone()).unwrap_or_default()
+    }
+
+    /// Lets the connection go: the next one is made anew.
+    pub(super) fn hang_up(&mut self) {
+        self.link = None;
     }
 
     /// Whether there is a connection on which nothing is unanswered.
@@ -114,9 +138,13 @@ impl Connection {
         Ok(())
     }
 
-    async fn open(&self) -> Result<Link, Error> {
+    async fn open(&mut self) -> Result<Link, Error> {
         let server = &self.server;
-        let wire = Wire::dial(server, &server.address, server.tls.as_ref()).await?;
+        let wire = Wire::dial_to(self.choice, server, &server.address, server.tls.as_ref()).await?;
+        let ways = wire.ways().clone();
+        if let (Choice::Any, Some(taken)) = (self.choice, ways.taken) {
+            self.choice = Choice::Rather(taken);
+        }
         let mut info = RedisConnectionInfo::default().set_skip_set_lib_name().set_db(i64::from(server.database));
         if let Some(user) = &server.login.user {
             info = info.set_username(user);
@@ -133,7 +161,7 @@ impl Connection {
         let (connection, driver) = MultiplexedConnection::new_with_config(&info, Bounded::new(wire), config)
             .await
             .map_err(|error| self.explain(&error, &refusal))?;
-        Ok(Link { connection, driver: tokio::spawn(driver), socket, refusal, outstanding: Outstanding::Nothing })
+        Ok(Link { connection, driver: tokio::spawn(driver), socket, ways, refusal, outstanding: Outstanding::Nothing })
     }
 
     /// Sends one request and waits for its answer. When this future is dropped, what it sent stays noted.

@@ -12,6 +12,7 @@ ACL: a user needs the commands of the scripts, EVAL and BLPOP on the key pattern
 pub(super) mod answers;
 pub(super) mod connection;
 pub(super) mod keys;
+mod namesakes;
 mod sentinel;
 mod stream;
 

@@ -14,6 +14,8 @@ use super::super::wire::Address;
 use super::super::{Error, Kind};
 use super::answers::text_of;
 use super::connection::{Connection, Outstanding, Server};
+use super::namesakes::Namesakes;
+use crate::clock::Instant;
 
 /// The sentinels of one master.
 #[derive(Debug)]
@@ -135,27 +137,43 @@ pub(super) struct Master {
     connection: Connection,
     address: Option<Address>,
     sentinels: Option<Sentinels>,
+    /// The server behind a name that somebody chose.
+    namesakes: Option<Namesakes>,
 }
 
 impl Master {
     /// The one server there is.
     pub(super) fn named(server: Server) -> Self {
-        Self { connection: Connection::new(server), address: None, sentinels: None }
+        Self {
+            connection: Connection::new(server),
+            address: None,
+            sentinels: None,
+            namesakes: Some(Namesakes::default()),
+        }
     }
 
     /// Whichever the sentinels name.
     pub(super) fn of(sentinels: Sentinels) -> Self {
         // Nobody connects there before the sentinels have been asked.
         let connection = Connection::new(sentinels.server(&sentinels.location.addresses[0]));
-        Self { connection, address: None, sentinels: Some(sentinels) }
+        Self { connection, address: None, sentinels: Some(sentinels), namesakes: None }
     }
 
     /// Makes sure that there is a connection to the master on which nothing is unanswered.
     pub(super) async fn connect(&mut self) -> Result<(), Error> {
-        if !self.connection.is_ready() {
-            self.find().await?;
+        if self.connection.is_ready() {
+            return Ok(());
         }
-        self.connection.connect().await
+        self.find().await?;
+        let begun = Instant::now();
+        self.connection.connect().await?;
+        if let Some(namesakes) = &mut self.namesakes
+            && let Err(error) = namesakes.look(&mut self.connection, Instant::now().since(begun)).await
+        {
+            self.connection.hang_up();
+            return Err(error);
+        }
+        Ok(())
     }
 
     /// The same for what must be executed last, see [`Connection::connect_in_order`].

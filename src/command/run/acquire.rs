@@ -81,7 +81,7 @@ fn refused(settings: &RunSettings, refused: Refused) -> Failure {
         Refused::Trouble(trouble) => in_vain(&trouble),
         Refused::Failed(error) => {
             let exit = match error.kind {
-                Kind::Unreachable | Kind::Unavailable => Exit::Unavailable,
+                Kind::Unreachable | Kind::Unavailable | Kind::Unusable => Exit::Unavailable,
                 Kind::Denied => Exit::Denied,
                 Kind::CannotCreate => Exit::CannotCreate,
             };

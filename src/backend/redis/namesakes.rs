@@ -1,0 +1,156 @@
+/*!
+One name, several servers: a name with several addresses may lead to one server by several ways, to a server and its
+replicas, or to servers that know nothing of each other. With the last, every client would lock where it happens to come
+out.
+
+It is looked for when a name has several addresses, before the first attempt, and only for as long as an address answers
+about as fast as the one that is used: one that leads nowhere must not delay anybody.
+*/
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ::redis::{Cmd, Value};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::super::{Error, Kind};
+use super::answers::text_of;
+use super::connection::{Connection, Outstanding, Server};
+use crate::clock::{Instant, before};
+
+/// How many times as long as our own connection took another one may take, and how long at least.
+const TIMES: u32 = 4;
+const AT_LEAST: Duration = Duration::from_millis(10);
+/// What stands for no earlier master.
+const NO_MASTER: &str = "0000000000000000000000000000000000000000";
+
+/// What tells one server from another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Identity {
+    /// Its own, since it was started.
+    run: String,
+    /// That of the data: the master's and its replicas', now and before the last failover.
+    data: Vec<String>,
+}
+
+impl Identity {
+    /// Reads the answers to [`questions`]; none where the server does not say.
+    fn read(server: &Value, replication: &Value) -> Option<Self> {
+        let field = |text: &str, name: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+                .map(|value| value.trim().to_owned())
+        };
+        let (server, replication) = (text_of(server)?, text_of(replication)?);
+        let data = ["master_replid", "master_replid2"].iter().filter_map(|name| field(replication, name));
+        let data: Vec<String> = data.filter(|id| id != NO_MASTER && !id.is_empty()).collect();
+        (!data.is_empty()).then_some(())?;
+        Some(Self { run: field(server, "run_id")?, data })
+    }
+
+    /// Whether both are one server, or have the same data.
+    fn is_related(&self, other: &Self) -> bool {
+        self.run == other.run || self.data.iter().any(|id| other.data.contains(id))
+    }
+}
+
+fn questions() -> [Cmd; 2] {
+    ["server", "replication"].map(|section| {
+        let mut info = ::redis::cmd("INFO");
+        info.arg(section);
+        info
+    })
+}
+
+async fn identity(connection: &mut Connection) -> Option<Identity> {
+    let [server, replication] = questions();
+    let (server, replication) = connection.ask_beside(&server, &[replication], Outstanding::Request).await.ok()?;
+    Identity::read(&server, replication.first()?)
+}
+
+/// The server behind a name, as it was found first.
+#[derive(Debug, Default)]
+pub(super) struct Namesakes {
+    home: Option<SocketAddr>,
+    identity: Option<Identity>,
+}
+
+impl Namesakes {
+    /// Looks at where a new `connection`, which `took` so long to make, leads to. Fails if another address of the same name
+    /// leads to a server that has nothing to do with this one; what does not answer in time is nobody's fault. Fails for
+    /// now if it leads elsewhere than before.
+    pub(super) async fn look(&mut self, connection: &mut Connection, took: Duration) -> Result<(), Error> {
+        let ways = connection.ways();
+        if ways.others.is_empty() || self.home.is_some() && self.home == ways.taken {
+            return Ok(());
+        }
+        let server = connection.server().clone();
+        let limit = Instant::now() + AT_LEAST.max(took * TIMES);
+        let Ok(Some(ours)) = before(limit, identity(connection)).await else { return Ok(()) };
+        let mut asking: FuturesUnordered<_> =
+            ways.others.into_iter().map(|address| ask(Connection::at(server.clone(), address), address)).collect();
+        let mut is_home = self.home.is_none();
+        while let Ok(Some(answer)) = before(limit, asking.next()).await {
+            let Some((address, other)) = answer else { continue };
+            if !other.is_related(&ours) {
+                return Err(several(&server, address));
+            }
+            is_home |= self.home == Some(address);
+        }
+        if !is_home && self.identity.as_ref().is_some_and(|before| !before.is_related(&ours)) {
+            let hint = "does its name lead to several independent ones?";
+            return Err(Error::unavailable(format!("{server} is another server than before; {hint}")));
+        }
+        (self.home, self.identity) = (ways.taken, Some(ours));
+        Ok(())
+    }
+}
+
+async fn ask(mut connection: Connection, address: SocketAddr) -> Option<(SocketAddr, Identity)> {
+    connection.connect().await.ok()?;
+    Some((address, identity(&mut connection).await?))
+}
+
+fn several(server: &Server, address: SocketAddr) -> Error {
+    let hint = "name one of them, or use redlock:// and name each";
+    let message = format!("{server} names several independent redis servers, one of them at {address}: {hint}");
+    Error::new(Kind::Unusable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(run: &str, replid: &str, before: &str) -> Option<Identity> {
+        let text = |text: String| Value::BulkString(text.into_bytes());
+        let server = text(format!("# Server\r\nredis_version:7.0.15\r\nrun_id:{run}\r\ntcp_port:6379\r\n"));
+        let replication =
+            text(format!("# Replication\r\nrole:master\r\nmaster_replid:{replid}\r\nmaster_replid2:{before}\r\n"));
+        Identity::read(&server, &replication)
+    }
+
+    #[test]
+    fn servers_are_related_that_are_one_or_share_their_data() {
+        let master = server("r1", "d1", NO_MASTER).expect("whole");
+        for (other, related) in [
+            (server("r1", "d1", NO_MASTER), true),
+            // A replica; one that was made the master; a former master that has become its replica.
+            (server("r2", "d1", NO_MASTER), true),
+            (server("r2", "d2", "d1"), true),
+            // One that has no earlier master either, and one that had another.
+            (server("r2", "d2", NO_MASTER), false),
+            (server("r2", "d2", "d3"), false),
+        ] {
+            let other = other.expect("whole");
+            assert_eq!((master.is_related(&other), other.is_related(&master)), (related, related), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_say_who_it_is_counts_for_nothing() {
+        assert_eq!(Identity::read(&Value::Nil, &Value::Nil), None);
+        let text = Value::BulkString(b"run_id:r1\r\n".to_vec());
+        assert_eq!(Identity::read(&text, &Value::BulkString(Vec::new())), None);
+        assert_eq!(Identity::read(&Value::BulkString(Vec::new()), &text), None);
+    }
+}
