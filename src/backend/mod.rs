@@ -206,6 +206,13 @@ pub(crate) trait Backend {
     /// Extends a lock that is held, and never creates one that is gone.
     async fn renew(&mut self, claim: &Claim) -> Result<Renewal, Error>;
 
+    /// While the lock is held, after a [`Backend::renew`] that extended it: resolves when the service says of its own
+    /// accord that something has happened to what the lock rests on. That decides nothing; it is worth another renewal at
+    /// once. Never resolves where the service cannot say so, and when it cannot be heard before the next renewal.
+    async fn disturbed(&mut self, _claim: &Claim) {
+        std::future::pending::<()>().await;
+    }
+
     /// Gives the lock back and leaves the queue. Legal at any moment and any number of times, also after an attempt
     /// whose answer was lost. Never touches what is somebody else's.
     async fn release(&mut self, claim: &Claim) -> Result<Released, Error>;

@@ -3,6 +3,18 @@ The order of those who want a lock, where the service keeps a queue of entries: 
 other one watches the entry before its own. etcd and ZooKeeper share it.
 */
 
+use std::time::Duration;
+
+/// How much longer one who waits goes without news for each entry in the queue.
+const NEWS_PER_ENTRY: Duration = Duration::from_millis(100);
+
+/// How often one of so many `entries` asks who holds the lock, although nothing has happened to the entry before its own:
+/// as often as `usual` where they are few. What news cost grows with the number of entries, so a crowd of any size asks
+/// for them ten times a second in all.
+pub(super) fn news_every(usual: Duration, entries: u64) -> Duration {
+    usual.max(NEWS_PER_ENTRY.saturating_mul(entries.try_into().unwrap_or(u32::MAX)))
+}
+
 /// One entry of the queue. Of two with the same number, which a service gives to nobody but somebody may have made, the
 /// name decides: everybody sees the same order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +81,15 @@ mod tests {
         assert_eq!(place_of(9, &[7, 9, 3, 12]), Place::Behind { holder, predecessor, position: 2 });
         assert_eq!(place_of(4, &[3, 5]), Place::Missing);
         assert_eq!(place_of(4, &[]), Place::Missing);
+    }
+
+    #[test]
+    fn news_are_asked_for_the_less_often_the_more_wait() {
+        let usual = Duration::from_secs(10);
+        for (entries, expected) in [(0, 10), (2, 10), (100, 10), (500, 50), (2500, 250)] {
+            assert_eq!(news_every(usual, entries), Duration::from_secs(expected), "{entries}");
+        }
+        assert!(news_every(usual, u64::MAX) > Duration::from_secs(1 << 28));
     }
 
     #[test]

@@ -9,8 +9,10 @@ use super::timing::{Grace, Term, acquire_timeout};
 use crate::backend::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released};
 use crate::clock::{Instant, before, sleep_until};
 
-/// How long to wait after the backend failed while we queue.
+/// How long to wait at most after the backend failed for the first time while we queue, and which part of the lease after
+/// it has failed again and again.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
+const AFTER_FAILURES: u32 = 6;
 /// How long the last look may take when the wait has run out.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 /// How long one try may take to take back what is wanted no more: the service also does it when nobody hears of it.
@@ -91,7 +93,7 @@ async fn wait_for(
 ) -> Result<Grant, Refused> {
     let queue = if wait == Wait::No { Queue::Pass } else { Queue::Join };
     let mut last: Option<News> = None;
-    let mut slow = 0;
+    let (mut slow, mut failures) = (0, 0);
     loop {
         match attempt(backend, claim, queue, limits, trace).await {
             Ok(Attempt::Held(grant)) => {
@@ -112,8 +114,9 @@ async fn wait_for(
                 }
                 news(News::Busy(busy.clone()));
                 last = Some(News::Busy(busy));
-                if let Some(error) = until(wait, backend.changed(claim)).await.and_then(Result::err) {
-                    pause(wait, error).await?;
+                match until(wait, backend.changed(claim)).await {
+                    Some(Err(error)) => pause(wait, error, &mut failures, claim.ttl).await?,
+                    Some(Ok(())) | None => failures = 0,
                 }
             }
             // Once in the queue, an outage is ridden out; before that it is the user's to know.
@@ -123,7 +126,7 @@ async fn wait_for(
                     news(trouble.clone());
                     last = Some(trouble);
                 }
-                pause(wait, error).await?;
+                pause(wait, error, &mut failures, claim.ttl).await?;
             }
             Err(error) => return Err(Refused::Failed(error)),
         }
@@ -220,11 +223,46 @@ async fn until<T>(wait: Wait, work: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Lets some time go by after a failure that trying again may mend.
-async fn pause(wait: Wait, error: Error) -> Result<(), Refused> {
+/// Lets some time go by after one of several `failures` in a row that trying again may mend.
+async fn pause(wait: Wait, error: Error, failures: &mut u32, ttl: Duration) -> Result<(), Refused> {
     if !error.may_pass() {
         return Err(Refused::Failed(error));
     }
-    let _ = until(wait, sleep_until(Instant::now() + AFTER_FAILURE)).await;
+    let mut random = [0; 2];
+    let _ = getrandom::fill(&mut random);
+    let _ = until(wait, sleep_until(Instant::now() + backoff(*failures, ttl, u16::from_ne_bytes(random)))).await;
+    *failures = failures.saturating_add(1);
     Ok(())
+}
+
+/// How long to wait after so many `failures` before this one, for a lock of `ttl`: longer each time, so that servers that
+/// have too much to do are not given more, and not as long as all others who failed at the same moment.
+fn backoff(failures: u32, ttl: Duration, random: u16) -> Duration {
+    let longest = AFTER_FAILURE.max(ttl / AFTER_FAILURES);
+    let whole = AFTER_FAILURE.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(longest);
+    whole / 2 + whole / 2 * u32::from(random) / u32::from(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_each_failure_in_a_row_it_is_tried_later_up_to_a_part_of_the_lease() {
+        let ms = Duration::from_millis;
+        for (failures, ttl, least, most) in [
+            (0, 30_000, 250, 500),
+            (1, 30_000, 500, 1000),
+            (2, 30_000, 1000, 2000),
+            (4, 30_000, 2500, 5000),
+            (100, 30_000, 2500, 5000),
+            // A short lease is kept alive, whatever fails.
+            (0, 1_000, 250, 500),
+            (100, 1_000, 250, 500),
+        ] {
+            let ttl = ms(ttl);
+            assert_eq!(backoff(failures, ttl, 0), ms(least), "{failures} {ttl:?}");
+            assert_eq!(backoff(failures, ttl, u16::MAX), ms(most), "{failures} {ttl:?}");
+        }
+    }
 }

@@ -26,7 +26,7 @@ pub(crate) async fn keep(
         Lease::Until { sent, ttl, renew_every } => {
             let mut renewals = Renewals::new(Term { sent, ttl, kill_after }, renew_every);
             loop {
-                sleep_until(renewals.next()).await;
+                rest(&mut renewals, backend, claim).await;
                 let now = Instant::now();
                 let heard = match renewals.turn(now) {
                     Turn::Ask(limit) => {
@@ -37,7 +37,10 @@ pub(crate) async fn keep(
                 };
                 match heard {
                     None => {}
-                    Some(extended @ News::Extended(_)) => news(extended),
+                    Some(extended @ News::Extended(_)) => {
+                        news(extended);
+                        backend.concerns().into_iter().for_each(|concern| news(News::Concern(concern)));
+                    }
                     Some(lost) => return news(lost),
                 }
             }
@@ -50,6 +53,19 @@ pub(crate) async fn keep(
             }
         },
     }
+}
+
+/// Waits until there is something to do: when the time for it has come, or as soon as the service says that something
+/// has happened to the lock.
+async fn rest(renewals: &mut Renewals, backend: &mut dyn Backend, claim: &Claim) {
+    if renewals.listens() {
+        tokio::select! {
+            biased;
+            () = sleep_until(renewals.next()) => return,
+            () = backend.disturbed(claim) => renewals.disturbed(Instant::now()),
+        }
+    }
+    sleep_until(renewals.next()).await;
 }
 
 /// The error is what the backend said, if it said anything in time.

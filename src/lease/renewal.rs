@@ -11,6 +11,8 @@ use crate::clock::Instant;
 
 /// What the last renewal came to when the time for one went by unused.
 const NOT_TRIED: &str = "it was not tried, because dlock itself was stopped";
+/// The shortest time from one renewal to the next that is made because the service said that something has happened.
+const NEXT_EARLY: Duration = Duration::from_millis(100);
 /// What it came to when no answer came.
 const SILENCE: &str = "the backend does not answer";
 
@@ -19,6 +21,8 @@ const SILENCE: &str = "the backend does not answer";
 pub(crate) enum News {
     /// It was renewed.
     Extended(Term),
+    /// The service has something about it that could make its locks unsafe.
+    Concern(String),
     /// The service says that the lock is not ours: final.
     NotMine(String),
     /// The time came to stop the command, and no renewal had been confirmed: final.
@@ -44,6 +48,8 @@ pub(crate) enum Turn {
 pub(crate) struct Renewals {
     term: Term,
     due: Instant,
+    /// When the last one was sent that was confirmed; none before the first.
+    renewed: Option<Instant>,
     /// How many have failed since the last that was confirmed.
     failures: u32,
     error: String,
@@ -53,13 +59,28 @@ impl Renewals {
     /// The renewals of a lease as it was granted; `renew_every` is the time from one request to the next.
     #[must_use]
     pub(crate) fn new(term: Term, renew_every: Duration) -> Self {
-        Self { term, due: term.sent + term.renew_after(renew_every), failures: 0, error: NOT_TRIED.to_owned() }
+        let due = term.sent + term.renew_after(renew_every);
+        Self { term, due, renewed: None, failures: 0, error: NOT_TRIED.to_owned() }
     }
 
     /// When there is something to do.
     #[must_use]
     pub(crate) fn next(&self) -> Instant {
         self.due.min(self.term.term_at())
+    }
+
+    /// Whether it is worth hearing of what happens to the lock before [`Renewals::next`] has come: from the first renewal
+    /// on, so that a short command costs nothing more, and not while renewals fail and are tried again soon.
+    #[must_use]
+    pub(crate) fn listens(&self) -> bool {
+        self.renewed.is_some() && self.failures == 0
+    }
+
+    /// Takes note at `now` that something has happened to the lock: the next renewal comes at once, but not faster than
+    /// one after another by [`NEXT_EARLY`].
+    pub(crate) fn disturbed(&mut self, now: Instant) {
+        let soon = self.renewed.map_or(now, |renewed| now.max(renewed + NEXT_EARLY));
+        self.due = self.due.min(soon);
     }
 
     /// What is to be done at `now`, when [`Renewals::next`] has come.
@@ -86,6 +107,7 @@ impl Renewals {
                 self.failures = 0;
                 NOT_TRIED.clone_into(&mut self.error);
                 self.due = asked + self.term.renew_after(renew_every);
+                self.renewed = Some(asked);
                 Some(News::Extended(self.term))
             }
             Ok(Renewal::Extended(_)) => {
@@ -145,6 +167,23 @@ mod tests {
         // And no later than when it is too late.
         assert_eq!(renewals.heard(sent + 20 * S, sent + 21 * S, Err(None)), None);
         assert_eq!(renewals.next(), sent + 21_950 * MS);
+    }
+
+    #[test]
+    fn what_happens_to_the_lock_is_heard_from_the_first_renewal_on_and_brings_the_next_one_forward() {
+        let (sent, mut renewals) = renewals();
+        assert!(!renewals.listens());
+        let first = sent + 10 * S;
+        renewals.heard(first, first, Ok(extended(first)));
+        assert!(renewals.listens());
+        // Heard so long after the first, and renewed then.
+        for (heard, due) in [(5 * S, 5 * S), (30 * MS, 100 * MS), (Duration::ZERO, 100 * MS), (11 * S, 10 * S)] {
+            let mut disturbed = renewals.clone();
+            disturbed.disturbed(first + heard);
+            assert_eq!(disturbed.next(), first + due, "{heard:?}");
+        }
+        renewals.heard(first + S, first + S, Err(None));
+        assert!(!renewals.listens());
     }
 
     #[test]

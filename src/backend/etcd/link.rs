@@ -34,6 +34,8 @@ pub(super) struct Link {
     /// Which of the location's addresses it is.
     member: usize,
     refusal: Refusal,
+    /// Its version, where it was asked.
+    version: Option<String>,
 }
 
 /// The way to the cluster: the connection there is, or the lack of one.
@@ -113,6 +115,11 @@ impl Cluster {
         self.links
     }
 
+    /// The version of the member that serves us, where it was asked before it was chosen.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.link.as_ref()?.version.as_deref()
+    }
+
     /// An answer that no etcd gives.
     pub(super) fn nonsense(&self) -> Error {
         Error::unavailable(format!("{} gave an answer that makes no sense; is it etcd?", self.location))
@@ -173,6 +180,7 @@ impl Cluster {
         let client = Client::from_channel(Channel::Tonic(channel), Some(options)).await;
         let mut client = client.map_err(|error| self.explain(&error, &refusal))?;
         // Where there is a choice, it must not fall on a member that is frozen or cut off from the others.
+        let mut version = None;
         if self.location.addresses.len() > 1 {
             let status = client.status().await.map_err(|error| self.explain(&error, &refusal))?;
             if status.leader() == 0 {
@@ -181,8 +189,9 @@ impl Cluster {
             if status.is_learner() {
                 return Err(Error::unavailable(format!("{address} is a learner, which serves no locks")));
             }
+            version = Some(status.version().to_owned());
         }
-        Ok(Link { client, member, refusal })
+        Ok(Link { client, member, refusal, version })
     }
 
     /// What to ask oneself when the answer is none of etcd's.

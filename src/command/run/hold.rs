@@ -262,6 +262,10 @@ impl<'a> Hold<'a> {
                     self.guard.order(order);
                 }
             }
+            News::Concern(concern) => {
+                let (key, target) = (&self.settings.key, &self.settings.target);
+                self.report.note(&format!("{key} at {target}: {concern}"));
+            }
             News::NotMine(why) => self.lose(&why),
             News::Unrenewed { since, error } => {
                 let silent = Duration::from_secs(Instant::now().since(since).as_secs());

@@ -395,6 +395,7 @@ impl Game {
         while let Some((_, news)) = self.dlock.news.pop_front() {
             let order = match news {
                 News::Extended(term) => self.dlock.backstop.extend(term),
+                News::Concern(_) => None,
                 News::NotMine(_) | News::Unrenewed { .. } => self.dlock.backstop.lose(now),
             };
             self.order(order);

@@ -294,7 +294,7 @@ fn etcd_obstacle<'w>(episode: &mut Episode<'_>, etcd: &'w Etcd) -> Obstacle<'w> 
     let (key, bound, value, how) = match episode.rng.u8(..5) {
         0 => ("dlock/job/config", 0, EVIL, blocked("dlock/job/config", "without a lease")),
         1 => ("dlock/job/6f", 0, "", blocked("dlock/job/6f", "without a lease")),
-        2 => ("dlock/job/a/b", lease, "x", blocked("dlock/job/a/b", "that is no lock")),
+        2 => ("dlock/job/a-b", lease, "x", blocked("dlock/job/a-b", "that is no lock")),
         3 => ("dlock/job/", lease, EVIL, blocked("dlock/job/", "that is no lock")),
         _ => ("dlock/job/6f", lease, EVIL, r"held by another program: \u{0}\u{1b}[2J\r\n\u{9b}1m\u{202e}".to_owned()),
     };

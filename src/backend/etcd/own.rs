@@ -1,0 +1,92 @@
+/*!
+What is ours at the cluster, a lease and a key: keeping them, and hearing at once when somebody else touches them.
+*/
+
+use std::time::Duration;
+
+use etcd_client::{Client, GetOptions, KeyValue, WatchOptions, WatchStream};
+
+use super::super::Error;
+use super::is_no_lease;
+use super::link::Cluster;
+use crate::clock::{Instant, before};
+
+/// What became of an attempt to extend our lease.
+pub(super) enum Extended {
+    /// There is no such lease.
+    NoLease,
+    /// It was extended by a request that was sent at `sent`.
+    Lease {
+        sent: Instant,
+        /// Our key afterwards, without its value.
+        own: Option<KeyValue>,
+        /// The revision of the cluster at which the key was read.
+        revision: i64,
+        /// The server's version, where it was asked for and told in time.
+        version: Option<String>,
+    },
+}
+
+/// Extends `lease`, and reads `key`: the lease alone proves nothing of the key, which anybody may delete. Where there is
+/// `patience`, the server is asked for its version too, and waited for so long.
+pub(super) async fn extend(
+    cluster: &mut Cluster,
+    lease: i64,
+    key: &str,
+    patience: Option<Duration>,
+) -> Result<Extended, Error> {
+    let sent = Instant::now();
+    let asked = cluster.ask(|mut client| async move {
+        let (mut reader, teller) = (client.clone(), client.clone());
+        let extended = async {
+            let options = GetOptions::new().with_keys_only();
+            tokio::try_join!(client.lease_keep_alive(lease), reader.get(key, Some(options)))
+        };
+        let (extended, version) = tokio::join!(extended, version(teller, sent, patience));
+        extended.map(|(_, read)| (read, version))
+    });
+    // Too large to be a part of every future that waits for it.
+    match Box::pin(asked).await {
+        Ok((mut read, version)) => {
+            let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
+            Ok(Extended::Lease { sent, own: read.take_kvs().into_iter().next(), revision, version })
+        }
+        Err(error) if is_no_lease(&error) => Ok(Extended::NoLease),
+        Err(error) => Err(error),
+    }
+}
+
+/// A server that does not tell is none the worse for it.
+async fn version(mut client: Client, sent: Instant, patience: Option<Duration>) -> Option<String> {
+    let status = before(sent + patience?, client.status()).await.ok()?.ok()?;
+    Some(status.version().to_owned())
+}
+
+/// A watch on our own key.
+pub(super) struct OwnWatch {
+    /// The connection that it came by: one that was given up is silent for ever.
+    pub link: u64,
+    stream: WatchStream,
+}
+
+impl OwnWatch {
+    /// Watches `key` for everything that happens to it after `revision`.
+    pub(super) async fn open(cluster: &Cluster, key: &str, revision: i64) -> Option<Self> {
+        let options = WatchOptions::new().with_start_revision(revision + 1);
+        // Nothing depends on the answer, so a member that owes it is not given up for that.
+        let stream = cluster.client()?.watch(key, Some(options)).await.ok()?;
+        Some(Self { link: cluster.links(), stream })
+    }
+
+    /// Resolves when something has happened to the key; false when the watch has ended.
+    pub(super) async fn event(&mut self) -> bool {
+        loop {
+            match self.stream.message().await {
+                Ok(Some(message)) if message.canceled() => return false,
+                Ok(Some(message)) if message.events().is_empty() => {}
+                Ok(Some(_)) => return true,
+                Ok(None) | Err(_) => return false,
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+/*!
+A lease and a key at the cluster for one claim: made, kept alive while they wait, published, and taken away.
+*/
+
+use std::time::Duration;
+
+use etcd_client::{
+    Compare, CompareOp, DeleteOptions, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp, WatchStream,
+};
+
+use super::super::{Claim, Error, Kind, Released};
+use super::link::LEASE_KNOWN;
+use super::look::prefix;
+use super::own::{self, Extended, OwnWatch};
+use super::{EtcdBackend, SIGN_ANSWERED, SIGNS_OF_LIFE, SILENT, is_no_lease};
+use crate::clock::{Instant, before};
+
+/// What is at the cluster for one claim.
+pub(super) struct Session {
+    /// The lease's id, made from the owner's: a grant can be asked for twice and is one.
+    pub lease: i64,
+    /// Our key.
+    pub key: String,
+    /// When the last confirmed request was sent that began or extended the lease.
+    pub sent: Instant,
+    /// The granted length; none before the answer.
+    pub ttl: Option<Duration>,
+    /// Our key's create revision; none before the answer.
+    pub created: Option<i64>,
+    /// The token, once the lock is ours: the same for every further attempt.
+    pub token: Option<u64>,
+    /// The watch on the key before ours.
+    pub watch: Option<Watch>,
+    /// The key before ours, and the revision at which it was seen.
+    pub predecessor: Option<(String, i64)>,
+    /// When one who waits looks again at who holds the lock, although nothing has happened to the key before its own.
+    pub news_at: Instant,
+    /// The revision at which our key was last seen by a renewal.
+    pub renewed: Option<i64>,
+    /// The watch on our own key, while the lock is ours.
+    pub own_watch: Option<OwnWatch>,
+    /// It has been tried to take all this away.
+    pub withdrawing: bool,
+}
+
+/// A watch on one key.
+pub(super) struct Watch {
+    pub key: String,
+    /// The connection that it came by: one that was given up is silent for ever.
+    pub link: u64,
+    pub stream: WatchStream,
+    /// The server has said that it watches.
+    pub works: bool,
+}
+
+/// The lease that belongs to an owner: positive, and never 0, which means "choose one".
+fn lease_of(claim: &Claim) -> i64 {
+    let digits = claim.owner.as_str().get(..16).unwrap_or_default();
+    let number = u64::from_str_radix(digits, 16).unwrap_or_default() >> 1;
+    i64::try_from(number).unwrap_or_default().max(1)
+}
+
+/// Milliseconds since 1970, by this machine's clock: etcd tells none.
+pub(super) fn wall_clock() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    since.as_millis().try_into().unwrap_or_default()
+}
+
+/// What is published; the token is known only once the lock is ours.
+pub(super) fn value(claim: &Claim, token: Option<u64>, since: u64) -> String {
+    let token = token.map_or_else(String::new, |token| format!("\"token\":{token},"));
+    format!("{}{token}\"since\":{since},{}", claim.owner.prefix(), claim.about.rest())
+}
+
+/// Whether it says that the lease to be granted is there already.
+fn is_lease_known(error: &Error) -> bool {
+    error.to_string().contains(LEASE_KNOWN)
+}
+
+impl EtcdBackend {
+    /// Makes sure that there is a lease, and that it has been extended lately.
+    pub(super) async fn keep_session(&mut self, claim: &Claim) -> Result<(), Error> {
+        let session = self.session.get_or_insert_with(|| {
+            let lease = lease_of(claim);
+            Session {
+                lease,
+                key: format!("{}{lease:x}", prefix(claim)),
+                sent: Instant::now(),
+                ttl: None,
+                created: None,
+                token: None,
+                watch: None,
+                predecessor: None,
+                news_at: Instant::now(),
+                renewed: None,
+                own_watch: None,
+                withdrawing: false,
+            }
+        });
+        let lease = session.lease;
+        let Some(ttl) = session.ttl else { return self.grant_lease(claim, lease).await };
+        let sent = Instant::now();
+        // Who asks again for what is ours already found too little left of it.
+        if session.token.is_none() && sent < session.sent + ttl / SIGNS_OF_LIFE {
+            return Ok(());
+        }
+        match self.cluster.ask(|mut client| async move { client.lease_keep_alive(lease).await }).await {
+            Ok(_) => {
+                if let Some(session) = &mut self.session {
+                    session.sent = sent;
+                }
+                Ok(())
+            }
+            // Our place in the queue went with it: this is a new beginning.
+            Err(error) if is_no_lease(&error) => {
+                self.session = None;
+                Box::pin(self.keep_session(claim)).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn grant_lease(&mut self, claim: &Claim, lease: i64) -> Result<(), Error> {
+        // Whole seconds are all there is: rather longer than asked.
+        let seconds = i64::try_from(claim.ttl.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
+        let sent = Instant::now();
+        let options = LeaseGrantOptions::new().with_id(lease);
+        let granted =
+            self.cluster.ask(|mut client| async move { client.lease_grant(seconds, Some(options)).await }).await;
+        let (sent, ttl) = match granted {
+            Ok(granted) => (sent, granted.ttl()),
+            // An earlier request was done, and its answer was lost.
+            Err(error) if is_lease_known(&error) => {
+                let sent = Instant::now();
+                let asked = self.cluster.ask(|mut client| async move {
+                    client.lease_keep_alive(lease).await?;
+                    client.lease_time_to_live(lease, None).await
+                });
+                (sent, asked.await?.granted_ttl())
+            }
+            Err(error) => return Err(error),
+        };
+        let ttl = u64::try_from(ttl).ok().filter(|&ttl| ttl > 0).ok_or_else(|| self.cluster.nonsense())?;
+        if let Some(session) = &mut self.session {
+            session.sent = sent;
+            session.ttl = Some(Duration::from_secs(ttl));
+        }
+        Ok(())
+    }
+
+    /// Shows that one who waits is alive; whether its place in the queue is still there.
+    pub(super) async fn show_life(&mut self) -> Result<bool, Error> {
+        let Some(session) = &mut self.session else { return Ok(false) };
+        let Some(ttl) = session.ttl else { return Ok(false) };
+        let extending = own::extend(&mut self.cluster, session.lease, &session.key, None);
+        let extended = before(Instant::now() + ttl / SIGN_ANSWERED, extending).await;
+        let extended = extended.map_err(|_| Error::unavailable(SILENT))??;
+        let Extended::Lease { sent, own, .. } = extended else { return Ok(false) };
+        session.sent = sent;
+        Ok(own.is_some_and(|own| Some(own.create_revision()) == session.created))
+    }
+
+    /// Publishes, beside what follows, since when a lock is held that had to be waited for: the first value was written
+    /// when the wait began.
+    pub(super) fn publish(&self, claim: &Claim, key: String, lease: i64, created: Option<i64>, token: u64) {
+        let (Some(mut client), Some(created)) = (self.cluster.client(), created) else { return };
+        // Always with the lease: a value without one would stay for ever.
+        let put = TxnOp::put(
+            key.as_str(),
+            value(claim, Some(token), wall_clock()),
+            Some(PutOptions::new().with_lease(lease)),
+        );
+        let unchanged = Compare::create_revision(key, CompareOp::Equal, created);
+        tokio::spawn(async move { client.txn(Txn::new().when([unchanged]).and_then([put])).await });
+    }
+
+    /// Takes our key and lease away.
+    pub(super) async fn withdraw(&mut self) -> Result<Released, Error> {
+        let Some(session) = &mut self.session else { return Ok(Released::NotMine) };
+        session.watch = None;
+        let (key, lease, created) = (session.key.clone(), session.lease, session.created);
+        if std::mem::replace(&mut session.withdrawing, true) {
+            // The last try got no answer, and this one may get none either: the lease must not be left to later.
+            self.revoke(lease).await?;
+        }
+        let options = Some(DeleteOptions::new().with_prev_key());
+        let asked = self.cluster.ask(|mut client| async move { client.delete(key, options.clone()).await });
+        let (deleted, ours) = match asked.await {
+            // Somebody may have deleted it and made it again: it is of no use to anybody, and others may have held the lock.
+            Ok(answer) => {
+                let is_ours = |kv: &KeyValue| created.is_none_or(|created| kv.create_revision() == created);
+                (answer.deleted() > 0, answer.prev_kvs().iter().any(is_ours))
+            }
+            // Who may not do that has no key there, but leases are for everybody.
+            Err(error) if error.kind == Kind::Denied => (false, false),
+            Err(error) => return Err(error),
+        };
+        match self.revoke(lease).await {
+            Ok(()) => {}
+            // The lock is free; the empty lease ends by itself.
+            Err(_) if deleted => {}
+            Err(error) => return Err(error),
+        }
+        self.session = None;
+        Ok(if ours { Released::Freed } else { Released::NotMine })
+    }
+
+    /// Ends our lease, if there is one.
+    async fn revoke(&mut self, lease: i64) -> Result<(), Error> {
+        match self.cluster.ask(|mut client| async move { client.lease_revoke(lease).await }).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_no_lease(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
