@@ -105,6 +105,73 @@ mod recipe {
         assert_clean(&service);
     }
 
+    /// The keys of a lock whose namespace is `dlock/job` begin as those of `job` in `dlock` do.
+    #[test]
+    fn a_lock_whose_namespace_begins_with_ours_is_not_in_the_way() {
+        let service = EtcdService::fresh();
+        // More than one look names, older than all that follows; then more, in between.
+        let lease = service.etcd.grant(600);
+        let others = |from: u32, to: u32| {
+            for number in from..to {
+                service.etcd.put(&format!("dlock/job/key-{number}/{lease:x}"), "theirs", lease);
+            }
+        };
+        others(0, 130);
+        let inner = Gated::spawn(service.scratch(), service.run("part").args(["--namespace", "dlock/job"]));
+        inner.wait_held();
+        service.assert_free("job");
+        let holder = service.hold("job");
+        let who = format!(", pid {} (sh)", holder.pid());
+        // Who has it is told all the same, and those who wait for it have one order.
+        let refused = service.run("job").arg("-n").command(["echo", "overlap"]).output();
+        refused.code(75).stdout_is("").stderr_is_one_line(&who);
+        others(130, 260);
+        let first = Gated::spawn(service.scratch(), service.run("job"));
+        let line = first.running.wait_stderr("waiting for job");
+        assert!(line.contains(&who), "{line}");
+        others(260, 390);
+        let second = Gated::spawn(service.scratch(), service.run("job"));
+        second.running.wait_stderr("waiting for job");
+        inner.let_go().success();
+        assert!(!first.has_held() && !second.has_held());
+        holder.let_go().success();
+        first.wait_held();
+        assert!(!second.has_held());
+        assert_waited(&first.let_go());
+        second.wait_held();
+        assert_waited(&second.let_go());
+        service.etcd.revoke(lease);
+        assert_clean(&service);
+    }
+
+    /// The installed one is such.
+    #[test]
+    fn an_etcd_that_can_revoke_renewed_leases_is_warned_of_once_by_runs_that_renew() {
+        for members in [1, 3] {
+            let options = if members == 1 { EtcdOptions::single() } else { EtcdOptions::cluster() };
+            let service = EtcdService::on(Etcd::with(options));
+            let version = service.etcd.etcdctl(&["version"]);
+            assert!(version.contains("3.4.23"), "this test knows what 3.4.23 does, not {version}");
+            let short = service.run("job").command(["true"]).output();
+            assert_eq!(short.success().warnings_of_old_etcd(), 0);
+            let long = Gated::spawn(service.scratch(), service.run("job").args(["-t", "1s"]));
+            long.wait_held();
+            let line = long.running.wait_stderr("etcd#15247");
+            assert!(line.starts_with("dlock: job at etcd://127.0.0.1:"), "{line}");
+            assert!(line.contains(": etcd 3.4.23 can revoke a renewed lease"), "{line}");
+            for _ in 0..3 {
+                renewed(&service.etcd);
+            }
+            assert_eq!(long.let_go().success().warnings_of_old_etcd(), 1);
+            let quiet = Gated::spawn(service.scratch(), service.run("job").args(["-t", "1s", "-q"]));
+            quiet.wait_held();
+            for _ in 0..2 {
+                renewed(&service.etcd);
+            }
+            assert_eq!(quiet.let_go().success().warnings_of_old_etcd(), 0);
+        }
+    }
+
     /// The revision at which it was known that the lock is ours, as etcdctl and Go show it: for who waited it is larger
     /// than its key's create revision, and comparable with theirs.
     #[test]
@@ -224,7 +291,7 @@ mod recipe {
 
 /// How many watches clients have open.
 #[track_caller]
-fn watchers(etcd: &Etcd) -> usize {
+pub fn watchers(etcd: &Etcd) -> usize {
     etcd.metric("etcd_debugging_mvcc_watcher_total").try_into().unwrap()
 }
 

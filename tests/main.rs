@@ -54,6 +54,9 @@ mod exit_codes;
 // What is said while dlock waits and when it is refused, and what waiting costs.
 mod waiting;
 
+// What is taken from a holder is noticed at once where the service can tell.
+mod watched;
+
 // What a hand-over costs the servers, by their own count, for a few and for many who wait.
 mod scaling;
 

@@ -362,6 +362,14 @@ impl ZooKeeper {
         found
     }
 
+    /// How many watches clients have set at the first server.
+    #[track_caller]
+    pub fn watches(&self) -> usize {
+        let monitored = self.servers[0].four_letters("mntr");
+        let count = monitored.lines().find_map(|line| line.strip_prefix("zk_watch_count\t"));
+        count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no count of watches: {monitored}"))
+    }
+
     /// Ends somebody else's session, and with it all its ephemeral nodes. Returns when they are gone; false where it had
     /// ended before.
     #[track_caller]

@@ -10,8 +10,10 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The longest frame: a lock's directory with several thousand contenders. A server's own limit is as large.
-pub(super) const MAX_FRAME: usize = 1024 * 1024;
+/// The longest frame but for the names of a directory's children. A server's own limit is as large.
+const MAX_FRAME: usize = 1024 * 1024;
+/// The longest frame with the names of children: there are no pages of them, and each contender takes 113 bytes.
+const MAX_CHILDREN: usize = 16 * 1024 * 1024;
 /// The length of a node's status in a reply.
 const STAT: usize = 68;
 
@@ -41,13 +43,21 @@ mod operation {
 
 /// Reads one frame with its length before it; none at the end of the stream.
 pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Vec<u8>>> {
+    read_within(stream, || MAX_FRAME).await
+}
+
+/// The same of a frame that may be as long as `longest` says when it begins; [`Unanswered::longest`] knows.
+pub(super) async fn read_within(
+    stream: &mut (impl AsyncRead + Unpin),
+    longest: impl Fn() -> usize,
+) -> io::Result<Option<Vec<u8>>> {
     let mut head = [0; 4];
     if stream.read(&mut head[..1]).await? == 0 {
         return Ok(None);
     }
     stream.read_exact(&mut head[1..]).await?;
     let announced = i32::from_be_bytes(head);
-    let Some(length) = usize::try_from(announced).ok().filter(|&length| length <= MAX_FRAME) else {
+    let Some(length) = usize::try_from(announced).ok().filter(|&length| length <= longest()) else {
         return Err(nonsense(&format!("it announced {announced} bytes")));
     };
     let mut frame = head.to_vec();
@@ -123,6 +133,12 @@ impl Unanswered {
         self.any() || self.requests.get(&PING).is_some_and(|&(_, count)| count > self.own_pings)
     }
 
+    /// How long the next reply may be: longer only while somebody has asked for children.
+    pub(super) fn longest(&self) -> usize {
+        let children = |&(operation, _): &(i32, u32)| operation == operation::GET_CHILDREN;
+        if self.requests.values().any(children) { MAX_CHILDREN } else { MAX_FRAME }
+    }
+
     /// Takes note of a ping of ours.
     pub(super) fn note_own_ping(&mut self) {
         self.note(&ping());
@@ -144,12 +160,15 @@ impl Unanswered {
         let (Some(id), Some(_), Some(error)) = (body.int(), body.long(), body.int()) else {
             return Err(nonsense("a reply has no header"));
         };
-        if id == NOTIFICATION {
+        if id == NOTIFICATION && frame.len() <= 4 + MAX_FRAME {
             return body.notification().map(|()| true).ok_or_else(|| nonsense("a notification has no sense"));
         }
         let Some((operation, count)) = self.requests.get(&id).copied() else {
             return Err(nonsense("it answered what was not asked"));
         };
+        if frame.len() > 4 + MAX_FRAME && operation != operation::GET_CHILDREN {
+            return Err(nonsense("it answered at too great a length"));
+        }
         if count > 1 {
             self.requests.insert(id, (operation, count - 1));
         } else {
@@ -322,6 +341,34 @@ mod tests {
         ] {
             assert_eq!(passes(operation, &body), expected, "{operation} {body:?}");
         }
+    }
+
+    /// A directory of many contenders is long, and nothing else may be.
+    #[test]
+    fn only_a_list_of_children_may_be_longer_than_a_megabyte() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        let names: Vec<u8> = (0..20_000).flat_map(|number| text(&format!("{number:055}"))).collect();
+        let children = [int(20_000), names].concat();
+        let data = [int(1_200_000), vec![0; 1_200_000], vec![0; STAT]].concat();
+        for (operation, body, expected) in
+            [(operation::GET_CHILDREN, &children, true), (operation::GET_DATA, &data, false)]
+        {
+            let reply = reply(7, 0, body);
+            let mut unanswered = Unanswered::default();
+            unanswered.note(&frame(&[&int(7), &int(operation)]));
+            let mut stream = reply.as_slice();
+            let read = runtime.block_on(read_within(&mut stream, || unanswered.longest()));
+            assert_eq!(read.is_ok(), expected, "{operation}");
+            // Nor where both were asked for.
+            unanswered.note(&frame(&[&int(8), &int(operation::GET_CHILDREN)]));
+            let mut stream = reply.as_slice();
+            let read = runtime.block_on(read_within(&mut stream, || unanswered.longest())).expect("a frame");
+            assert_eq!(unanswered.check(&read.expect("a frame")).is_ok(), expected, "{operation}");
+            assert!(unanswered.longest() > MAX_FRAME);
+        }
+        let announced = [0x01, 0x00, 0x00, 0x01];
+        let too_long = runtime.block_on(read_within(&mut announced.as_slice(), || MAX_CHILDREN));
+        assert_eq!(too_long.expect_err("too long").kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 /*!
 ZooKeeper: two ephemeral sequential nodes in `/NS/KEY`, made in one request, one as Curator spells it and one as kazoo
-does; the smallest sequence number holds, and each contender watches the one before it.
+does; the smallest sequence number holds, and each contender watches the one before it; who holds watches its own nodes.
 
 A lock lives as long as its session, and each claim has a session of its own. The leader alone decides when a session
 ends, and a follower tells it late that we are alive: [`timeline`] says what an answer proves.
@@ -9,6 +9,7 @@ ends, and a follower tells it late that we are alive: [`timeline`] says what an 
 mod ensemble;
 mod frames;
 mod names;
+mod own;
 mod session;
 mod timeline;
 mod tunnel;
@@ -258,6 +259,7 @@ impl ZookeeperBackend {
             return Err(Error::new(Kind::CannotCreate, format!("{}: {what}; {hint}", self.location())));
         }
         session.predecessor = None;
+        session.entries = u64::try_from(children.len() / 2).unwrap_or(u64::MAX);
         Ok(match standing(&children, &session.names) {
             Standing::First => Seen::First,
             Standing::Behind { holder, predecessor, position } => {
@@ -467,6 +469,13 @@ impl Backend for ZookeeperBackend {
                 Some(end) => Ok(Renewal::NotMine(end.to_owned())),
                 None => Err(self.explain(&error)),
             },
+        }
+    }
+
+    async fn disturbed(&mut self, _: &Claim) {
+        match &mut self.session {
+            Some(session) => session.disturbed().await,
+            None => std::future::pending().await,
         }
     }
 

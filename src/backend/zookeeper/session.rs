@@ -11,8 +11,10 @@ use ::zookeeper_client::{
     Acls, Client, CreateMode, Error as ZkError, EventType, MultiWriteResult, OneshotWatcher, Stat, StateWatcher,
 };
 
+use super::super::queue::news_every;
 use super::super::{Claim, Error, Lease};
 use super::names::{Directory, Names, sequence};
+use super::own::OwnWatch;
 use super::timeline::Timeline;
 use super::tunnel::Tunnel;
 use crate::clock::{Instant, before, wall_micros};
@@ -124,6 +126,10 @@ pub(super) struct Session {
     pub held_since: Option<u64>,
     /// The name of the node whose end is worth another look.
     pub predecessor: Option<String>,
+    /// How many entries the queue had at the last look.
+    pub entries: u64,
+    /// The watches on our nodes, while the lock is ours.
+    own_watch: Option<OwnWatch>,
     /// Whether it asked for something to be made.
     pub used: bool,
     /// Whether the nodes that were made last are counted; see [`Session::count`].
@@ -156,6 +162,8 @@ impl Session {
             placed: Placed::Nowhere,
             held_since: None,
             predecessor: None,
+            entries: 0,
+            own_watch: None,
             used: false,
             counted: false,
             data: format!("{}{}", claim.owner.prefix(), claim.about.rest()),
@@ -455,8 +463,9 @@ impl Session {
     /// Resolves when the node before ours is gone, when ours are, and now and then so that the news are fresh.
     pub(super) async fn wait(&mut self) -> Result<(), ZkError> {
         let Some(predecessor) = self.predecessor.clone() else { return Ok(()) };
+        let news_at = Instant::now() + news_every(self.length, self.entries);
         // Where an outage has swallowed the event, the lock is free no longer than a lease.
-        let news_at = Instant::now() + self.length;
+        let mut look_at = Instant::now() + self.length;
         loop {
             let Some(watcher) = self.watch(&predecessor).await? else { return Ok(()) };
             let mut changed = std::pin::pin!(watcher.changed());
@@ -468,15 +477,48 @@ impl Session {
                     Err(_) if Instant::now() >= news_at => return Ok(()),
                     Err(_) => {}
                 }
+                let looks = Instant::now() >= look_at;
                 let Placed::At(pair) = self.placed.clone() else { return Ok(()) };
                 let limit = OVERDUE.min(self.length / 3);
-                match before(Instant::now() + limit, self.stat(&pair.kazoo)).await {
+                let node = if looks { &predecessor } else { &pair.kazoo };
+                match before(Instant::now() + limit, self.stat(node)).await {
+                    Ok(Ok(Some(_))) if looks => look_at = Instant::now() + self.length,
                     Ok(Ok(Some(_))) => {}
                     Ok(Ok(None)) => return Ok(()),
                     Ok(Err(error)) => return Err(error),
                     Err(_) => return Err(ZkError::Timeout),
                 }
             }
+        }
+    }
+
+    /// Resolves when something has happened to our nodes or the session has ended; never when that cannot be heard.
+    pub(super) async fn disturbed(&mut self) {
+        let Placed::At(pair) = self.placed.clone() else { return std::future::pending().await };
+        let mut state = self.client.state_watcher();
+        let paths = [&pair.curator, &pair.kazoo].map(|name| self.directory.node(name));
+        // What the server owes here is not waited for, so it is not noted as overdue either.
+        let (client, own_watch) = (self.client.clone(), &mut self.own_watch);
+        let event = async {
+            let watch = match own_watch {
+                Some(watch) => watch,
+                None => match OwnWatch::set(&client, &paths[0], &paths[1]).await {
+                    Ok(watch) => own_watch.insert(watch),
+                    Err(ZkError::NoNode) => return,
+                    Err(_) => return std::future::pending().await,
+                },
+            };
+            watch.event().await;
+            *own_watch = None;
+        };
+        let ended = async {
+            while !state.state().is_terminated() {
+                state.changed().await;
+            }
+        };
+        tokio::select! {
+            () = event => {}
+            () = ended => {}
         }
     }
 

@@ -294,7 +294,7 @@ async fn relay(library: &mut TcpStream, server: Wire, name: &Server, mut abandon
         Ok(())
     };
     let down = async {
-        while let Some(frame) = frames::read(&mut from_server).await? {
+        while let Some(frame) = frames::read_within(&mut from_server, || unanswered().longest()).await? {
             let is_awaited = unanswered().check(&frame)?;
             passed.notify_one();
             if is_awaited && to_library.write_all(&frame).await.is_err() {
