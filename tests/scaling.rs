@@ -1,8 +1,13 @@
 //! What a hand-over costs the servers: the same, however many wait.
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
 
 use crate::support::dlock::Running;
+use crate::support::process;
+use crate::support::rendezvous::eventually;
 use crate::support::service::{EtcdService, RedisService, Service, ZooKeeperService};
 
 /// A service whose requests can be counted.
@@ -46,14 +51,29 @@ impl Counted for ZooKeeperService {
     }
 }
 
+/// How many are started at the same time: more would find no answer in time on a small machine.
+const BATCH: usize = 25;
+
+/// So many wait for `job` with this ttl, and have nothing to say.
+fn crowd<S: Counted>(service: &S, waiters: usize, ttl: &str) -> Vec<Running> {
+    let mut crowd: Vec<Running> = Vec::new();
+    while crowd.len() < waiters {
+        let more = BATCH.min(waiters - crowd.len());
+        crowd.extend((0..more).map(|_| {
+            let waiter = service.run("job").args(["-q", "--ttl", ttl]).command(["true"]);
+            waiter.stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+        }));
+        service.wait_queued("job", crowd.len());
+    }
+    crowd
+}
+
 /// How many requests a hand-over takes where so many wait at its beginning. A lease is long, so that its renewals and the
 /// waiters' signs of life do not come into it.
 fn per_hand_over<S: Counted>(waiters: usize) -> u64 {
     let service = S::fresh();
     let holder = service.hold("job");
-    let wait = |_| service.run("job").args(["-q", "--ttl", "60s"]).command(["true"]).spawn();
-    let waiting: Vec<Running> = (0..waiters).map(wait).collect();
-    service.wait_queued("job", waiters);
+    let waiting = crowd(&service, waiters, "10m");
     let requests = service.count(|| {
         holder.let_go().success();
         for waiter in waiting {
@@ -67,24 +87,77 @@ fn per_hand_over<S: Counted>(waiters: usize) -> u64 {
 }
 
 /// Shown with `--nocapture`.
-fn does_not_grow<S: Counted>() {
-    let (few, many) = (per_hand_over::<S>(10), per_hand_over::<S>(100));
+fn does_not_grow<S: Counted>(crowd: usize) {
+    let (few, many) = (per_hand_over::<S>(10), per_hand_over::<S>(crowd));
     // The first of them have just arrived, and may still be at that.
-    assert!(many <= few + 1, "with 10 waiters a hand-over takes {few} requests, with 100 it takes {many}");
+    assert!(many <= few + 1, "with 10 waiters a hand-over takes {few} requests, with {crowd} it takes {many}");
     assert!((1..=12).contains(&few), "{few} requests for a hand-over");
 }
 
 #[test]
 fn a_hand_over_on_redis_costs_the_same_however_many_wait() {
-    does_not_grow::<RedisService>();
+    does_not_grow::<RedisService>(100);
 }
 
 #[test]
 fn a_hand_over_on_etcd_costs_the_same_however_many_wait() {
-    does_not_grow::<EtcdService>();
+    does_not_grow::<EtcdService>(500);
 }
 
 #[test]
 fn a_hand_over_on_zookeeper_costs_the_same_however_many_wait() {
-    does_not_grow::<ZooKeeperService>();
+    does_not_grow::<ZooKeeperService>(100);
+}
+
+/// What a crowd costs an etcd that has nothing else to do.
+struct Crowd {
+    /// How many requests of clients come to each sign of life of a waiter, and how many bytes are sent for it.
+    idle: (f64, f64),
+    /// How many bytes are sent to one more who comes.
+    joining: u64,
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn on_etcd(waiters: usize) -> Crowd {
+    let service = EtcdService::fresh();
+    let holder = service.hold("job");
+    let waiting = crowd(&service, waiters, "6s");
+    let (requests, sent) = (service.etcd.count_requests(), service.etcd.sent());
+    let signs = |requests: &BTreeMap<String, u64>| requests.get("LeaseKeepAlive").copied().unwrap_or(0);
+    // Three of each.
+    let seen = eventually("signs of life", || {
+        let seen = requests.so_far();
+        (signs(&seen) >= 3 * waiters as u64).then_some(seen)
+    });
+    let (all, sent) = (seen.values().sum::<u64>(), service.etcd.sent() - sent);
+    let idle = (all as f64 / signs(&seen) as f64, sent as f64 / signs(&seen) as f64);
+    // Meanwhile nobody else may be told anything: nobody else shows life while all are stopped.
+    waiting.iter().for_each(|waiter| waiter.signal(Signal::SIGSTOP));
+    waiting.iter().for_each(|waiter| process::wait_stopped(waiter.pid()));
+    let before = service.etcd.sent();
+    let more = service.run("job").args(["--ttl", "10m"]).command(["true"]).spawn();
+    more.wait_stderr("waiting for job");
+    let joining = service.etcd.sent() - before;
+    println!("etcd: {waiters} waiters, for each sign of life {idle:?} requests and bytes; joining: {joining} bytes");
+    for waiter in waiting.iter().chain([&more, &holder.running]) {
+        waiter.signal(Signal::SIGKILL);
+    }
+    for waiter in waiting.into_iter().chain([more, holder.running]) {
+        let outcome = waiter.wait();
+        let _ = outcome.stderr();
+    }
+    Crowd { idle, joining }
+}
+
+/// A server that sends each of them the names of all has 1,000 times as much to send to 1,000 as to one.
+#[test]
+fn what_an_idle_waiter_on_etcd_costs_does_not_grow_with_their_number() {
+    let (few, many) = (on_etcd(10), on_etcd(500));
+    // A heartbeat, a look at its own key, and now and then one at who holds the lock.
+    for Crowd { idle: (requests, bytes), joining } in [&few, &many] {
+        assert!(*requests < 3.5, "{requests} requests for each sign of life");
+        assert!(*bytes < 2000.0, "{bytes} bytes for each sign of life");
+        assert!(*joining < 12_000, "{joining} bytes for one who joins");
+    }
+    assert!(many.idle.1 < few.idle.1 * 1.2, "{} bytes grow to {}", few.idle.1, many.idle.1);
 }
