@@ -131,9 +131,11 @@ fn on_etcd(waiters: usize) -> Crowd {
     });
     let (all, sent) = (seen.values().sum::<u64>(), service.etcd.sent() - sent);
     let idle = (all as f64 / signs(&seen) as f64, sent as f64 / signs(&seen) as f64);
-    // Meanwhile nobody else may be told anything: nobody else shows life while all are stopped.
-    waiting.iter().for_each(|waiter| waiter.signal(Signal::SIGSTOP));
-    waiting.iter().for_each(|waiter| process::wait_stopped(waiter.pid()));
+    // Nobody else is told anything while one more comes.
+    for waiter in &waiting {
+        waiter.signal(Signal::SIGSTOP);
+        process::wait_stopped(waiter.pid());
+    }
     let before = service.etcd.sent();
     let more = service.run("job").args(["--ttl", "10m"]).command(["true"]).spawn();
     more.wait_stderr("waiting for job");

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::episode::Episode;
-use super::faults::{clocks, crowds, files, limits, mixed, network, process, redis, servers, signals, tampering};
+use super::faults::{
+    clocks, crowds, files, limits, mixed, multitude, network, process, redis, servers, signals, tampering,
+};
 use super::world::Column;
 use Class::{D, S};
 use Column::{Etcd, File, Redis, Redlock, Redlock3, Sentinel, ZooKeeper};
@@ -24,6 +26,8 @@ pub enum Needs {
     Nothing,
     /// The whole machine, so that nothing else may be measured meanwhile.
     Machine,
+    /// The same, and minutes of it: only a campaign has these.
+    Minutes,
     /// Servers whose clocks can be moved, which nobody uses afterwards.
     Clocks,
     /// A service that nobody uses afterwards.
@@ -111,6 +115,18 @@ pub static FAULTS: &[Fault] = &[
         "the leader killed, restarted after 2 ttl",
         &[(Etcd, S), (ZooKeeper, S)],
         servers::leader_killed,
+    ),
+    fault(
+        "leader-frozen",
+        "SIGSTOP the leader alone for longer than a ttl, then CONT",
+        &[(Etcd, D), (ZooKeeper, S)],
+        servers::leader_frozen,
+    ),
+    fault(
+        "follower-frozen",
+        "SIGSTOP one follower for longer than a ttl, then CONT",
+        &[(Etcd, S), (ZooKeeper, S)],
+        servers::follower_frozen,
     ),
     fault("majority-killed", "a majority killed, and healed", MAJORITIES, servers::majority_killed),
     fault("majority-frozen", "SIGSTOP a majority for 3 ttl", MAJORITIES, servers::majority_frozen),
@@ -209,6 +225,15 @@ pub static FAULTS: &[Fault] = &[
     fault("terminal-closed", "HUP of a closed terminal", EVERYWHERE, signals::terminal_closed),
     fault("broken-pipe", "EPIPE: nobody reads what dlock says", EVERYWHERE, signals::broken_pipe),
     heavy("contenders-500", "500 contenders on one key", EVERYWHERE, crowds::contenders),
+    Fault {
+        needs: Needs::Minutes,
+        ..fault(
+            "crowd-2500",
+            "2,500 contenders on one key",
+            &[(Redis, S), (Etcd, S), (ZooKeeper, S)],
+            multitude::waits_and_is_served,
+        )
+    },
     heavy("keys-500", "500 keys at once", EVERYWHERE, crowds::keys),
     fault("queue-churn", "contenders come and go, give up and are killed", EVERYWHERE, crowds::churn),
     fault("lock-file-removed", "the lock file removed or replaced while held", &[(File, D)], files::removed),

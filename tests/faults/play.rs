@@ -60,7 +60,7 @@ pub fn note_panics() {
 /// One episode of a cell, in which all choices follow from `seed`.
 pub fn play(cell: Cell, seed: u64, length: Length) -> Report {
     let (_together, _alone);
-    if cell.fault.needs == Needs::Machine {
+    if matches!(cell.fault.needs, Needs::Machine | Needs::Minutes) {
         _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     } else {
         _together = MACHINE.read().unwrap_or_else(PoisonError::into_inner);

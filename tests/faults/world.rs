@@ -331,6 +331,39 @@ impl World {
         }
     }
 
+    /// How many hold `key` or wait for it, by the account of servers that keep a queue.
+    pub fn contenders(&self, key: &str) -> usize {
+        match &self.servers {
+            Servers::Etcd(etcd) => etcd.count(&format!("dlock/{key}/")),
+            Servers::ZooKeeper(zookeeper) => {
+                zookeeper.children(&format!("/dlock/{key}")).map_or(0, |all| all.len() / 2)
+            }
+            Servers::Redis(redis) => {
+                let queue = redis.keys().into_iter().find(|name| name.contains("queue"));
+                let waiting = queue.map_or(0, |queue| redis.cli(&["ZCARD", &queue]).trim().parse().unwrap_or(0));
+                waiting + usize::from(redis.get(&format!("dlock:{key}")).is_some())
+            }
+            _ => panic!("{} has no queue that can be counted", self.column),
+        }
+    }
+
+    /// How many bytes the servers have written up to now: to clients, to one another and to their disks.
+    pub fn written(&self) -> u64 {
+        let pids: Vec<i32> = match &self.servers {
+            Servers::Etcd(etcd) => etcd.members().iter().map(crate::support::etcd::Member::pid).collect(),
+            Servers::ZooKeeper(zookeeper) => {
+                zookeeper.servers().iter().map(crate::support::zookeeper::Server::pid).collect()
+            }
+            _ => self.redis().into_iter().map(Redis::pid).collect(),
+        };
+        let written = |pid: i32| {
+            let account = fs::read_to_string(format!("/proc/{pid}/io")).expect("servers run");
+            let line = account.lines().find_map(|line| line.strip_prefix("wchar: ")).expect("bytes written");
+            line.parse::<u64>().expect("a number")
+        };
+        pids.into_iter().map(written).sum()
+    }
+
     /// What is left of locks that nobody holds or waits for any more, but for what stays on purpose: the tokens' counters
     /// of `keys`, of which lock files are some, and the connections of those who look.
     pub fn litter(&self, keys: &[&str]) -> Vec<String> {

@@ -236,6 +236,15 @@ impl Etcd {
         list(&answer["kvs"]).iter().map(entry).collect()
     }
 
+    /// How many keys begin with `prefix`, which is not empty.
+    #[track_caller]
+    pub fn count(&self, prefix: &str) -> usize {
+        let mut end = prefix.as_bytes().to_vec();
+        *end.last_mut().expect("a prefix to count") += 1;
+        let request = json!({"key": encode(prefix.as_bytes()), "range_end": encode(&end), "count_only": true});
+        number(&self.post(RANGE, &request)["count"]).try_into().unwrap_or(0)
+    }
+
     /// The key of exactly this name.
     #[track_caller]
     pub fn get(&self, key: &str) -> Option<Entry> {

@@ -21,7 +21,7 @@ const CROWD: usize = 500;
 
 /// How many of them are started at the same time, and how many may be on their way: more would keep the machine from
 /// answering any of them in time, and its servers from one another.
-const BATCH: usize = 25;
+pub(super) const BATCH: usize = 25;
 const ON_THEIR_WAY: usize = 2 * BATCH;
 
 /// How many wait for a lock of redlock, which has no queue, so that all of them ask five servers several times a second:
@@ -38,7 +38,7 @@ const STUCK: Duration = Duration::from_secs(40);
 const SHOWN: usize = 5;
 
 /// A lease that no slow machine outlives.
-const LONG: Duration = Duration::from_secs(30);
+pub(super) const LONG: Duration = Duration::from_secs(30);
 
 /// How many of a crowd are looked at.
 const SAMPLE: usize = 5;
@@ -73,7 +73,7 @@ done
 "#;
 
 /// Those who come.
-struct Crowd {
+pub(super) struct Crowd {
     shell: Running,
     orders: ChildStdin,
     started: usize,
@@ -81,7 +81,7 @@ struct Crowd {
 
 impl Crowd {
     /// Nobody yet. They will want `key`, see [`SCRIPT`], to run `command`.
-    fn new(episode: &Episode<'_>, key: &str, command: Vec<OsString>) -> Self {
+    pub(super) fn new(episode: &Episode<'_>, key: &str, command: Vec<OsString>) -> Self {
         let ttl = format!("{}s", LONG.as_secs());
         let dlock = episode.scratch.dlock().arg("run").backend(episode.world.url()).args(["-t", &ttl]).command(command);
         let dlock = dlock.wrapped_by(["/bin/sh", "-c", SCRIPT, "crowd", key, &CROWD.to_string()]);
@@ -91,7 +91,7 @@ impl Crowd {
     }
 
     /// So many more come. Returns when `arrived` has counted all that were ever started.
-    fn come(
+    pub(super) fn come(
         &mut self,
         episode: &mut Episode<'_>,
         more: usize,
@@ -126,7 +126,7 @@ impl Crowd {
     }
 
     /// Looks at a few of those who are there now.
-    fn look_at_some(&self, episode: &mut Episode<'_>) {
+    pub(super) fn look_at_some(&self, episode: &mut Episode<'_>) {
         let mut some = process::children(self.shell.pid());
         let program = fs::canonicalize(*DLOCK).ok();
         // One that was only just forked is a shell still.
@@ -138,7 +138,7 @@ impl Crowd {
     }
 
     /// Waits until all have had their turn, and have said nothing but that they wait.
-    fn pass(self, episode: &mut Episode<'_>) {
+    pub(super) fn pass(self, episode: &mut Episode<'_>) {
         drop(self.orders);
         if eventually_within(PATIENCE, || (!self.shell.is_running()).then_some(())).is_none() {
             episode.violation(Invariant::I6, format!("a crowd does not come to its end within {PATIENCE:?}"));
@@ -188,7 +188,7 @@ fn most(episode: &Episode<'_>) -> usize {
 
 /// Checks it when what the crowd had has run out: a session that does not close at once, because the servers have so much
 /// to do, does so later.
-fn left_nothing(episode: &mut Episode<'_>, keys: &[&str]) {
+pub(super) fn left_nothing(episode: &mut Episode<'_>, keys: &[&str]) {
     let ttl = std::mem::replace(&mut episode.ttl, LONG);
     // Some give up on a request that takes them too long, and leave an empty directory to nobody.
     episode.cut_short = true;

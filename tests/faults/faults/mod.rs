@@ -5,6 +5,7 @@ pub mod crowds;
 pub mod files;
 pub mod limits;
 pub mod mixed;
+pub mod multitude;
 pub mod network;
 pub mod process;
 pub mod redis;

@@ -153,6 +153,45 @@ pub fn leader_killed(episode: &mut Episode<'_>) {
     killed_unnoticed(episode, &[leader]);
 }
 
+/// The others choose another leader. When this one comes back, it knows nothing of what was renewed meanwhile: before
+/// 3.4.31 and 3.5.13 that of etcd may then revoke what it takes for ended.
+pub fn leader_frozen(episode: &mut Episode<'_>) {
+    let leader = episode.world.leader().expect("a service with a leader");
+    // Whoever has it by then may lose it too.
+    episode.waiters_may_lose = episode.world.column == Column::Etcd;
+    one_frozen(episode, leader);
+}
+
+/// Nobody notices but those who are served by it, who go elsewhere.
+pub fn follower_frozen(episode: &mut Episode<'_>) {
+    let leader = episode.world.leader().expect("a service with a leader");
+    let step = episode.rng.usize(1..episode.world.size());
+    one_frozen(episode, (leader + step) % episode.world.size());
+}
+
+/// One server alone stands still for longer than a lease, and goes on.
+fn one_frozen(episode: &mut Episode<'_>, server: usize) {
+    let holder = episode.scene(Way::Straight);
+    let ttl = episode.ttl;
+    let world = episode.world;
+    let frozen = episode.broken();
+    world.freeze(server);
+    let longer = ttl + episode.some_time(ttl);
+    last_until(frozen + longer);
+    world.thaw(server);
+    episode.wait_serving();
+    episode.mended();
+    // What it does when it is back, it does at once.
+    episode.linger(ttl);
+    let alive = holder.is_alive();
+    holder.let_go();
+    let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
+    episode.could_have_kept(ending);
+    if alive {
+        episode.mended();
+    }
+}
+
 fn killed_unnoticed(episode: &mut Episode<'_>, servers: &[usize]) {
     let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
