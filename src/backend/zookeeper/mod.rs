@@ -41,6 +41,8 @@ const MAX_SESSION: Duration = Duration::from_millis(i32::MAX as u64);
 /// How many descriptors must be free: three for the library itself, five for one connection and its way to a server, and
 /// timers.
 const DESCRIPTORS: usize = 12;
+/// How many bytes it needs at first besides its thread's stack, with some to spare.
+const MEMORY: usize = 1024 * 1024;
 /// How often one attempt looks again because what it saw changed under its eyes.
 const LOOKS: usize = 16;
 
@@ -178,13 +180,18 @@ impl ZookeeperBackend {
     }
 }
 
-/// Whether there is a thread and enough descriptors for the library, which panics where there are none.
+/// Whether there are enough descriptors, memory, and a thread with a stack like that of the library's own, which panics
+/// where there are none.
 fn room_for_library() -> io::Result<()> {
     let descriptors: Result<Vec<Alarm>, _> = (0..DESCRIPTORS).map(|_| Alarm::new()).collect();
     drop(descriptors?);
-    let thread = std::thread::Builder::new().stack_size(64 * 1024).spawn(|| {})?;
+    let mut memory: Vec<u8> = Vec::new();
+    memory.try_reserve_exact(MEMORY).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let thread = std::thread::Builder::new().spawn(|| {})?;
     // It does nothing that could fail.
     let _ = thread.join();
+    // Kept until now, so that it is free besides the stack.
+    drop(memory);
     Ok(())
 }
 
