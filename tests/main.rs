@@ -66,6 +66,9 @@ mod nested;
 // Signals that reach dlock, from whomever and whenever, and what the command and the lock have of them.
 mod signals;
 
+// What a command leaves behind: nothing when a signal ended it, all that it wants to otherwise.
+mod leftovers;
+
 // What only a terminal does: Ctrl-C, job control, hang-up, and the line that is kept up to date.
 mod terminal;
 

@@ -28,6 +28,20 @@ pub static DLOCK: LazyLock<&str> = LazyLock::new(|| match env::var("TESTED_DLOCK
     Err(_) => env!("CARGO_BIN_EXE_dlock"),
 });
 
+/// The name of the process by which the guard hears what is sent to the caller's process group.
+pub const EAR: &str = "lockear";
+
+/// The command that `guard` watches, if it executes its own program by now.
+pub fn command_of(guard: i32) -> Option<i32> {
+    // Until it executes something, it still looks like the guard; and for a moment then like nothing.
+    let own = process::comm(guard)?;
+    let is_command = |&pid: &i32| {
+        let name = process::comm(pid).unwrap_or_default();
+        name != own && name != EAR && !process::cmdline(pid).is_empty()
+    };
+    process::children(guard).into_iter().find(is_command)
+}
+
 type Hook = Box<dyn FnMut() -> io::Result<()> + Send + Sync>;
 
 /// A dlock that is about to be started: with no environment but `PATH`, `HOME` and `TMPDIR`, no input, and its output
@@ -355,20 +369,23 @@ impl Running {
     #[track_caller]
     pub fn guard_pid(&self) -> i32 {
         let dlock = self.dlock_pid();
-        self.find("the guard", || process::children(dlock).into_iter().find(|&pid| self.is_dlock(pid)))
+        let is_guard = |&pid: &i32| self.is_dlock(pid) && process::comm(pid).as_deref() != Some(EAR);
+        self.find("the guard", || process::children(dlock).into_iter().find(is_guard))
     }
 
-    /// Waits for the command: the guard's first child, once it executes its own program. To be asked while the command
-    /// runs; afterwards it might be something that the command left behind.
+    /// Waits for the command: the guard's first child that is not the [`EAR`], once it executes its own program. To be
+    /// asked while the command runs; afterwards it might be something that the command left behind.
     #[track_caller]
     pub fn command_pid(&self) -> i32 {
         let guard = self.guard_pid();
-        self.find("the command", || {
-            let first = *process::children(guard).first()?;
-            // Until it executes something, it still looks like the guard; and for a moment then like nothing.
-            let argv = process::cmdline(first);
-            (!argv.is_empty() && argv != process::cmdline(guard)).then_some(first)
-        })
+        self.find("the command", || command_of(guard))
+    }
+
+    /// The guard's ear in the caller's process group, where there is one.
+    #[track_caller]
+    pub fn ear_pid(&self) -> Option<i32> {
+        let mut children = process::children(self.guard_pid()).into_iter();
+        children.find(|&pid| process::comm(pid).as_deref() == Some(EAR))
     }
 
     /// Everything alive below the process that was started.

@@ -1,13 +1,18 @@
 /*!
-Running out of what a process needs: descriptors, processes, room on a disk. Always that of one process, so that no test
-gets in the way of another.
+Running out of what a process needs: descriptors, processes, memory, room on a disk. Always that of one process, so that no
+test gets in the way of another.
 */
 
+use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::daemon::need;
 use super::process;
+use super::rendezvous::eventually_within;
 
 /// Keeps `pid` from having more open than it has now: it can only open something instead of what it closes. What it
 /// starts is kept to the same number.
@@ -114,5 +119,40 @@ impl SmallDisk {
         shell.args(["-c", script, "sh"]).arg(ballast).arg(self.mebibytes.to_string());
         process::unprivileged(&mut shell);
         shell.status().unwrap().code()
+    }
+}
+
+/// A control group with little memory: whoever takes more is killed by the kernel, and nobody else.
+pub struct SmallMemory {
+    directory: PathBuf,
+}
+
+impl SmallMemory {
+    /// So many MiB; none where no such group can be made.
+    pub fn of(mebibytes: u64) -> Option<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let name = format!("dlock-test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        // The older kind, and the newer one.
+        let kinds = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+        kinds.into_iter().find_map(|(root, limit)| {
+            let directory = Path::new(root).join(&name);
+            fs::create_dir(&directory).ok()?;
+            let group = Self { directory };
+            fs::write(group.directory.join(limit), (mebibytes << 20).to_string()).ok()?;
+            Some(group)
+        })
+    }
+
+    /// What a program is [wrapped by](super::dlock::Dlock::wrapped_by) to run in it, with all that it starts.
+    pub fn wrapper(&self) -> [OsString; 5] {
+        let script = r#"echo $$ > "$1/cgroup.procs" && shift && exec "$@""#;
+        ["sh".into(), "-c".into(), script.into(), "sh".into(), self.directory.clone().into()]
+    }
+}
+
+impl Drop for SmallMemory {
+    fn drop(&mut self) {
+        // It is in use until the kernel has taken leave of the last process.
+        let _ = eventually_within(Duration::from_secs(5), || fs::remove_dir(&self.directory).ok());
     }
 }

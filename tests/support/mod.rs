@@ -3,6 +3,7 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 
+pub mod backends;
 pub mod certificates;
 pub mod clock;
 pub mod daemon;
@@ -12,6 +13,7 @@ pub mod exhausted;
 pub mod foreign;
 pub mod netns;
 pub mod process;
+pub mod programs;
 pub mod proxy;
 pub mod pty;
 pub mod recorder;

@@ -1,0 +1,65 @@
+//! The same tests on one backend of each kind, and as each kind of user.
+
+use super::dlock::Dlock;
+use super::process;
+use super::service::Service;
+
+/// Makes a module for each kind of backend with these tests, functions of a [`Service`], on a fresh one.
+macro_rules! on_every_backend {
+    ($($test:ident)*) => {
+        crate::support::backends::on_backend! { file: service::FileService { $($test)* } }
+        crate::support::backends::on_every_server! { $($test)* }
+    };
+}
+pub(crate) use on_every_backend;
+
+/// Those whose locks are leases.
+macro_rules! on_every_server {
+    ($($test:ident)*) => {
+        crate::support::backends::on_backend! { redis: service::RedisService { $($test)* } }
+        crate::support::backends::on_backend! { redlock: redis_services::Redlock3 { $($test)* } }
+        crate::support::backends::on_backend! { etcd: service::EtcdService { $($test)* } }
+        crate::support::backends::on_backend! { zookeeper: service::ZooKeeperService { $($test)* } }
+    };
+}
+pub(crate) use on_every_server;
+
+/// One of them.
+macro_rules! on_backend {
+    ($backend:ident: $module:ident::$service:ident { $($test:ident)* }) => {
+        mod $backend {
+            use crate::support::service::Service as _;
+            $(#[test]
+            fn $test() {
+                super::$test(&crate::support::$module::$service::fresh());
+            })*
+        }
+    };
+}
+pub(crate) use on_backend;
+
+/// Who runs dlock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    /// Whoever runs the tests, who may be root.
+    Own,
+    /// One without privileges.
+    Ordinary,
+}
+
+impl User {
+    /// All that there are here. The ordinary one comes last: the lock directory is given to him for good.
+    pub fn all() -> &'static [Self] {
+        if process::is_root() { &[Self::Own, Self::Ordinary] } else { &[Self::Ordinary] }
+    }
+
+    /// `dlock run --key KEY` on `service` by this user.
+    pub fn run<S: Service>(self, service: &S, key: &str) -> Dlock {
+        if self == Self::Own {
+            return service.run(key);
+        }
+        service.scratch().lock_dir();
+        service.scratch().give_away("locks");
+        service.run(key).unprivileged()
+    }
+}

@@ -1,0 +1,76 @@
+//! Small programs and libraries in C, compiled when a test needs them, each once for all tests of this process.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+
+use tempfile::TempDir;
+
+use super::daemon::need;
+use super::scratch::{self, Scratch};
+
+/// Programs that are hard to stop; see `unruly.c`.
+static UNRULY: LazyLock<Vec<u8>> = LazyLock::new(|| compile(include_bytes!("unruly.c"), &["-pthread"]));
+
+/// A library that makes what forks slow; see `forking.c`.
+static FORKING: LazyLock<Vec<u8>> = LazyLock::new(|| compile(include_bytes!("forking.c"), &["-shared", "-fPIC"]));
+
+fn compile(source: &[u8], options: &[&str]) -> Vec<u8> {
+    let directory = scratch::directory("dlock-program-");
+    let program = directory.path().join("program");
+    let mut compiler = Command::new(need("cc", "gcc libc6-dev"));
+    compiler.args(["-x", "c", "-O1", "-Wall", "-Wextra", "-Werror"]).args(options);
+    compiler.arg("-o").arg(&program).arg("-");
+    let mut compiler = compiler.stdin(Stdio::piped()).spawn().unwrap();
+    compiler.stdin.take().unwrap().write_all(source).unwrap();
+    assert!(compiler.wait().unwrap().success(), "cannot compile a program");
+    fs::read(program).unwrap()
+}
+
+/// Shell code that runs `script` in a shell of its own.
+pub fn sh(script: &str) -> String {
+    format!("sh -c '{}'", script.replace('\'', r"'\''"))
+}
+
+/// Shell code that runs a program of `unruly.c`, such as `crowd 100`, with the program in `scratch`. It takes the place of
+/// the shell after `exec`.
+pub fn unruly(scratch: &Scratch, what: &str) -> String {
+    let program = scratch.path("unruly");
+    if !program.exists() {
+        let source = scratch.file("unruly.bin", &*UNRULY);
+        // By another process; see Scratch::script.
+        let copy = Command::new("install").args(["-m", "755"]).arg(source).arg(&program).status().unwrap();
+        assert!(copy.success(), "cannot make {}", program.display());
+    }
+    format!("'{}' {what}", program.display())
+}
+
+/// Makes dlock and what it starts slow at forking.
+pub struct SlowForks {
+    directory: TempDir,
+}
+
+impl SlowForks {
+    pub fn new() -> Self {
+        let directory = scratch::directory("dlock-program-");
+        fs::write(directory.path().join("forking.so"), &*FORKING).unwrap();
+        Self { directory }
+    }
+
+    fn library(&self) -> PathBuf {
+        Path::join(self.directory.path(), "forking.so")
+    }
+
+    /// So many microseconds before each fork and after it.
+    pub fn by(&self, micros: u32) -> [(&'static str, OsString); 2] {
+        [("LD_PRELOAD", self.library().into()), ("FORKING_SLOW", micros.to_string().into())]
+    }
+
+    /// The first process that is forked does nothing, for ever.
+    pub fn stuck(&self) -> [(&'static str, OsString); 2] {
+        [("LD_PRELOAD", self.library().into()), ("FORKING_STUCK", "1".into())]
+    }
+}
