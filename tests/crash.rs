@@ -299,8 +299,8 @@ mod command {
         assert_eq!(redis.get(KEY), None);
     }
 
-    /// Everything in the process group stands still, the guard too, and what is outside goes on: the lease runs out.
-    /// Only the token protects then, and the thaw ends it.
+    /// Everything in the process group stands still and so does the guard, as when a machine is paused, and what is outside
+    /// goes on: the lease runs out. Only the token protects then, and the thaw ends it.
     #[test]
     fn frozen_with_dlock_and_the_guard_it_is_stopped_at_the_thaw_and_its_late_writes_are_refused() {
         let redis = Redis::start();
@@ -313,10 +313,10 @@ mod command {
         let holder = scratch.dlock().run("job").backend(redis.url()).args(["-t", "1s"]).shell(script);
         let holder = holder.new_process_group().lifeline(end).spawn();
         let first = store.next().expect("the only writer is never refused");
-        // The guard is not in the group.
+        let all = [holder.dlock_pid(), holder.guard_pid(), holder.command_pid()];
         killpg(Pid::from_raw(holder.pid()), Signal::SIGSTOP).unwrap();
-        process::signal(holder.guard_pid(), Signal::SIGSTOP);
-        for pid in [holder.dlock_pid(), holder.guard_pid(), holder.command_pid()] {
+        process::signal(all[1], Signal::SIGSTOP);
+        for pid in all {
             process::wait_stopped(pid);
         }
         let gate = Gate::new(scratch.path("gate"));
@@ -330,8 +330,8 @@ mod command {
         let before = redis.get(KEY);
 
         let thawed = boottime();
-        process::signal(holder.guard_pid(), Signal::SIGCONT);
         killpg(Pid::from_raw(holder.pid()), Signal::SIGCONT).unwrap();
+        process::signal(all[1], Signal::SIGCONT);
         let died = lifeline.closed_at();
         // TERM and KILL are both overdue.
         assert!(died - thawed < Duration::from_millis(500), "it lived for {:?} after the thaw", died - thawed);

@@ -63,8 +63,17 @@ mod scaling;
 // A run inside a run of the same lock: it passes through where it may, and never otherwise.
 mod nested;
 
+// Such a run in the background: the lock around it is not given back while it lives.
+mod covered;
+
 // Signals that reach dlock, from whomever and whenever, and what the command and the lock have of them.
 mod signals;
+
+// What hits the whole process group of the caller: the guard is not in it, and job control does not see that.
+mod group;
+
+// Signals to that group are heard once, wherever the command is by then; and what is sent to the guard itself.
+mod group_signals;
 
 // What a command leaves behind: nothing when a signal ended it, all that it wants to otherwise.
 mod leftovers;
@@ -77,6 +86,9 @@ mod surroundings;
 
 // The command never outlives its lease: what happens to the server, to the network, and to the key.
 mod lost;
+
+// Commands that fork faster than they can be counted, and thousands of processes: they die in time like any other.
+mod storms;
 
 // Wall clocks of servers and of dlock itself that are moved by an hour: what is lost, what is said, and the tokens.
 mod clocks;

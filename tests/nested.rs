@@ -272,8 +272,8 @@ fn without_access_it_is_refused_and_told_how_to_get_it() {
 }
 
 #[test]
-fn it_stops_with_79_when_the_outer_dlock_is_killed() {
-    // Under a lease everything goes, and soon: a trap keeps the one who tells. (A lock file stays locked.)
+fn it_stops_with_79_when_the_outer_dlock_is_killed_under_a_lease() {
+    // Everything goes, and soon: a trap keeps the one who tells.
     let service = RedisService::fresh();
     let mut words = Fifo::new(service.scratch().path("words"));
     let (line, end) = Lifeline::pair();

@@ -2,7 +2,10 @@
 
 use super::dlock::Dlock;
 use super::process;
-use super::service::Service;
+use super::proxy::{Mode, Proxy};
+use super::redis_services::Redlock3;
+use super::servers::Redis;
+use super::service::{EtcdService, RedisService, Service, ZooKeeperService};
 
 /// Makes a module for each kind of backend with these tests, functions of a [`Service`], on a fresh one.
 macro_rules! on_every_backend {
@@ -55,11 +58,76 @@ impl User {
 
     /// `dlock run --key KEY` on `service` by this user.
     pub fn run<S: Service>(self, service: &S, key: &str) -> Dlock {
+        self.lets(service, service.run(key))
+    }
+
+    /// The same on the way to it that `detour` is.
+    pub fn run_by<S: Service>(self, service: &S, detour: &Detour, key: &str) -> Dlock {
+        self.lets(service, service.scratch().dlock().run(key).backend(detour.url()).args(service.options()))
+    }
+
+    fn lets<S: Service>(self, service: &S, dlock: Dlock) -> Dlock {
         if self == Self::Own {
-            return service.run(key);
+            return dlock;
         }
         service.scratch().lock_dir();
         service.scratch().give_away("locks");
-        service.run(key).unprivileged()
+        dlock.unprivileged()
+    }
+}
+
+/// A service that can be reached by a detour on which things can go wrong.
+pub trait Reachable: Service {
+    /// The ports at which its servers serve.
+    fn ports(&self) -> Vec<u16>;
+}
+
+impl Reachable for RedisService {
+    fn ports(&self) -> Vec<u16> {
+        vec![self.redis.port()]
+    }
+}
+
+impl Reachable for Redlock3 {
+    fn ports(&self) -> Vec<u16> {
+        self.servers.iter().map(Redis::port).collect()
+    }
+}
+
+impl Reachable for EtcdService {
+    fn ports(&self) -> Vec<u16> {
+        self.etcd.members().iter().map(super::etcd::Member::port).collect()
+    }
+}
+
+impl Reachable for ZooKeeperService {
+    fn ports(&self) -> Vec<u16> {
+        self.zookeeper.servers().iter().map(super::zookeeper::Server::port).collect()
+    }
+}
+
+/// A way to a service with a [`Proxy`] in front of each server.
+pub struct Detour {
+    proxies: Vec<Proxy>,
+    url: String,
+}
+
+impl Detour {
+    pub fn to<S: Reachable>(service: &S) -> Self {
+        let proxies: Vec<Proxy> = service.ports().into_iter().map(Proxy::to).collect();
+        let places: Vec<String> = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
+        let url = service.url();
+        let (scheme, _) = url.split_once("://").unwrap();
+        Self { url: format!("{scheme}://{}", places.join(",")), proxies }
+    }
+
+    /// What to give to `--backend`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Sets all proxies to `mode`.
+    pub fn set(&self, mode: Mode) {
+        self.proxies.iter().for_each(|proxy| proxy.set(mode));
     }
 }

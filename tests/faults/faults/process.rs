@@ -110,12 +110,15 @@ pub fn all_frozen(episode: &mut Episode<'_>) {
     let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
     let frozen = episode.broken();
+    let guard = holder.running.guard_pid();
     // What writes to the store is in a session of its own and goes on.
     killpg(Pid::from_raw(holder.running.pid()), Signal::SIGSTOP).unwrap();
+    process::signal(guard, Signal::SIGSTOP);
     let how_long = ttl / 2 + episode.some_time(3 * ttl);
     last_until(frozen + how_long);
     let thawed = boottime();
     killpg(Pid::from_raw(holder.running.pid()), Signal::SIGCONT).unwrap();
+    process::signal(guard, Signal::SIGCONT);
     episode.mended();
     let leases = episode.world.column.has_leases();
     let is_over = leases && how_long > ttl;

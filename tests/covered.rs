@@ -1,0 +1,165 @@
+/*!
+A `dlock run` in the background of a `dlock run` of the same key, which its lock covers: that is not given back while the
+covered run lives.
+*/
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::support::backends::{User, on_every_backend};
+use crate::support::dlock::{DLOCK, Running};
+use crate::support::process;
+use crate::support::programs::sh;
+use crate::support::rendezvous::{Fifo, Gate, boottime, last_until};
+use crate::support::service::{FileService, Service};
+use crate::support::witness::Witness;
+
+on_every_backend! {
+    the_lock_is_not_given_back_while_a_covered_run_lives
+    the_lock_is_not_given_back_while_a_run_below_a_covered_one_lives
+}
+
+/// Shell code that does `script` in a run of `key`; the shell knows dlock as `$D`.
+fn inner<S: Service>(service: &S, key: &str, options: &str, script: &str) -> String {
+    let more: Vec<_> = service.options().into_iter().map(|word| word.into_string().unwrap()).collect();
+    let backend = service.url();
+    format!("\"$D\" run --key {key} --backend '{backend}' {options} {} -- {}", more.join(" "), sh(script))
+}
+
+/// A run whose command, once it is let go, leaves covered work behind: it and another one, who waits.
+struct Scene {
+    witness: Witness,
+    gate: Gate,
+    outer: Running,
+    waiter: Running,
+    /// The process of the covered work, which hears no SIGTERM.
+    work: i32,
+}
+
+impl Scene {
+    /// `cover` makes shell code of the covered work.
+    #[track_caller]
+    fn start<S: Service>(service: &S, user: User, cover: &dyn Fn(&str, &str) -> String) -> Self {
+        let key = format!("{user:?}");
+        let directory = service.scratch().directory(&key, 0o777);
+        let (mut words, gate) = (Fifo::new(directory.join("words")), Gate::new(directory.join("gate")));
+        let witness = Witness::in_dir(&directory);
+        let work = format!("trap '' TERM; {}; sleep 1000; true", words.say("$$"));
+        let work: Vec<String> = witness.command(&work).into_iter().map(|word| word.into_string().unwrap()).collect();
+        let work: Vec<String> = work.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
+        let script = format!("{} & {}; exit 3", cover(&key, &work.join(" ")), gate.wait());
+        // Under its own name dlock may be where not everybody can reach it.
+        let outer =
+            user.run(service, &key).args(["-t", "10s"]).env("D", own_dlock(service, user)).shell(script).spawn();
+        let work = words.word().parse().unwrap();
+        let waiter = user.run(service, &key).args(["-q", "-t", "10s"]).command(witness.command("true")).spawn();
+        service.wait_queued(&key, 1);
+        Self { witness, gate, outer, waiter, work }
+    }
+
+    /// The outer command ends, and with it all that its lock covers, before the next one begins.
+    #[track_caller]
+    fn ends(self) {
+        self.gate.open();
+        let outcome = self.outer.wait();
+        assert!(!process::is_alive(self.work), "the covered work is left when the outer run has ended");
+        // What the covered run says stands there too.
+        outcome.code(3).stderr();
+        self.waiter.wait().success();
+        assert_eq!(self.witness.check().len(), 2, "{}", self.witness.log());
+    }
+}
+
+/// Where dlock can be executed by `user`.
+fn own_dlock<S: Service>(service: &S, user: User) -> std::path::PathBuf {
+    let copy = service.scratch().path("dlock");
+    if user == User::Ordinary {
+        // It is put there when the first one is started, if that is needed.
+        user.run(service, "other").command(["true"]).output().success();
+    }
+    if copy.exists() { copy } else { (*DLOCK).into() }
+}
+
+fn the_lock_is_not_given_back_while_a_covered_run_lives<S: Service>(service: &S) {
+    for &user in User::all() {
+        Scene::start(service, user, &|key, work| inner(service, key, "--kill-after 500ms", &format!("exec {work}")))
+            .ends();
+    }
+}
+
+/// Also when a run of another key is in between, or the covered run is in a session of its own.
+fn the_lock_is_not_given_back_while_a_run_below_a_covered_one_lives<S: Service>(service: &S) {
+    let cover = |key: &str, work: &str| {
+        let covered = inner(service, key, "--kill-after 500ms", &format!("exec {work}"));
+        format!("setsid {}", inner(service, "between", "--kill-after 500ms", &format!("{covered}; true")))
+    };
+    Scene::start(service, User::all()[0], &cover).ends();
+}
+
+/// A job that goes on after its dlock was killed is locked, and so is what it runs under the same key: that neither waits
+/// for its own ancestor nor is stopped.
+mod after_dlock_was_killed_on_file {
+    use super::*;
+
+    struct Job {
+        service: FileService,
+        words: Fifo,
+        gate: Gate,
+        outer: Running,
+    }
+
+    impl Job {
+        /// `before` and `after` stand around the moment in which dlock is killed.
+        #[track_caller]
+        fn start(options: &[&str], script: impl FnOnce(&FileService, &Fifo, &Gate) -> String) -> Self {
+            let service = FileService::fresh();
+            let path = |name| service.scratch().path(name);
+            let (words, gate) = (Fifo::new(path("words")), Gate::new(path("gate")));
+            let script = script(&service, &words, &gate);
+            let outer = service.run("job").args(options).env("D", *DLOCK).shell(script).spawn();
+            Self { service, words, gate, outer }
+        }
+
+        #[track_caller]
+        fn kill_dlock(&mut self) {
+            self.words.expect("ready");
+            process::signal(self.outer.pid(), Signal::SIGKILL);
+            process::wait_gone(self.outer.pid());
+            self.service.assert_held("job");
+        }
+    }
+
+    #[test]
+    fn a_nested_run_passes_through() {
+        for options in [&[][..], &["--close"]] {
+            let mut job = Job::start(options, |service, words, gate| {
+                let nested = inner(service, "job", "-w 2", &words.say("passed"));
+                format!("{}; {}; {nested}; {}", words.say("ready"), gate.wait(), words.say("$?"))
+            });
+            job.kill_dlock();
+            job.gate.open();
+            job.words.expect("passed");
+            job.words.expect("0");
+            job.outer.wait().signal(Signal::SIGKILL).quiet();
+        }
+    }
+
+    #[test]
+    fn a_nested_run_goes_on() {
+        for options in [&[][..], &["--close"]] {
+            let mut job = Job::start(options, |service, words, gate| {
+                let inside = format!("{}; {}; {}; exit 5", words.say("ready"), gate.wait(), words.say("over"));
+                format!("{}; {}", inner(service, "job", "", &inside), words.say("$?"))
+            });
+            job.kill_dlock();
+            // If it were to be stopped, it would be by then.
+            last_until(boottime() + Duration::from_secs(1));
+            job.service.assert_held("job");
+            job.gate.open();
+            job.words.expect("over");
+            job.words.expect("5");
+            job.outer.wait().signal(Signal::SIGKILL).quiet();
+        }
+    }
+}

@@ -1,0 +1,146 @@
+/*!
+Commands that fork without a pause, and commands of thousands of processes, under a server that does not answer any more:
+all of it is dead before the lease can end, and dlock ends soon after that.
+*/
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::support::backends::{Detour, Reachable, User, on_backend, on_every_server};
+use crate::support::dlock::{Outcome, Running};
+use crate::support::process;
+use crate::support::programs::unruly;
+use crate::support::proxy::Mode;
+use crate::support::rendezvous::{Lifeline, boottime};
+use crate::support::service::Service;
+use crate::support::witness::Witness;
+
+on_every_server! {
+    a_fork_storm_is_over_before_the_lease_is
+}
+
+on_backend! { only_redis: service::RedisService {
+    a_storm_of_shells_is_over_before_the_lease_is
+    thousands_of_processes_are_dead_before_the_lease_ends
+    thousands_of_processes_die_soon_when_the_guard_is_killed
+} }
+
+on_backend! { only_file: service::FileService { a_fork_storm_is_over_soon } }
+
+/// The lease of everybody here.
+const TTL: Duration = Duration::from_secs(3);
+
+/// How much later than its command's last process dlock ends, at most.
+const SOON: Duration = Duration::from_secs(3);
+
+/// How many chains of processes there are in a storm.
+fn chains(user: User) -> u32 {
+    if user == User::Own { 60 } else { 30 }
+}
+
+/// One whose command does `work` (shell text), and says `begun` first; and another one, who waits behind it and reaches the
+/// servers straight.
+struct Scene {
+    detour: Detour,
+    witness: Witness,
+    lifeline: Lifeline,
+    holder: Running,
+    waiter: Running,
+}
+
+impl Scene {
+    #[track_caller]
+    fn start<S: Reachable>(service: &S, user: User, work: &str, begun: &str) -> Self {
+        let key = format!("{user:?}");
+        let witness = Witness::in_dir(service.scratch().directory(&key, 0o777));
+        let (detour, (lifeline, end)) = (Detour::to(service), Lifeline::pair());
+        let options = ["-t", "3s"];
+        let holder = user.run_by(service, &detour, &key).args(options).command(witness.command(work));
+        let holder = holder.lifeline(end).spawn();
+        holder.wait_stdout(begun);
+        let waiter = user.run(service, &key).arg("-q").args(options).command(witness.command("true")).spawn();
+        service.wait_queued(&key, 1);
+        Self { detour, witness, lifeline, holder, waiter }
+    }
+
+    /// After `end` all of it dies, `in_time` perhaps, and dlock ends soon after that as `check` wants it; then the next one
+    /// begins.
+    #[track_caller]
+    fn dies(self, end: impl FnOnce(&Self), in_time: bool, check: impl FnOnce(&Outcome)) {
+        let begun = boottime();
+        end(&self);
+        let died = self.lifeline.closed_at();
+        // The last renewal that was answered was before that.
+        assert!(!in_time || died - begun < TTL, "it lived for {:?}", died - begun);
+        let outcome = self.holder.wait();
+        let late = boottime() - died;
+        assert!(late < SOON, "dlock ended {late:?} after the last process of its command");
+        check(&outcome);
+        self.waiter.wait().success();
+        assert_eq!(self.witness.check().len(), 2, "{}", self.witness.log());
+    }
+
+    #[track_caller]
+    fn dies_under_a_silent_server(self) {
+        self.dies(
+            |scene| scene.detour.set(Mode::Silent),
+            true,
+            |outcome| {
+                outcome.code(79).stderr_ends_with_line("lost ");
+            },
+        );
+    }
+}
+
+fn a_fork_storm_is_over_before_the_lease_is<S: Reachable>(service: &S) {
+    for &user in User::all() {
+        let storm = unruly(service.scratch(), &format!("storm {}", chains(user)));
+        Scene::start(service, user, &format!("{storm} & wait; true"), "storm ").dies_under_a_silent_server();
+    }
+}
+
+fn a_storm_of_shells_is_over_before_the_lease_is<S: Reachable>(service: &S) {
+    let user = User::Ordinary;
+    // Nobody is left to stop them if the test fails.
+    let shell = "end=$(($(date +%s) + 20)); while [ $(date +%s) -lt $end ]; do (true &) ; (true &) ; (true &); done";
+    let storm = format!("trap '' TERM; for i in $(seq 30); do ({shell}) & done; echo storm; wait");
+    Scene::start(service, user, &storm, "storm").dies_under_a_silent_server();
+}
+
+fn thousands_of_processes_are_dead_before_the_lease_ends<S: Reachable>(service: &S) {
+    for &user in User::all() {
+        let crowd = unruly(service.scratch(), "crowd 3000");
+        Scene::start(service, user, &format!("{crowd}; true"), "crowd ").dies_under_a_silent_server();
+    }
+}
+
+fn thousands_of_processes_die_soon_when_the_guard_is_killed<S: Reachable>(service: &S) {
+    for &user in User::all() {
+        let crowd = unruly(service.scratch(), "crowd 3000");
+        let scene = Scene::start(service, user, &format!("{crowd}; true"), "crowd ");
+        scene.dies(
+            |scene| process::signal(scene.holder.guard_pid(), Signal::SIGKILL),
+            true,
+            |outcome| {
+                outcome.code(70).stderr_ends_with_line("guard");
+            },
+        );
+    }
+}
+
+/// Without a lease it is dead soon after SIGKILL is due.
+fn a_fork_storm_is_over_soon<S: Service>(service: &S) {
+    for &user in User::all() {
+        let storm = unruly(service.scratch(), &format!("storm {}", chains(user)));
+        let (line, end) = Lifeline::pair();
+        let key = format!("{user:?}");
+        let dlock = user.run(service, &key).args(["--max-run", "0.5", "--kill-after", "0.2"]).lifeline(end);
+        let begun = boottime();
+        let outcome = dlock.shell(format!("{storm} & wait; true")).output();
+        outcome.code(124).stderr_is_one_line("--max-run");
+        let (died, ended) = (line.closed_at() - begun, boottime() - begun);
+        assert!(ended < Duration::from_secs(4), "dead after {died:?}, and over after {ended:?}");
+        user.run(service, &key).arg("-n").command(["true"]).output().success();
+    }
+}
