@@ -96,6 +96,9 @@ mod clocks;
 // No single death or freeze breaks the first promise: of dlock, its guard, the command, or all of them; on file too.
 mod crash;
 
+// Processes that cannot be seen, listed or ended: what is not known to be gone keeps the lock.
+mod unseen;
+
 // What users and scripts hand to dlock: odd input that is right works to the letter, wrong input is refused in one line
 // before anything happens. Arguments, variables, URLs, lock directories and what may lie in them.
 mod input;

@@ -35,14 +35,15 @@ static void stay(void)
     _exit(0);
 }
 
-// A process whose number is another one with each step: it forks, and goes on as its child.
+// A process whose number is another one with each step: it forks, and goes on as its child. By the system calls alone,
+// because the library has more to do for each.
 static void chain(time_t end)
 {
     while (now() < end) {
-        if (fork() > 0)
-            _exit(0);
+        if (syscall(SYS_clone, (long)SIGCHLD, 0, 0, 0, 0) > 0)
+            syscall(SYS_exit, 0);
     }
-    _exit(0);
+    syscall(SYS_exit, 0);
 }
 
 // So many of them.
