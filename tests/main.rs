@@ -115,6 +115,9 @@ mod interop;
 // No room on the disk, no descriptor, no process: of dlock, of its guard, and of servers.
 mod exhausted;
 
+// Too little memory and too few processes from the start: which is said as a reason.
+mod scarce;
+
 // Passwords: every way in works, and none of them leads out again.
 mod secrets;
 

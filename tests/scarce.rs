@@ -1,0 +1,66 @@
+/*!
+Too little memory and too few processes from the start: no command runs, and one line says what is missing, in the words of
+whoever has to do something about it.
+*/
+
+use crate::support::backends::{User, on_every_backend};
+use crate::support::dlock::Outcome;
+use crate::support::service::Service;
+
+on_every_backend! {
+    a_small_address_space_is_told_in_one_line
+    a_limit_of_processes_is_told_as_a_reason
+}
+
+/// How far two address spaces that are tried are apart.
+const STEP: u64 = 256 << 10;
+
+/// In all address spaces from one in which dlock can be loaded at all to one in which it works.
+fn a_small_address_space_is_told_in_one_line<S: Service>(service: &S) {
+    let loads = |&size: &u64| {
+        let version = service.scratch().dlock().arg("--version").limit(libc::RLIMIT_AS, size).output();
+        let _ = version.stderr();
+        version.status().code() == Some(0)
+    };
+    let least = (1..1000).map(|steps| steps * 4 * STEP).find(loads).expect("a size in which it can be loaded");
+    let (mut size, mut enough) = (least - 4 * STEP, 0);
+    while enough < 3 {
+        size += STEP;
+        assert!(size < least + (64 << 20), "that much is not enough");
+        let dlock = service.run("job").args(["-n", "-t", "2s"]).limit(libc::RLIMIT_AS, size);
+        let outcome = dlock.command(["true"]).output();
+        if outcome.status().code() == Some(0) {
+            outcome.quiet();
+            enough += 1;
+        } else if outcome.stderr().contains("dlock: ") && !outcome.stderr().contains("shared libraries") {
+            assert_refused(&outcome);
+        }
+    }
+}
+
+fn a_limit_of_processes_is_told_as_a_reason<S: Service>(service: &S) {
+    let (mut processes, mut refused) = (0, 0);
+    loop {
+        processes += 1;
+        assert!(processes < 16, "that many processes are not enough");
+        // In a user namespace of its own nobody else's processes count, and none of ours count elsewhere.
+        let limit = format!("--nproc={processes}");
+        let dlock = User::Ordinary.run(service, "job").args(["-n", "-t", "2s"]).command(["true"]);
+        let outcome = dlock.wrapped_by(["unshare", "-r", "prlimit", &limit]).output();
+        if outcome.status().code() == Some(0) {
+            break;
+        }
+        assert_refused(&outcome);
+        let told = outcome.stderr().to_lowercase();
+        assert!(!told.contains("try again") && !told.contains("temporarily unavailable"), "advice: {told}");
+        assert!(told.contains("process") || told.contains("thread"), "what is missing? {told}");
+        refused += 1;
+    }
+    assert!(refused > 0, "one process was enough");
+}
+
+#[track_caller]
+fn assert_refused(outcome: &Outcome) {
+    outcome.code(69).stdout_is("").stderr_is_one_line("could not ");
+    assert!(!outcome.stderr().contains("panicked"), "{outcome:?}");
+}
