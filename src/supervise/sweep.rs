@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use libc::{c_int, pid_t};
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 
 use super::process::{self, Seen, parent_of};
 use crate::clock::Instant;
@@ -19,7 +21,7 @@ use crate::clock::Instant;
 const MAX_LISTED: usize = 8192;
 /// The nice value of a process that is to be killed, where this user may set it.
 const FIRST: c_int = -20;
-/// How often one pass kills the direct children again before it looks below them.
+/// How often one pass goes through all that there is.
 const ROUNDS: usize = 4;
 /// How many descriptors a listing needs at a time.
 const DESCRIPTORS: usize = 2;
@@ -106,13 +108,13 @@ impl Sweep {
         !self.by_parent || self.children(me).complete
     }
 
-    /// Keeps descriptors for the passes to come, as far as there are any.
-    pub(crate) fn reserve(&mut self) {
-        for spare in &mut self.spare {
-            if spare.is_none() {
-                *spare = nix::fcntl::open(c"/", nix::fcntl::OFlag::O_PATH, nix::sys::stat::Mode::empty()).ok();
-            }
+    /// Keeps descriptors for the passes to come. Fails when this process may not open so many.
+    pub(crate) fn reserve(&mut self) -> nix::Result<()> {
+        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+        for spare in self.spare.iter_mut().filter(|spare| spare.is_none()) {
+            *spare = Some(nix::fcntl::open(c"/", flags, Mode::empty())?);
         }
+        Ok(())
     }
 
     /// Sends `signals`, in this order, to every process below `root` except those in `spare` (and what is below
@@ -120,39 +122,62 @@ impl Sweep {
     pub(crate) fn signal_below(&mut self, root: pid_t, signals: &[c_int], spare: &[pid_t]) -> Tally {
         self.with_descriptors(|sweep| {
             sweep.list_below(root, spare);
-            sweep.signal_listed(signals)
+            sweep.signal_listed(0, signals)
         })
     }
 
-    /// Sends SIGKILL to every process below `root` except those in `spare`. Whoever starts processes faster than they can
-    /// be listed is met by killing the direct children at once, again and again: where `root` is a subreaper, what is below
-    /// them becomes a direct child then. With `deep` it also looks below those that do not die.
-    pub(crate) fn kill_below(&mut self, root: pid_t, spare: &[pid_t], deep: bool) -> Tally {
+    /// Sends SIGKILL to every process below `root` except those in `spare`. Each is killed before its children are looked
+    /// for: one that is about to die starts no more of them, so whoever starts processes without a pause is overtaken.
+    /// Where `root` is a subreaper, what escaped is found again as a child of it.
+    pub(crate) fn kill_below(&mut self, root: pid_t, spare: &[pid_t]) -> Tally {
         let mut all = Tally::default();
-        for round in 0..ROUNDS {
-            if round == 0 && deep {
-                self.with_descriptors(|sweep| sweep.list_below(root, spare));
-            } else {
-                self.children(root);
-                self.leave_out(0, spare);
-            }
-            let tally = self.signal_listed(&[libc::SIGKILL]);
+        let until = Instant::now() + REAPING;
+        for _ in 0..ROUNDS {
+            let tally = self.with_descriptors(|sweep| sweep.kill_once(root, spare));
             all = Tally { signalled: all.signalled.max(tally.signalled), refused: all.refused.or(tally.refused) };
+            // Of very many most have ended and are to be collected first.
+            if Instant::now() >= until {
+                break;
+            }
         }
         all
     }
 
-    fn signal_listed(&self, signals: &[c_int]) -> Tally {
+    fn kill_once(&mut self, root: pid_t, spare: &[pid_t]) -> Tally {
         let mut tally = Tally::default();
-        for &pid in &self.listed[..self.count] {
+        (self.count, self.complete) = (0, true);
+        let (mut parent, mut next) = (root, 0);
+        loop {
+            let first = self.count;
+            self.list(parent);
+            self.leave_out(first, spare);
+            let (signalled, refused) = (tally.signalled, tally.refused);
+            let of_these = self.signal_listed(first, &[libc::SIGKILL]);
+            tally = Tally { signalled: signalled + of_these.signalled, refused: refused.or(of_these.refused) };
+            // What has ended has no children any more.
+            while self.listed[..self.count].get(next).is_some_and(|&pid| is_zombie(pid)) {
+                next += 1;
+            }
+            if next == self.count {
+                return tally;
+            }
+            parent = self.listed[next];
+            next += 1;
+        }
+    }
+
+    /// Signals what is on the list from its place `first` on.
+    fn signal_listed(&self, first: usize, signals: &[c_int]) -> Tally {
+        let mut tally = Tally::default();
+        for &pid in &self.listed[first..self.count] {
             for &signal in signals {
-                if signal == libc::SIGKILL {
-                    hurry(pid);
-                }
                 // SAFETY: kill has no memory effects; the pid is positive, so it names one process.
                 let sent = unsafe { libc::kill(pid, signal) } == 0;
                 if !sent && Errno::last() == Errno::EPERM {
                     tally.refused = Some(pid);
+                }
+                if signal == libc::SIGKILL {
+                    hurry(pid);
                 }
             }
             tally.signalled += 1;
@@ -181,7 +206,9 @@ impl Sweep {
         self.spare = [const { None }; DESCRIPTORS];
         let done = work(self);
         if kept {
-            self.reserve();
+            // They were ours a moment ago. What took them meanwhile gives them back by the next pass, or the pass says that
+            // it is not complete.
+            let _ = self.reserve();
         }
         done
     }
@@ -269,10 +296,23 @@ pub(crate) fn existing_children() -> Vec<pid_t> {
 /// Whether `pid` is a child of this process that has not been collected. Needs no descriptor.
 #[must_use]
 pub(crate) fn is_child(pid: pid_t) -> bool {
+    peek(pid).is_some()
+}
+
+/// Whether `pid` is a child of this process that has ended and not been collected.
+fn is_zombie(pid: pid_t) -> bool {
+    peek(pid) == Some(true)
+}
+
+/// Whether the child `pid` of this process has ended; none where it is not a child.
+fn peek(pid: pid_t) -> Option<bool> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: waits for nothing and takes nothing away; `info` is a valid place for the answer.
-    unsafe { libc::waitid(libc::P_PID, pid.unsigned_abs(), info.as_mut_ptr(), options) == 0 }
+    // SAFETY: waits for nothing and takes nothing away; `info` is a valid place for the answer, and valid when zeroed.
+    unsafe {
+        let answer = libc::waitid(libc::P_PID, pid.unsigned_abs(), info.as_mut_ptr(), options);
+        (answer == 0).then(|| info.assume_init().si_pid() != 0)
+    }
 }
 
 /// How far the collecting of ended children has come.
@@ -370,7 +410,7 @@ mod tests {
         let child = sweep.children(root).listed[0];
         // More often than once, and raised once.
         for _ in 0..3 {
-            assert_eq!(sweep.kill_below(root, &[], true).signalled, 1);
+            assert_eq!(sweep.kill_below(root, &[]).signalled, 1);
         }
         while !has_ended(child) {
             std::thread::yield_now();
@@ -389,7 +429,7 @@ mod tests {
         let mut sweep = Sweep::new();
         assert!(sweep.works());
         assert!(sweep.children(pid_t::MAX).complete, "a process that has ended has no children");
-        sweep.reserve();
+        sweep.reserve().expect("descriptors");
         // The listing has descriptors of its own.
         assert!(sweep.spare.iter().all(Option::is_some));
         assert!(sweep.children(me()).complete);

@@ -94,6 +94,14 @@ enum GuardState {
     Gone,
 }
 
+/// What dlock has for the processes below itself.
+pub(super) struct Below {
+    /// Children that this process already had: they are not the command's.
+    pub(super) spared: Vec<pid_t>,
+    /// Finds all others.
+    pub(super) sweep: Sweep,
+}
+
 /// The hold in progress.
 pub(super) struct Hold<'a> {
     settings: &'a RunSettings,
@@ -102,7 +110,7 @@ pub(super) struct Hold<'a> {
     signals: &'a mut SignalStream,
     backstop: Backstop,
     spared: &'a [pid_t],
-    sweep: Sweep,
+    sweep: &'a mut Sweep,
     held: Held,
     max_run_at: Option<Instant>,
     guard_state: GuardState,
@@ -125,7 +133,7 @@ impl<'a> Hold<'a> {
         signals: &'a mut SignalStream,
         kill_after: Duration,
         term: Option<Term>,
-        spared: &'a [pid_t],
+        below: &'a mut Below,
     ) -> Self {
         Self {
             settings,
@@ -133,8 +141,8 @@ impl<'a> Hold<'a> {
             guard,
             signals,
             backstop: Backstop::new(settings.on_lost, kill_after, term),
-            spared,
-            sweep: Sweep::new(),
+            spared: &below.spared,
+            sweep: &mut below.sweep,
             held: Held::default(),
             max_run_at: settings.max_run.map(|max_run| Instant::now() + max_run),
             guard_state: GuardState::Works,
@@ -353,7 +361,7 @@ impl<'a> Hold<'a> {
             return Some(kill_at);
         }
         let guard = self.guard.pid();
-        self.sweep.kill_below(guard, &[], true);
+        self.sweep.kill_below(guard, &[]);
         if let Some(command) = self.command.filter(|&command| self.held.exited.is_none() && !self.sweep.met(command)) {
             // SAFETY: kill has no memory effects; the guard has not collected this process, so the pid is its own.
             unsafe { libc::kill(command, libc::SIGKILL) };
@@ -389,8 +397,7 @@ impl<'a> Hold<'a> {
             }
         }
         if step == Step::Kill {
-            let deep = self.killing_since.is_none() || self.unkillable.is_some();
-            let tally = self.sweep.kill_below(me, self.spared, deep);
+            let tally = self.sweep.kill_below(me, self.spared);
             self.unkillable = self.unkillable.or(tally.refused);
             if let Some(command) = self.command.filter(|&command| !self.sweep.met(command) && is_child(command)) {
                 // SAFETY: kill has no memory effects; a child that has not been collected keeps its process id.

@@ -16,11 +16,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use tokio::sync::mpsc;
 
 use self::acquire::Waited;
 use self::backstop::window;
-use self::hold::{Cause, Held, Hold, Left};
+use self::hold::{Below, Cause, Held, Hold, Left};
 use crate::backend::url::without_password;
 use crate::backend::{Backend, Claim, Grant, Lease, Released};
 use crate::clock::{Instant, before};
@@ -37,7 +38,7 @@ use crate::supervise::guard::{self, Forked, Guard, fork_guard};
 use crate::supervise::protocol::{Notice, Spawn, Unfit};
 use crate::supervise::signals::{SignalStream, Signals};
 use crate::supervise::surroundings;
-use crate::supervise::sweep::{become_subreaper, existing_children};
+use crate::supervise::sweep::{Sweep, become_subreaper, existing_children};
 
 /// The guard may take this long to start, however short the wait.
 const GUARD_START: Duration = Duration::from_secs(1);
@@ -70,14 +71,22 @@ struct Prepared {
     signals: Signals,
     guard: Forked,
     backend: Box<dyn Backend>,
-    /// Children that this process already had: they are not the command's.
-    spared: Vec<libc::pid_t>,
+    below: Below,
     /// The locked file of an outer run.
     inherited: Option<OwnedFd>,
 }
 
 fn lacking(what: &str, reason: impl std::fmt::Display) -> Failure {
     Failure::told(Exit::Unavailable, format!("could not {what}: {reason}; no command was started"))
+}
+
+/// Why there is no new process, in the words of those who set limits.
+fn no_process_reason(errno: Errno) -> String {
+    match errno {
+        Errno::EAGAIN => "no more processes are allowed here (ulimit -u, or the limit of the control group)".to_owned(),
+        Errno::EMFILE => Unfit::reason(Unfit::Descriptors as u64).to_owned(),
+        errno => format!("no process could be made: {}", errno.desc().to_lowercase()),
+    }
 }
 
 /// Forks the guard before anything else: from the main thread, with nothing open and no other thread.
@@ -95,13 +104,19 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
     // Written now: the guard allocates nothing after its start.
     let farewell = Farewell::new(&farewell(settings));
     let guard = fork_guard(command, &address, Box::new(move || farewell.say()))
-        .map_err(|error| lacking("fork the guard", error))?;
+        .map_err(|errno| lacking("start the guard", no_process_reason(errno)))?;
     // A certificate may be in a descriptor that was handed to us (`--tls-key <(…)`).
     let backend = settings.target.open(&settings.options).map_err(|error| Failure::told(Exit::Usage, error))?;
     let outer = if settings.target.has_lease() { Vec::new() } else { nested::Outer::inherited() };
     let inherited = if outer.is_empty() { None } else { nested::inherited_lock(&outer) };
     let lock = inherited.as_ref().map_or(2, AsRawFd::as_raw_fd);
     surroundings::let_go_of_the_rest([signals.as_raw(), guard.as_raw(), lock]);
+    let mut sweep = Sweep::new();
+    if !sweep.works() {
+        return Err(lacking("supervise a command here", Unfit::reason(Unfit::Proc as u64)));
+    }
+    sweep.reserve().map_err(|_| lacking("supervise a command here", Unfit::reason(Unfit::Descriptors as u64)))?;
+    let below = Below { spared, sweep };
     if !settings.chosen {
         report.note(
             "no backend was chosen, so this lock holds on this host only (choose with --backend or DLOCK_BACKEND)",
@@ -109,11 +124,11 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
     }
     let claim =
         Claim { key: settings.key.clone(), namespace: settings.namespace.clone(), owner, ttl: settings.ttl, about };
-    Ok(Prepared { claim, signals, guard, backend, spared, inherited })
+    Ok(Prepared { claim, signals, guard, backend, below, inherited })
 }
 
 fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
-    let Prepared { claim, signals, guard, backend, spared, inherited } = prepared;
+    let Prepared { claim, signals, guard, backend, below, inherited } = prepared;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return refuse(report, &lacking("start the event loop", error)),
@@ -122,7 +137,7 @@ fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
         let signals = SignalStream::new(signals).map_err(|error| lacking("watch the signals", error))?;
         let guard = guard.connect().map_err(|error| lacking("watch the guard", error))?;
         let mut run =
-            Run { settings, report, claim, signals, guard, backend, spared, inherited, left: false, guard_done: false };
+            Run { settings, report, claim, signals, guard, backend, below, inherited, left: false, guard_done: false };
         let outcome = run.story().await;
         // What could not be stopped stays the guard's to watch.
         if !run.left {
@@ -143,7 +158,7 @@ struct Run<'a> {
     signals: SignalStream,
     guard: Guard,
     backend: Box<dyn Backend>,
-    spared: Vec<libc::pid_t>,
+    below: Below,
     /// The locked file of an outer run.
     inherited: Option<OwnedFd>,
     /// Something of the command is left that could not be stopped.
@@ -230,7 +245,7 @@ impl Run<'_> {
                 let _ = sender.send(news);
             });
             let hold =
-                Hold::new(settings, self.report, &mut self.guard, &mut self.signals, kill_after, term, &self.spared);
+                Hold::new(settings, self.report, &mut self.guard, &mut self.signals, kill_after, term, &mut self.below);
             match spawned {
                 Ok(()) => hold.until_over(keeping, news).await,
                 Err(_) => hold.without_guard(keeping, news).await,
@@ -260,7 +275,8 @@ impl Run<'_> {
             // The receiver lives as long as this block.
             let _ = sender.send(News::NotMine("the dlock run around this one has ended".to_owned()));
         };
-        let hold = Hold::new(settings, self.report, &mut self.guard, &mut self.signals, kill_after, None, &self.spared);
+        let hold =
+            Hold::new(settings, self.report, &mut self.guard, &mut self.signals, kill_after, None, &mut self.below);
         let outcome = match spawned {
             Ok(()) => hold.until_over(watching, news).await,
             Err(_) => hold.without_guard(watching, news).await,
@@ -331,7 +347,7 @@ impl Run<'_> {
             (Some(Cause::Lost), _) => Ok(Exit::Lost),
             (Some(Cause::MaxRun), _) => Ok(Exit::MaxRun),
             (Some(Cause::NotSpawned(errno)), _) => {
-                cannot(Exit::Unavailable, &format!("no process could be made: {}", errno_text(errno)))
+                cannot(Exit::Unavailable, &no_process_reason(Errno::from_raw(errno)))
             }
             (Some(Cause::TooLate), _) | (None, Some((_, libc::ETIME))) => cannot(
                 Exit::Unavailable,
@@ -375,7 +391,7 @@ fn killed_guard(key: &Key) -> Failure {
 }
 
 fn errno_text(errno: i32) -> String {
-    nix::errno::Errno::from_raw(errno).desc().to_lowercase()
+    Errno::from_raw(errno).desc().to_lowercase()
 }
 
 /// The command's name for messages, without its directory; never its arguments. Where `--backend` was forgotten it is

@@ -116,21 +116,24 @@ impl Cover {
             Some(process) => drop(process.readable().await),
             None => std::future::pending().await,
         };
-        // Where there is no lease, the guard keeps the lock also without dlock.
-        let dlock = self.dlock.as_ref().filter(|_| self.ttl.is_some()).map(|(_, process)| process);
         tokio::select! {
-            () = readable(dlock) => {}
+            () = readable(self.keeper().map(|(_, process)| process)) => {}
             () = readable(self.guard.as_ref()) => {}
         }
     }
 
-    /// Whether the outer dlock has ended by now, or is about to: its guard sees its descriptors close, and sweeps, a
-    /// moment before the kernel announces the end.
+    /// Whether the outer dlock has ended by now, or is about to, and its lock with it: its guard sees its descriptors close,
+    /// and sweeps, a moment before the kernel announces the end.
     pub(super) fn has_ended(&self) -> bool {
-        self.dlock.as_ref().filter(|_| self.locked.is_none()).is_some_and(|(pid, process)| {
+        self.keeper().is_some_and(|(pid, process)| {
             is_ending(*pid)
                 || matches!(poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO), Ok(1))
         })
+    }
+
+    /// The outer dlock, where the lock ends with it: one without a lease is kept by the guard, or by who has the file.
+    fn keeper(&self) -> Option<&(i32, AsyncFd<OwnedFd>)> {
+        self.dlock.as_ref().filter(|_| self.ttl.is_some())
     }
 
     /// The line to the outer guard, which is open as long as anything of this run lives.

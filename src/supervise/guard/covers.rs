@@ -6,7 +6,7 @@ owner, and is known to live as long as its connection is open, which that run's 
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use libc::{c_int, pid_t};
+use libc::pid_t;
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{
@@ -14,7 +14,6 @@ use nix::sys::socket::{
 };
 
 use crate::supervise::process::parent_of;
-use crate::supervise::sweep::Sweep;
 
 /// How many runs can be covered at the same time.
 const MOST: usize = 32;
@@ -96,23 +95,13 @@ impl Covers {
 
     /// Tells the covered runs to end.
     pub(super) fn terminate(&self) {
-        self.signal(libc::SIGTERM);
-        self.signal(libc::SIGCONT);
-    }
-
-    /// Ends the covered runs and all below them.
-    pub(super) fn kill(&self, sweep: &mut Sweep) {
-        for cover in self.covered.iter().flatten().filter(|cover| is_below_us(cover.pid)) {
-            sweep.kill_below(cover.pid, &[], true);
-        }
-        self.signal(libc::SIGKILL);
-    }
-
-    fn signal(&self, signal: c_int) {
         // Its guard can hold the connection when it is gone itself, and its process id another's.
         for cover in self.covered.iter().flatten().filter(|cover| is_below_us(cover.pid)) {
-            // SAFETY: kill has no memory effects; the process id is positive.
-            unsafe { libc::kill(cover.pid, signal) };
+            // A suspended process takes SIGTERM only when it is continued.
+            for signal in [libc::SIGTERM, libc::SIGCONT] {
+                // SAFETY: kill has no memory effects; the process id is positive.
+                unsafe { libc::kill(cover.pid, signal) };
+            }
         }
     }
 

@@ -139,9 +139,11 @@ impl Group {
         self.ear.pid().is_none_or(process::waits_without_signals) && !self.ear.has_reported()
     }
 
+    /// Whether `child` is in the group, or was until it ended.
     fn has(&self, child: pid_t) -> bool {
         // SAFETY: getpgid has no memory effects.
-        unsafe { libc::getpgid(child) == self.id }
+        let group = unsafe { libc::getpgid(child) };
+        group == self.id || group == -1
     }
 
     /// A child of the guard changed its state, perhaps the ear.

@@ -150,7 +150,7 @@ impl Watch {
     }
 
     fn hear_signals(&mut self) {
-        let child = self.child.as_ref().filter(|child| !child.has_ended()).map(|child| child.pid);
+        let child = self.child.as_ref().map(|child| child.pid);
         if self.group.hear(&self.command, child, &mut self.forwards) {
             self.tell_to_end();
         }
@@ -215,7 +215,8 @@ impl Watch {
                 // lease's margin has to do. The command has been forked and keeps its own priority.
                 go_first(0, PRIORITY);
                 self.close_all_but(lock.as_ref().map(AsRawFd::as_raw_fd));
-                self.sweep.reserve();
+                // It has just closed more than it takes.
+                let _ = self.sweep.reserve();
                 self.child = Some(Child::new(pid, spawn, lock));
             }
         }
@@ -317,13 +318,12 @@ impl Watch {
             if child.ended_by_request() {
                 self.ladder.stop(now + child.spawn.kill_after);
             } else if self.covers.is_any() {
-                // What goes on under this lock is stopped first.
+                // What goes on under this lock is stopped first: by itself, or with everything.
                 match child.stop_covers(now) {
-                    Step::Term { .. } => self.covers.terminate(),
-                    Step::Kill => self.covers.kill(&mut self.sweep),
-                    Step::Wait(_) => {}
+                    Step::Term { .. } => return self.covers.terminate(),
+                    Step::Wait(_) => return,
+                    Step::Kill => self.ladder.stop(now),
                 }
-                return;
             }
         }
         child.conclude();
@@ -400,8 +400,7 @@ impl Watch {
         self.group.close();
         // SAFETY: getpid cannot fail.
         let me = unsafe { libc::getpid() };
-        let deep = self.kill_again.is_none() || self.unkillable.is_some();
-        let tally = self.sweep.kill_below(me, &[], deep);
+        let tally = self.sweep.kill_below(me, &[]);
         self.signal_child(&[libc::SIGKILL]);
         self.refused(tally.refused);
     }
