@@ -125,6 +125,11 @@ impl Crowd {
         shell.stderr_so_far().matches("dlock: waiting for ").count()
     }
 
+    /// How many have given up, because the servers did not answer in time when they came.
+    pub(super) fn refused(shell: &Running) -> usize {
+        shell.stderr_so_far().lines().filter(|line| is_refusal(line)).count()
+    }
+
     /// Looks at a few of those who are there now.
     pub(super) fn look_at_some(&self, episode: &mut Episode<'_>) {
         let mut some = process::children(self.shell.pid());
@@ -139,6 +144,11 @@ impl Crowd {
 
     /// Waits until all have had their turn, and have said nothing but that they wait.
     pub(super) fn pass(self, episode: &mut Episode<'_>) {
+        self.pass_but(episode, 0);
+    }
+
+    /// The same, but for so many who were refused when they came.
+    pub(super) fn pass_but(self, episode: &mut Episode<'_>, refused: usize) {
         drop(self.orders);
         if eventually_within(PATIENCE, || (!self.shell.is_running()).then_some(())).is_none() {
             episode.violation(Invariant::I6, format!("a crowd does not come to its end within {PATIENCE:?}"));
@@ -146,7 +156,8 @@ impl Crowd {
         }
         let outcome = self.shell.wait();
         let (stdout, stderr) = (outcome.stdout(), outcome.stderr());
-        if !stdout.is_empty() || !outcome.status().success() {
+        let unavailable = stdout.lines().filter(|line| line.ends_with(": 69")).count();
+        if stdout.lines().count() != unavailable || unavailable != refused || !outcome.status().success() {
             expect_answers(episode, &stderr);
             episode.violation(
                 Invariant::I7,
@@ -156,11 +167,17 @@ impl Crowd {
         }
         // Servers that have so much to do can miss a release, which is a warning; the lease ends all the same.
         let may_be_said = ["dlock: waiting for ", "dlock: could not release "];
-        let fine = |line: &str| may_be_said.iter().any(|said| line.starts_with(said));
+        let fine =
+            |line: &str| may_be_said.iter().any(|said| line.starts_with(said)) || refused > 0 && is_refusal(line);
         if let Some(line) = stderr.lines().find(|line| !fine(line)) {
             episode.violation(Invariant::I7, format!("somebody said {line:?}"));
         }
     }
+}
+
+/// Whether somebody says that it gives up because no answer came in time.
+fn is_refusal(line: &str) -> bool {
+    line.starts_with("dlock: did not get ") && line.contains(" did not answer within ")
 }
 
 /// Panics where the servers, which have all of the crowd to serve on a machine that may have other things to do, stood
