@@ -159,6 +159,7 @@ pub fn leader_frozen(episode: &mut Episode<'_>) {
     let leader = episode.world.leader().expect("a service with a leader");
     // Whoever has it by then may lose it too.
     episode.waiters_may_lose = episode.world.column == Column::Etcd;
+    // How soon the others do without it is a matter of their settings, and may be too late to keep the lock.
     one_frozen(episode, leader);
 }
 
@@ -166,11 +167,12 @@ pub fn leader_frozen(episode: &mut Episode<'_>) {
 pub fn follower_frozen(episode: &mut Episode<'_>) {
     let leader = episode.world.leader().expect("a service with a leader");
     let step = episode.rng.usize(1..episode.world.size());
-    one_frozen(episode, (leader + step) % episode.world.size());
+    let ending = one_frozen(episode, (leader + step) % episode.world.size());
+    episode.could_have_kept(ending);
 }
 
-/// One server alone stands still for longer than a lease, and goes on.
-fn one_frozen(episode: &mut Episode<'_>, server: usize) {
+/// One server alone stands still for longer than a lease, and goes on; how the holder ended.
+fn one_frozen(episode: &mut Episode<'_>, server: usize) -> Option<Ending> {
     let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
     let world = episode.world;
@@ -186,10 +188,10 @@ fn one_frozen(episode: &mut Episode<'_>, server: usize) {
     let alive = holder.is_alive();
     holder.let_go();
     let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
-    episode.could_have_kept(ending);
     if alive {
         episode.mended();
     }
+    ending
 }
 
 fn killed_unnoticed(episode: &mut Episode<'_>, servers: &[usize]) {
