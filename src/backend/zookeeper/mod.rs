@@ -127,7 +127,10 @@ impl ZookeeperBackend {
     /// Asks the library for a session.
     async fn begin(&self, claim: &Claim, login: Option<&str>) -> Result<Opening, Error> {
         room_for_library().map_err(|error| {
-            Error::new(Kind::Unreachable, format!("could not start the ZooKeeper client on this host: {error}"))
+            Error::new(
+                Kind::Unreachable,
+                format!("could not start the ZooKeeper client on this host: {}", shortage(&error)),
+            )
         })?;
         let tunnel = Tunnel::open(Arc::clone(&self.ensemble)).await.map_err(|error| {
             Error::new(Kind::Unreachable, format!("could not listen on this host for the ZooKeeper client: {error}"))
@@ -177,6 +180,16 @@ impl ZookeeperBackend {
                 Error::unavailable(format!("{location} did not do as asked: {}", shown(text.as_bytes())))
             }
         }
+    }
+}
+
+/// What this host lacks, in the words of those who set limits.
+fn shortage(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            "no more threads are allowed here (ulimit -u, or the limit of the control group)".into()
+        }
+        _ => error.to_string(),
     }
 }
 
