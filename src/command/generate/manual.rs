@@ -65,9 +65,9 @@ const EXAMPLES: &[(&str, &str)] = &[
 /// What dlock does not promise, in the same words everywhere.
 const LIMITS: &[&str] = &[
     "A lock with a lease is as good as the clock that measures it and the server that keeps it. Single Redis loses locks \
-     when it fails over or restarts empty; Redlock needs clocks that run at about the same rate and servers that do not \
-     come back empty within a ttl; etcd and ZooKeeper do not have these gaps. Every lease assumes that the clocks of the \
-     server and of this host run at rates within 10% of each other.",
+     when it fails over or restarts empty; Redlock loses them when servers come back empty within a ttl; etcd and \
+     ZooKeeper have no failover gap. Every lease assumes that the clocks of the servers and of this host run at rates \
+     within 10% of each other.",
     "dlock cannot stop what it may not signal (a command under sudo) or cannot see (work started through ssh, docker or \
      systemd-run, a process in uninterruptible sleep, a whole machine that was paused). A job that must never run twice \
      checks DLOCK_TOKEN where it writes.",
