@@ -51,9 +51,10 @@ impl Scene {
         let (witness, mut words) = (Witness::in_dir(&directory), Fifo::new(directory.join("words")));
         let child = format!("{}; exec sleep 1000", words.say("child:$$"));
         let (away, deaf) = (sh(&child), sh(&format!("trap '' TERM HUP INT QUIT; {child}")));
-        let work = format!("{trap}; setsid {away} & {}; {deaf} & wait; true", words.say("command:$$"));
+        let script = format!("{trap}; setsid {away} & {}; {deaf} & wait; true", words.say("command:$$"));
         let options = ["-t", "10s", "--kill-after", "500ms"];
-        let holder = user.run(service, &key).args(options).command(witness.command(&work)).new_process_group().spawn();
+        let holder =
+            user.run(service, &key).args(options).command(witness.command(&script)).new_process_group().spawn();
         let (mut command, mut children) = (0, Vec::new());
         for _ in 0..3 {
             let word = words.word();
@@ -126,9 +127,9 @@ fn every_signal_that_tells_it_to_end_counts<S: Service>(_: &S) {
         for to_group in [false, true] {
             let service = S::fresh();
             let scene = Scene::start(&service, User::Own, &format!("trap 'exit 3' {}", &signal.as_str()[3..]));
-            let tell = |scene: &Scene| match to_group {
-                false => scene.holder.signal(signal),
-                true => process::signal_group(scene.holder.pid(), signal),
+            let tell = |scene: &Scene| {
+                let dlock = scene.holder.pid();
+                if to_group { process::signal_group(dlock, signal) } else { process::signal(dlock, signal) }
             };
             scene.ends(tell, |outcome| outcome.code(3));
         }

@@ -24,6 +24,9 @@ mod clock_selftest;
 // The same for descriptors, processes and disks that run out.
 mod exhausted_selftest;
 
+// The same for programs that are hard to stop, and for what makes them slow or short of memory.
+mod programs_selftest;
+
 // The same for etcd, ZooKeeper and certificates.
 mod servers_selftest;
 

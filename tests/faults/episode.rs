@@ -345,6 +345,17 @@ impl<'w> Episode<'w> {
         Holder { running, owner: None, lifeline, gate: Some(gate), tree: None }
     }
 
+    /// One whose command is what `dlock` was given, a [`Self::section`] or something around one. Returns when that has begun.
+    #[track_caller]
+    pub fn hold_as_told(&mut self, dlock: Dlock) -> Holder {
+        let (lifeline, end) = Lifeline::pair();
+        let running = dlock.lifeline(end).spawn();
+        self.holders += 1;
+        self.expect_begun(&running, |episode| episode.store.starts().len() >= episode.holders);
+        let owner = owner_of(running.command_pid());
+        Holder { running, owner, lifeline, gate: None, tree: None }
+    }
+
     /// Waits until `running` has come so far. Panics if it does not.
     #[track_caller]
     pub fn expect_begun(&mut self, running: &Running, begun: impl Fn(&Self) -> bool) {

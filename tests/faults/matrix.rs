@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::episode::Episode;
 use super::faults::{
-    clocks, crowds, files, limits, mixed, multitude, network, process, redis, servers, signals, tampering,
+    clocks, crowds, files, group, leftovers, limits, mixed, multitude, network, process, redis, servers, signals, storms,
+    tampering, unseen,
 };
 use super::world::Column;
 use Class::{D, S};
@@ -94,6 +95,32 @@ pub static FAULTS: &[Fault] = &[
     ),
     fault("command-killed", "kill -9 the command", EVERYWHERE, process::command_killed),
     fault("command-stubborn", "a command that ignores TERM and double-forks", EVERYWHERE, process::command_stubborn),
+    fault(
+        "command-ended",
+        "the command ends by a signal and its children live on",
+        EVERYWHERE,
+        leftovers::ended_by_a_signal,
+    ),
+    fault("group-hit", "SIGKILL or SIGSTOP to the caller's whole process group", EVERYWHERE, group::hit),
+    fault("covered-run", "a nested run of the same key left in the background", EVERYWHERE, leftovers::covered_run),
+    heavy(
+        "fork-storm",
+        "a fork storm or thousands of processes below the guard, and silent servers",
+        SERVERS,
+        storms::silent,
+    ),
+    fault(
+        "unseen",
+        "`/proc` of another PID namespace; processes that cannot be listed, the guard killed then",
+        EVERYWHERE,
+        unseen::unseen,
+    ),
+    heavy(
+        "two-at-once",
+        "two at once: the guard killed and no descriptors; a fork storm and silent servers or no guard",
+        EVERYWHERE,
+        unseen::two_at_once,
+    ),
     fault("waiter-killed", "kill -9 one who waits", EVERYWHERE, process::waiter_killed),
     fault("servers-frozen", "SIGSTOP all servers for 3 ttl", SERVERS, servers::frozen),
     fault("servers-restarted", "kill -9 all servers, restart with their data", SERVERS, servers::restarted),

@@ -1,5 +1,8 @@
 //! The same tests on one backend of each kind, and as each kind of user.
 
+// Each test program uses its own part of this.
+#![allow(unused_imports, unused_macros)]
+
 use super::dlock::Dlock;
 use super::process;
 use super::proxy::{Mode, Proxy};

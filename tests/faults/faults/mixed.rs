@@ -92,10 +92,11 @@ fn hurt(episode: &mut Episode<'_>, contenders: &mut [Contender], broken: &mut Br
     let dlock = contender.running.pid();
     let guard = process::children(dlock).first().copied();
     episode.broken();
-    match (episode.rng.u8(..5), guard) {
+    match (episode.rng.u8(..7), guard) {
         (0, _) => process::signal(dlock, Signal::SIGKILL),
-        // What the command started must end with it: what it leaves behind is left alone.
         (1, _) => _ = killpg(Pid::from_raw(dlock), Signal::SIGTERM),
+        (5, _) => process::signal(dlock, Signal::SIGTERM),
+        (6, _) => _ = killpg(Pid::from_raw(dlock), Signal::SIGKILL),
         (2, Some(guard)) => process::signal(guard, Signal::SIGKILL),
         (3, Some(guard)) => process::signal(guard, Signal::SIGSTOP),
         _ => {

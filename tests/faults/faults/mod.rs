@@ -3,6 +3,8 @@
 pub mod clocks;
 pub mod crowds;
 pub mod files;
+pub mod group;
+pub mod leftovers;
 pub mod limits;
 pub mod mixed;
 pub mod multitude;
@@ -11,4 +13,6 @@ pub mod process;
 pub mod redis;
 pub mod servers;
 pub mod signals;
+pub mod storms;
 pub mod tampering;
+pub mod unseen;

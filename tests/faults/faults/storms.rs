@@ -1,0 +1,73 @@
+//! Commands that fork without a pause, and commands of thousands of processes, when the servers say nothing any more.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::episode::{Ending, Episode, Holder, Way};
+use crate::support::process;
+use crate::support::programs::unruly;
+use crate::support::proxy::Mode;
+use crate::support::rendezvous::Gate;
+
+/// A lease for which the time that thousands of processes take to die is not all of it.
+const LONG: Duration = Duration::from_secs(10);
+
+/// All of it is dead before its lease can end.
+pub fn silent(episode: &mut Episode<'_>) {
+    let what = match episode.rng.u8(..4) {
+        0 => "storm 30".to_owned(),
+        1 => "storm 60".to_owned(),
+        2 => format!("crowd {}", episode.rng.u32(3000..=8000)),
+        _ => "headless".to_owned(),
+    };
+    let holder = unruly_scene(episode, &what);
+    episode.broken();
+    episode.world.set_way(Mode::Silent);
+    episode.mended();
+    episode.dies_in_time(&holder);
+    episode.ends(holder.running, &[Ending::Lost]);
+    episode.world.set_way(Mode::Forward);
+}
+
+/// dlock has to stop a storm alone.
+pub fn guard_killed(episode: &mut Episode<'_>) {
+    let holder = unruly_scene(episode, "storm 30");
+    episode.broken();
+    episode.broken();
+    process::signal(holder.running.guard_pid(), Signal::SIGKILL);
+    holder.died_at();
+    episode.mended();
+    episode.ends(holder.running, &[Ending::GuardKilled]);
+}
+
+/// A holder whose command runs an unruly program, perhaps as an ordinary user, and others who wait.
+#[track_caller]
+fn unruly_scene(episode: &mut Episode<'_>, what: &str) -> Holder {
+    episode.ttl = LONG;
+    let gate = Gate::new(episode.scratch.path("gate"));
+    let program = unruly(&episode.scratch, what);
+    let work = format!("{}; trap '' TERM; {program} & wait; sleep 1000; true", gate.wait());
+    let mut dlock = episode.dlock(Way::Detour).args(["--kill-after", "1s"]).command(episode.section(&work));
+    // A lock directory is its owner's.
+    if episode.world.column.has_leases() && episode.coin() {
+        open_to_everybody(episode);
+        dlock = dlock.unprivileged();
+    }
+    let holder = episode.hold_as_told(dlock);
+    // Before nothing else has its turn any more.
+    episode.queue_some();
+    gate.open();
+    holder.running.wait_stdout(if what == "headless" { "worker " } else { what.split(' ').next().unwrap_or_default() });
+    holder
+}
+
+/// The witness is for users of all kinds.
+fn open_to_everybody(episode: &Episode<'_>) {
+    for name in ["witness.lock", "log"] {
+        let path = episode.scratch.file(name, "");
+        fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
+    }
+}

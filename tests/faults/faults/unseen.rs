@@ -1,0 +1,93 @@
+//! Processes that cannot be listed, or are not what they seem, and several faults of which each alone would be met.
+
+use nix::sys::signal::Signal;
+
+use super::storms;
+use crate::episode::{Ending, Episode, Invariant, Way};
+use crate::support::process;
+use crate::support::programs::sh;
+use crate::support::rendezvous::Fifo;
+
+/// One of them.
+pub fn unseen(episode: &mut Episode<'_>) {
+    if episode.coin() { other_namespace(episode) } else { guard_killed_without_descriptors(episode) }
+}
+
+/// Two at once.
+pub fn two_at_once(episode: &mut Episode<'_>) {
+    match episode.rng.u8(..if episode.world.column.has_leases() { 3 } else { 2 }) {
+        0 => guard_killed_without_descriptors(episode),
+        1 => storms::guard_killed(episode),
+        _ => storms::silent(episode),
+    }
+}
+
+/// With the `/proc` of another PID namespace nothing is acquired, and nobody's process is touched: of all that run here the
+/// witness would tell.
+fn other_namespace(episode: &mut Episode<'_>) {
+    let holder = episode.hold(Way::Straight, &[]);
+    for _ in 0..3 {
+        episode.broken();
+        let dlock = episode.dlock(Way::Straight).arg("-n").command(["echo", "ran"]);
+        let outcome = dlock.wrapped_by(["unshare", "-rpf"]).output();
+        let stderr = outcome.stderr();
+        if outcome.status().code() != Some(69) || stderr.lines().count() != 1 || !stderr.contains("/proc") {
+            episode.violation(Invariant::I7, format!("not refused:\n{outcome:?}"));
+        }
+    }
+    holder.let_go();
+    episode.ends(holder.running, &[Ending::Own(0)]);
+    episode.mended();
+}
+
+/// Neither the command nor what is in its own session is left when the next one begins.
+fn guard_killed_without_descriptors(episode: &mut Episode<'_>) {
+    let limit = fewest(episode) + episode.rng.u64(..4);
+    let mut words = Fifo::new(episode.scratch.path("words"));
+    let deaf = |name: &str| format!("trap '' TERM; {}; exec sleep 1000", words.say(&format!("{name}:$$")));
+    let work = format!("(setsid {} &); {} & wait", sh(&deaf("away")), sh(&deaf("child")));
+    // The command may have more than dlock.
+    let mut command: Vec<std::ffi::OsString> = ["prlimit", "--nofile=64:64"].map(Into::into).into();
+    command.extend(episode.section(&work));
+    let dlock = episode.dlock(Way::Straight).args(["--kill-after", "300ms"]).command(command);
+    let holder = episode.hold_as_told(dlock.wrapped_by(descriptors(limit)));
+    let left = [words.word(), words.word()];
+    episode.queue_some();
+    let ttl = episode.ttl;
+    episode.linger(ttl);
+    let guard = holder.running.guard_pid();
+    episode.broken();
+    process::signal(guard, Signal::SIGKILL);
+    process::wait_gone(holder.running.pid());
+    let left = left.map(|word| word.split_once(':').and_then(|(_, pid)| pid.parse().ok()).unwrap_or(0));
+    if left.iter().any(|&pid| process::is_alive(pid)) {
+        episode.violation(Invariant::I1, format!("with {limit} descriptors something is left when dlock has ended"));
+        for pid in left {
+            process::signal(pid, Signal::SIGKILL);
+        }
+    }
+    holder.died_at();
+    episode.mended();
+    episode.ends(holder.running, &[Ending::GuardKilled]);
+}
+
+/// What dlock is wrapped by to have so many descriptors.
+fn descriptors(limit: u64) -> [String; 2] {
+    ["prlimit".into(), format!("--nofile={limit}:64")]
+}
+
+/// The fewest descriptors that are enough for a run.
+fn fewest(episode: &Episode<'_>) -> u64 {
+    let is_enough = |limit: u64| {
+        let dlock = episode.dlock(Way::Straight).args(["-w", "10"]).command(["true"]);
+        let outcome = dlock.wrapped_by(descriptors(limit)).output();
+        let _ = outcome.stderr();
+        outcome.status().code() == Some(0)
+    };
+    let (mut too_few, mut enough) = (3, 64);
+    while too_few + 1 < enough {
+        let middle = u64::midpoint(too_few, enough);
+        if is_enough(middle) { enough = middle } else { too_few = middle }
+    }
+    enough
+}
