@@ -101,6 +101,8 @@ pub enum Way {
     Straight,
     /// Through the proxies.
     Detour,
+    /// From this island, to servers that are on islands too.
+    From(usize),
 }
 
 /// For how long a fault goes on that has no end of its own.
@@ -282,7 +284,8 @@ impl<'w> Episode<'w> {
     pub fn dlock(&self, way: Way) -> Dlock {
         let url = if way == Way::Detour { self.world.detour() } else { self.world.url() };
         let ttl = format!("{}s", self.ttl.as_secs());
-        self.scratch.dlock().run(KEY).backend(url).args(["-t", &ttl])
+        let dlock = self.scratch.dlock().run(KEY).backend(url).args(["-t", &ttl]);
+        if let Way::From(island) = way { self.world.islands().all()[island].bring(dlock) } else { dlock }
     }
 
     /// A command line that does `work` (shell text) under the witness, after it has told the store that it begins.
@@ -374,8 +377,14 @@ impl<'w> Episode<'w> {
     /// said so.
     #[track_caller]
     pub fn queue(&mut self, count: usize) {
+        self.queue_by(&vec![Way::Straight; count]);
+    }
+
+    /// One other by each of these ways waits for the lock to have it for a moment. Returns when they have said so.
+    #[track_caller]
+    pub fn queue_by(&mut self, ways: &[Way]) {
         let more: Vec<Running> =
-            (0..count).map(|_| self.dlock(Way::Straight).command(self.section(&self.store.write())).spawn()).collect();
+            ways.iter().map(|&way| self.dlock(way).command(self.section(&self.store.write())).spawn()).collect();
         for waiter in &more {
             self.expect_begun(waiter, |_| waiter.stderr_so_far().contains("waiting for "));
         }
@@ -429,7 +438,20 @@ impl<'w> Episode<'w> {
     /// Waits until the servers serve, which are all at work again.
     #[track_caller]
     pub fn wait_serving(&mut self) {
-        if !self.world.wait_serving() {
+        let serving = self.world.wait_serving();
+        self.come_back(serving);
+    }
+
+    /// The same, and all of them belong together again.
+    #[track_caller]
+    pub fn wait_together(&mut self) {
+        let together = self.world.wait_together();
+        self.come_back(together);
+    }
+
+    #[track_caller]
+    fn come_back(&mut self, are_back: bool) {
+        if !are_back {
             self.report.hindered = Some("the servers did not come back");
             panic!("the servers do not serve");
         }
@@ -462,8 +484,14 @@ impl<'w> Episode<'w> {
     #[track_caller]
     pub fn dies_in_time(&mut self, holder: &Holder) -> Duration {
         let before = if self.monitors.is_empty() { self.world.holder(KEY) } else { None };
+        self.dies_before(holder, before)
+    }
+
+    /// The same of one who was known to the servers by this name, where they have names.
+    #[track_caller]
+    pub fn dies_before(&mut self, holder: &Holder, name: Option<String>) -> Duration {
         let died = holder.died_at();
-        let end = match before {
+        let end = match name {
             // The servers tell only whether it is over.
             Some(name) => {
                 let (mut last, world) = (None, self.world);

@@ -22,6 +22,7 @@ mod support;
 mod campaign;
 mod episode;
 mod faults;
+mod islands;
 mod matrix;
 mod net;
 mod play;
@@ -86,7 +87,8 @@ fn test() -> i32 {
     });
     let published =
         Trial::test("readme::shows_the_published_results", || results::check_readme().map_err(Failed::from));
-    let mut trials: Vec<Trial> = trials.chain([published]).collect();
+    let islands = Trial::test("islands::are_cut_as_told_and_leave_nothing", || islands::check().map_err(Failed::from));
+    let mut trials: Vec<Trial> = trials.chain([published, islands]).collect();
     if !options.more_filters.is_empty() {
         trials.retain(|trial| options.leaves(trial));
         options.arguments.filter = None;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::episode::Episode;
 use super::faults::{
-    clocks, crowds, files, group, leftovers, limits, mixed, multitude, network, process, redis, servers, signals, storms,
-    tampering, unseen,
+    clocks, crowds, files, group, leftovers, limits, mixed, multitude, network, partitions, process, redis, servers, signals,
+    storms, tampering, unseen,
 };
 use super::world::Column;
 use Class::{D, S};
@@ -31,6 +31,8 @@ pub enum Needs {
     Minutes,
     /// Servers whose clocks can be moved, which nobody uses afterwards.
     Clocks,
+    /// Servers on islands, which nobody uses afterwards.
+    Islands,
     /// A service that nobody uses afterwards.
     Own,
 }
@@ -69,6 +71,10 @@ const fn fault(
     run: fn(&mut Episode<'_>),
 ) -> Fault {
     Fault { name, title, cells, needs: Needs::Nothing, run }
+}
+
+const fn parted(name: &'static str, title: &'static str, run: fn(&mut Episode<'_>)) -> Fault {
+    Fault { needs: Needs::Islands, ..fault(name, title, &[(Etcd, S), (ZooKeeper, S)], run) }
 }
 
 const fn heavy(
@@ -168,6 +174,12 @@ pub static FAULTS: &[Fault] = &[
     fault("drip", "answers come at one byte a second", SERVERS, network::drip),
     fault("latency", "latency 200 ± 150 ms", SERVERS, network::latency),
     fault("flapping", "one second up, one second down", SERVERS, network::flapping),
+    parted("minority-apart", "a follower cut off, with some who want the lock", partitions::minority),
+    parted("leader-apart", "the leader cut off, with some who want the lock", partitions::leader),
+    parted("one-way-apart", "one member's packets, or those to it, vanish", partitions::one_way),
+    parted("all-apart", "all members cut off from each other", partitions::all),
+    parted("bridge-member", "two members see the third, and not each other", partitions::bridge),
+    parted("members-flapping", "a member one second cut off, one second not", partitions::flapping),
     fault(
         "key-taken",
         "the lock's key deleted or overwritten, its lease revoked, its session closed",

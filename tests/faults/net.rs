@@ -5,11 +5,12 @@ The whole program moves into a network namespace with nothing but a loopback int
 thread; servers, proxies and dlocks are born into it.
 */
 
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::support::islands::nft;
 use crate::support::process;
 
 /// Set when the program was started again inside.
@@ -63,11 +64,4 @@ impl Drop for Dropping {
     fn drop(&mut self) {
         nft(&format!("delete table {}\n", self.table));
     }
-}
-
-/// One file is one transaction: no moment at which only half of it holds.
-fn nft(rules: &str) {
-    let mut nft = Command::new("nft").args(["--file", "-"]).stdin(Stdio::piped()).spawn().expect("nft of nftables");
-    nft.stdin.take().expect("a pipe").write_all(rules.as_bytes()).expect("nft reads its rules");
-    assert!(nft.wait().expect("nft ends").success(), "nft refused:\n{rules}");
 }

@@ -104,10 +104,12 @@ fn take(column: Column, needs: Needs) -> (World, u32) {
         pool = POOL.1.wait(pool).unwrap_or_else(PoisonError::into_inner);
     }
     *pool.in_use.entry(column).or_default() += 1;
-    let idle = if needs == Needs::Clocks { None } else { pool.idle.entry(column).or_default().pop() };
+    let idle =
+        if matches!(needs, Needs::Clocks | Needs::Islands) { None } else { pool.idle.entry(column).or_default().pop() };
     drop(pool);
     match (needs, idle) {
         (Needs::Clocks, _) => (World::with_clocks(column), USES),
+        (Needs::Islands, _) => (World::on_islands(column), USES),
         (Needs::Own, idle) => (idle.map_or_else(|| World::fresh(column), |(world, _)| world), USES),
         (_, Some((world, uses))) => (world, uses + 1),
         (_, None) => (World::fresh(column), 1),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::support::etcd::{Etcd, EtcdOptions};
+use crate::support::islands::Islands;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_sets::{RedisGroup, RedisSentinels};
 use crate::support::scratch::Scratch;
@@ -106,6 +107,8 @@ pub struct World {
     // Before the servers goes what leads to them.
     proxies: Vec<Proxy>,
     pub servers: Servers,
+    // After the servers goes what they are on.
+    islands: Option<Islands>,
 }
 
 /// What makes redis write everything to disk before it answers.
@@ -120,10 +123,7 @@ impl World {
             Column::Sentinel => Servers::Sentinel(Box::new(RedisSentinels::start())),
             Column::Redlock3 => Servers::Redlock(RedisGroup::with(3, DURABLE)),
             Column::Redlock => Servers::Redlock(RedisGroup::with(5, DURABLE)),
-            // They find a new leader within half a lease of 2 s.
-            Column::Etcd => {
-                Servers::Etcd(Etcd::with(EtcdOptions { heartbeat: 30, election: 300, ..EtcdOptions::cluster() }))
-            }
+            Column::Etcd => Servers::Etcd(Etcd::with(Self::quick_etcd())),
             Column::ZooKeeper => Servers::ZooKeeper(ZooKeeper::with(ZooKeeperOptions::ensemble())),
         };
         Self::of(column, servers)
@@ -143,8 +143,27 @@ impl World {
         Self::of(column, servers)
     }
 
+    /// The same, and each server is on an island of its own. One more island, the last, has none. There are no proxies.
+    pub fn on_islands(column: Column) -> Self {
+        let islands = Islands::new(4);
+        let each = islands.all()[..3].to_vec();
+        let servers = match column {
+            Column::Etcd => Servers::Etcd(Etcd::with(EtcdOptions { islands: each, ..Self::quick_etcd() })),
+            Column::ZooKeeper => {
+                Servers::ZooKeeper(ZooKeeper::with(ZooKeeperOptions { islands: each, ..ZooKeeperOptions::ensemble() }))
+            }
+            _ => panic!("{column} has no three members that need each other"),
+        };
+        Self { column, proxies: Vec::new(), servers, islands: Some(islands) }
+    }
+
+    /// Three members that find a new leader within half a lease of 2 s.
+    fn quick_etcd() -> EtcdOptions {
+        EtcdOptions { heartbeat: 30, election: 300, ..EtcdOptions::cluster() }
+    }
+
     fn of(column: Column, servers: Servers) -> Self {
-        let mut world = Self { column, proxies: Vec::new(), servers };
+        let mut world = Self { column, proxies: Vec::new(), servers, islands: None };
         world.proxies = world.ports().into_iter().map(Proxy::to).collect();
         world
     }
@@ -191,6 +210,21 @@ impl World {
         &self.proxies
     }
 
+    /// What the servers are on, if each is on an island.
+    #[track_caller]
+    pub fn islands(&self) -> &Islands {
+        self.islands.as_ref().expect("the servers are on islands")
+    }
+
+    /// Has nobody look at this server, as long as it is cut off from the others and cannot know.
+    pub fn set_aside(&self, index: usize, aside: bool) {
+        match &self.servers {
+            Servers::Etcd(etcd) => etcd.member(index).set_aside(aside),
+            Servers::ZooKeeper(zookeeper) => zookeeper.server(index).set_aside(aside),
+            _ => panic!("a server of {} needs no other", self.column),
+        }
+    }
+
     /// Sets all proxies to `mode`.
     pub fn set_way(&self, mode: Mode) {
         self.proxies.iter().for_each(|proxy| proxy.set(mode));
@@ -229,6 +263,14 @@ impl World {
             Servers::Etcd(etcd) => etcd.leader() < etcd.members().len(),
             Servers::ZooKeeper(zookeeper) => zookeeper.wait_serving(),
             _ => true,
+        }
+    }
+
+    /// The same, and all of them belong together again.
+    pub fn wait_together(&self) -> bool {
+        match &self.servers {
+            Servers::Etcd(etcd) => etcd.wait_together(),
+            _ => self.wait_serving(),
         }
     }
 

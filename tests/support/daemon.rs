@@ -13,6 +13,7 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::{CommandExt, parent_id};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 
@@ -20,6 +21,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt::ReuseAddr};
 use tempfile::TempDir;
 
+use super::islands::Island;
 use super::process::{self, NOBODY, State};
 use super::rendezvous::eventually;
 use super::scratch;
@@ -93,6 +95,9 @@ pub struct Daemon {
     name: String,
     directory: TempDir,
     child: Mutex<Option<Child>>,
+    /// Where it runs, if not on this host.
+    island: Option<Island>,
+    aside: AtomicBool,
 }
 
 impl Daemon {
@@ -100,7 +105,19 @@ impl Daemon {
     pub fn new(name: &str) -> Self {
         let directory = scratch::directory(&format!("dlock-{name}-"));
         give_to_nobody(directory.path());
-        Self { name: name.to_owned(), directory, child: Mutex::default() }
+        let (child, aside) = (Mutex::default(), AtomicBool::new(false));
+        Self { name: name.to_owned(), directory, child, island: None, aside }
+    }
+
+    /// The same on an island, where there is one.
+    pub fn on(mut self, island: Option<&Island>) -> Self {
+        self.island = island.cloned();
+        self
+    }
+
+    /// The address at which it serves.
+    pub fn host(&self) -> Ipv4Addr {
+        self.island.as_ref().map_or(Ipv4Addr::LOCALHOST, Island::address)
     }
 
     /// Its working directory.
@@ -131,9 +148,15 @@ impl Daemon {
         self.running_pid().unwrap_or_else(|| panic!("{} is not running", self.name))
     }
 
-    /// Whether it has been started and neither killed nor frozen since.
+    /// Whether it has been started and neither killed nor frozen nor [set aside](Self::set_aside) since.
     pub fn is_at_work(&self) -> bool {
-        self.running_pid().is_some_and(|pid| process::is_alive(pid) && process::state(pid) != State::Stopped)
+        let works = |pid| process::is_alive(pid) && process::state(pid) != State::Stopped;
+        !self.aside.load(Ordering::Relaxed) && self.running_pid().is_some_and(works)
+    }
+
+    /// Has the test ask others, as long as this one is cut off from them and cannot know.
+    pub fn set_aside(&self, aside: bool) {
+        self.aside.store(aside, Ordering::Relaxed);
     }
 
     /// All that it has printed since it was first started.
@@ -148,7 +171,8 @@ impl Daemon {
         command.current_dir(self.directory()).stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         process::unprivileged(&mut command);
-        let child = spawn_mortal(command).unwrap_or_else(|error| panic!("cannot start {}: {error}", self.name));
+        let child = spawn_mortal_on(self.island.as_ref(), command)
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", self.name));
         *self.lock() = Some(child);
     }
 
@@ -215,8 +239,13 @@ impl Drop for Daemon {
 }
 
 /// Starts `command` so that it is killed when this test process ends, in whatever way.
-pub fn spawn_mortal(mut command: Command) -> io::Result<Child> {
-    type Job = (Command, mpsc::Sender<io::Result<Child>>);
+pub fn spawn_mortal(command: Command) -> io::Result<Child> {
+    spawn_mortal_on(None, command)
+}
+
+/// Starts `command` on an island, where there is one, so that it is killed when this test process ends, in whatever way.
+fn spawn_mortal_on(island: Option<&Island>, mut command: Command) -> io::Result<Child> {
+    type Job = (Option<Island>, Command, mpsc::Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
 
     let parent = std::process::id();
@@ -235,13 +264,18 @@ pub fn spawn_mortal(mut command: Command) -> io::Result<Child> {
     let spawner = SPAWNER.get_or_init(|| {
         let (sender, jobs) = mpsc::channel::<Job>();
         thread::spawn(move || {
-            for (mut command, answer) in jobs {
-                let _ = answer.send(command.spawn());
+            for (island, mut command, answer) in jobs {
+                let child = match island {
+                    // Before it becomes somebody else, who may not go there.
+                    Some(island) => island.inside(|| command.spawn()),
+                    None => command.spawn(),
+                };
+                let _ = answer.send(child);
             }
         });
         sender
     });
     let (sender, answer) = mpsc::channel();
-    spawner.send((command, sender)).unwrap();
+    spawner.send((island.cloned(), command, sender)).unwrap();
     answer.recv().unwrap()
 }

@@ -1,6 +1,6 @@
 //! Real etcd servers, one or several that form a cluster, and how to look at them from outside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::certificates::{Certificates, ClientCertificate, Tls};
 use super::daemon::{Daemon, Port, need};
-use super::rendezvous::{CAP, boottime, eventually};
+use super::islands::Island;
+use super::rendezvous::{CAP, boottime, eventually, eventually_within};
 
 /// How long a server may take to answer one request of the test itself.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -46,12 +47,14 @@ pub struct EtcdOptions {
     pub tls: Option<Tls>,
     /// More arguments for every member, which win over ours.
     pub args: Vec<String>,
+    /// Where each member is; none for all on loopback.
+    pub islands: Vec<Island>,
 }
 
 impl EtcdOptions {
     /// A server that starts in a tenth of a second.
     pub fn single() -> Self {
-        Self { members: 1, heartbeat: 20, election: 200, tls: None, args: Vec::new() }
+        Self { members: 1, heartbeat: 20, election: 200, tls: None, args: Vec::new(), islands: Vec::new() }
     }
 
     /// Three servers that find a new leader in about half a second, and do not look for one just because the machine is
@@ -128,7 +131,7 @@ impl Etcd {
     pub fn with(options: EtcdOptions) -> Self {
         let member = |index: usize| Member {
             name: format!("n{index}"),
-            daemon: Daemon::new("etcd"),
+            daemon: Daemon::new("etcd").on(options.islands.get(index)),
             client: Port::reserve(),
             peer: Port::reserve(),
             inside: Port::reserve(),
@@ -147,7 +150,8 @@ impl Etcd {
     /// `etcd://127.0.0.1:PORT,127.0.0.1:PORT`, or `etcds://` with TLS.
     pub fn url(&self) -> String {
         let scheme = if self.is_tls() { "etcds" } else { "etcd" };
-        let hosts: Vec<String> = self.members.iter().map(|member| format!("127.0.0.1:{}", member.port())).collect();
+        let hosts: Vec<String> =
+            self.members.iter().map(|member| format!("{}:{}", member.host(), member.port())).collect();
         format!("{scheme}://{}", hosts.join(","))
     }
 
@@ -219,6 +223,18 @@ impl Etcd {
         })
     }
 
+    /// Waits until all members that are at work follow the same leader. False where they never do.
+    pub fn wait_together(&self) -> bool {
+        let together = || {
+            let at_work: Vec<&Member> = self.members.iter().filter(|member| member.is_at_work()).collect();
+            // Not to have one is to follow nobody.
+            let leader = |member: &&Member| member.status().ok()?["leader"].as_str().map(str::to_owned);
+            let leaders: BTreeSet<Option<String>> = at_work.iter().map(leader).collect();
+            (leaders.len() == 1 && !leaders.contains(&None)).then_some(())
+        };
+        eventually_within(4 * CAP, together).is_some()
+    }
+
     /// All keys that begin with `prefix`, the first created first.
     #[track_caller]
     pub fn keys(&self, prefix: &str) -> Vec<Entry> {
@@ -229,7 +245,7 @@ impl Etcd {
             None => end.push(0),
         }
         let from = if prefix.is_empty() { b"\0" } else { prefix.as_bytes() };
-        let answer = self.post(
+        let answer = self.read(
             RANGE,
             &json!({"key": encode(from), "range_end": encode(&end), "sort_target": "CREATE", "sort_order": "ASCEND"}),
         );
@@ -248,7 +264,7 @@ impl Etcd {
     /// The key of exactly this name.
     #[track_caller]
     pub fn get(&self, key: &str) -> Option<Entry> {
-        let answer = self.post(RANGE, &json!({"key": encode(key.as_bytes())}));
+        let answer = self.read(RANGE, &json!({"key": encode(key.as_bytes())}));
         list(&answer["kvs"]).first().map(entry)
     }
 
@@ -287,14 +303,14 @@ impl Etcd {
     /// All leases.
     #[track_caller]
     pub fn leases(&self) -> Vec<Lease> {
-        let leases = self.post(LEASES, &json!({}));
+        let leases = self.read(LEASES, &json!({}));
         list(&leases["leases"]).iter().filter_map(|lease| self.lease(number(&lease["ID"]))).collect()
     }
 
     /// What is known of a lease that has not ended.
     #[track_caller]
     pub fn lease(&self, id: i64) -> Option<Lease> {
-        let answer = self.post(TIME_TO_LIVE, &json!({"ID": id.to_string(), "keys": true}));
+        let answer = self.read(TIME_TO_LIVE, &json!({"ID": id.to_string(), "keys": true}));
         let keys = list(&answer["keys"]).iter().map(decode).collect();
         let lease = Lease { id, left: number(&answer["TTL"]), granted: number(&answer["grantedTTL"]), keys };
         (lease.left >= 0).then_some(lease)
@@ -396,6 +412,16 @@ impl Etcd {
         answer.unwrap_or_else(|error| panic!("{} {request}: {error}\n{}", rpc.0, member.log()))
     }
 
+    /// The same for what changes nothing: it is asked again where it fails, as it does while the members look for a leader.
+    #[track_caller]
+    fn read(&self, rpc: Rpc, request: &Value) -> Value {
+        eventually(&format!("an answer of etcd to {} {request}", rpc.0), || {
+            let member = self.any_member();
+            let token = self.token(member);
+            member.post(rpc, request, token.as_deref()).ok()
+        })
+    }
+
     /// A proof that we are the administrator, where the servers want one.
     #[track_caller]
     fn token(&self, member: &Member) -> Option<String> {
@@ -430,7 +456,7 @@ impl Etcd {
     #[track_caller]
     fn launch(&self, member: &Member) {
         let scheme = if self.is_tls() { "https" } else { "http" };
-        let client = format!("{scheme}://127.0.0.1:{}", member.port());
+        let client = format!("{scheme}://{}:{}", member.host(), member.port());
         let peers: Vec<String> = self.members.iter().map(|peer| format!("{}={}", peer.name, peer.peer_url())).collect();
         let mut command = Command::new(need("etcd", "etcd-server"));
         command.arg("--name").arg(&member.name).arg("--data-dir").arg(member.daemon.directory().join("data"));
@@ -485,7 +511,17 @@ impl Member {
         self.daemon.log()
     }
 
-    /// Whether it has been started and neither killed nor frozen since.
+    /// The address of it.
+    pub fn host(&self) -> Ipv4Addr {
+        self.daemon.host()
+    }
+
+    /// Has the test ask others, as long as this one is cut off from them and cannot know.
+    pub fn set_aside(&self, aside: bool) {
+        self.daemon.set_aside(aside);
+    }
+
+    /// Whether it has been started and neither killed, frozen nor set aside since.
     pub fn is_at_work(&self) -> bool {
         self.daemon.is_at_work()
     }
@@ -509,11 +545,11 @@ impl Member {
 
     /// Where the server is for the test itself.
     fn inside_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.inside.number())
+        format!("http://{}:{}", self.host(), self.inside.number())
     }
 
     fn peer_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.peer_port())
+        format!("http://{}:{}", self.host(), self.peer_port())
     }
 
     #[track_caller]
@@ -568,7 +604,7 @@ impl Member {
     }
 
     fn send(&self, method: &str, path: &str, body: &str, token: Option<&str>) -> io::Result<BufReader<TcpStream>> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.inside.number()));
+        let address = SocketAddr::from((self.host(), self.inside.number()));
         let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
         stream.set_read_timeout(Some(ANSWER))?;
         let token = token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();

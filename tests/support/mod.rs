@@ -11,6 +11,7 @@ pub mod dlock;
 pub mod etcd;
 pub mod exhausted;
 pub mod foreign;
+pub mod islands;
 pub mod netns;
 pub mod process;
 pub mod programs;

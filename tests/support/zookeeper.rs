@@ -13,6 +13,7 @@ use super::certificates::{Certificates, ClientCertificate, Tls};
 use super::clock::ClockShim;
 use super::daemon::{Daemon, Port, need};
 use super::exhausted::SmallDisk;
+use super::islands::Island;
 use super::proxy::{Mode, Proxy};
 use super::rendezvous::{CAP, boottime, eventually, eventually_within};
 
@@ -54,6 +55,8 @@ pub struct ZooKeeperOptions {
     pub small_disks: bool,
     /// More lines for every server's configuration.
     pub lines: Vec<String>,
+    /// Where each server is; none for all on loopback.
+    pub islands: Vec<Island>,
 }
 
 impl ZooKeeperOptions {
@@ -70,6 +73,7 @@ impl ZooKeeperOptions {
             clocks: false,
             small_disks: false,
             lines: Vec::new(),
+            islands: Vec::new(),
         }
     }
 
@@ -143,8 +147,8 @@ impl ZooKeeper {
 
     #[track_caller]
     pub fn with(options: ZooKeeperOptions) -> Self {
-        let server = |_| {
-            let daemon = Daemon::new("zookeeper");
+        let server = |index| {
+            let daemon = Daemon::new("zookeeper").on(options.islands.get(index));
             Server {
                 clock: options.clocks.then(ClockShim::new),
                 disk: options.small_disks.then(|| SmallDisk::on(daemon.subdirectory("disk"), 4)),
@@ -176,7 +180,8 @@ impl ZooKeeper {
     pub fn hosts(&self) -> String {
         let tls = self.is_tls();
         let port = |server: &Server| if tls { server.secure_port() } else { server.port() };
-        let hosts: Vec<String> = self.servers.iter().map(|server| format!("127.0.0.1:{}", port(server))).collect();
+        let hosts: Vec<String> =
+            self.servers.iter().map(|server| format!("{}:{}", server.host(), port(server))).collect();
         hosts.join(",")
     }
 
@@ -251,7 +256,7 @@ impl ZooKeeper {
     /// at all.
     pub fn wait_serving(&self) -> bool {
         let serves = |server: &Server| {
-            let client = Client::connect(server.port(), Duration::from_secs(1)).ok()?;
+            let client = Client::connect_at(server.place(), Duration::from_secs(1)).ok()?;
             self.own.lock().unwrap().insert(client.session);
             client.close().ok()
         };
@@ -285,13 +290,13 @@ impl ZooKeeper {
     /// The children of a node, sorted; none where there is no such node.
     #[track_caller]
     pub fn children(&self, path: &str) -> Option<Vec<String>> {
-        self.ask(path, |client| client.children(path))
+        self.read(path, |client| client.children(path))
     }
 
     /// What is at `path`.
     #[track_caller]
     pub fn get(&self, path: &str) -> Option<Node> {
-        self.ask(path, |client| client.get(path, false))
+        self.read(path, |client| client.get(path, false))
     }
 
     /// Who may do what with the node at `path`: permissions, scheme and id.
@@ -375,7 +380,7 @@ impl ZooKeeper {
     #[track_caller]
     pub fn end_session(&self, session: i64) -> bool {
         let server = self.servers.iter().find(|server| server.is_at_work()).expect("no server of zookeeper is at work");
-        match Client::reattach(server.port(), ANSWER, session) {
+        match Client::reattach(server.place(), ANSWER, session) {
             Ok(client) => client.close().is_ok(),
             Err(_) => false,
         }
@@ -412,6 +417,32 @@ impl ZooKeeper {
     /// is refused or not answered fails the test.
     #[track_caller]
     fn ask<T>(&self, path: &str, request: impl Fn(&mut Client) -> Result<T, Error>) -> Option<T> {
+        let (index, answer) = self.try_ask(path, request);
+        self.settled(path, index, answer)
+    }
+
+    /// The same for what changes nothing: it is asked again when the server goes away under it, as one does that loses its
+    /// leader.
+    #[track_caller]
+    fn read<T>(&self, path: &str, request: impl Fn(&mut Client) -> Result<T, Error>) -> Option<T> {
+        eventually(&format!("what zookeeper says of {path}"), || match self.try_ask(path, &request) {
+            (_, Err(Error::Io(_))) => None,
+            (index, answer) => Some(self.settled(path, index, answer)),
+        })
+    }
+
+    #[track_caller]
+    fn settled<T>(&self, path: &str, index: usize, answer: Result<T, Error>) -> Option<T> {
+        match answer {
+            Ok(answer) => Some(answer),
+            Err(Error::Refused(NO_NODE)) => None,
+            Err(error) => panic!("zookeeper {index} failed at {path}: {error:?}\n{}", self.servers[index].last_words()),
+        }
+    }
+
+    /// Asks a server that is up to date; which one, and what it says.
+    #[track_caller]
+    fn try_ask<T>(&self, path: &str, request: impl Fn(&mut Client) -> Result<T, Error>) -> (usize, Result<T, Error>) {
         let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         // One whose server is broken or has closed it is replaced; one that fails under a request is not, because the
         // request may have been carried out.
@@ -422,13 +453,10 @@ impl ZooKeeper {
             client.sync(path).is_ok().then_some((index, client))
         });
         let answer = request(&mut client);
-        let answer = match answer {
-            Ok(answer) => Some(answer),
-            Err(Error::Refused(NO_NODE)) => None,
-            Err(error) => panic!("zookeeper {index} failed at {path}: {error:?}\n{}", self.servers[index].last_words()),
-        };
-        *kept = Some((index, client));
-        answer
+        if !matches!(answer, Err(Error::Io(_))) {
+            *kept = Some((index, client));
+        }
+        (index, answer)
     }
 
     #[track_caller]
@@ -436,7 +464,7 @@ impl ZooKeeper {
         eventually("a server of zookeeper to take a connection", || {
             let mut at_work = (0..self.servers.len()).filter(|&index| self.servers[index].is_at_work());
             at_work.find_map(|index| {
-                let mut client = Client::connect(self.servers[index].port(), ANSWER).ok()?;
+                let mut client = Client::connect_at(self.servers[index].place(), ANSWER).ok()?;
                 self.own.lock().unwrap().insert(client.session);
                 client.add_auth(SUPER.0, SUPER.1).ok()?;
                 Some((index, client))
@@ -519,7 +547,7 @@ impl ZooKeeper {
             format!("maxSessionTimeout={}", self.options.max_session),
             format!("dataDir={}", server.data().display()),
             format!("clientPort={}", server.port()),
-            "clientPortAddress=127.0.0.1".into(),
+            format!("clientPortAddress={}", server.host()),
             "admin.enableServer=false".into(),
             "4lw.commands.whitelist=*".into(),
             "maxClientCnxns=0".into(),
@@ -529,7 +557,7 @@ impl ZooKeeper {
             lines.extend(["initLimit=25".into(), "syncLimit=10".into()]);
             for (other, peer) in self.servers.iter().enumerate() {
                 let quorum = self.links[index][other].as_ref().map_or(peer.quorum.number(), Proxy::port);
-                lines.push(format!("server.{}=127.0.0.1:{quorum}:{}", other + 1, peer.election.number()));
+                lines.push(format!("server.{}={}:{quorum}:{}", other + 1, peer.host(), peer.election.number()));
             }
         }
         if let Some((tls, files)) = self.options.tls.zip(self.certificates.as_ref()) {
@@ -540,7 +568,7 @@ impl ZooKeeper {
             };
             lines.extend([
                 format!("secureClientPort={}", server.secure_port()),
-                "secureClientPortAddress=127.0.0.1".into(),
+                format!("secureClientPortAddress={}", server.host()),
                 "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".into(),
                 format!("ssl.keyStore.location={}", files.key_and_certificate(tls.server).display()),
                 "ssl.keyStore.type=PEM".into(),
@@ -594,7 +622,22 @@ impl Server {
         self.daemon.log()
     }
 
-    /// Whether it has been started and neither killed nor frozen since.
+    /// The address of it.
+    pub fn host(&self) -> Ipv4Addr {
+        self.daemon.host()
+    }
+
+    /// Where clients reach it in plain text: address and port.
+    pub fn place(&self) -> SocketAddr {
+        (self.host(), self.port()).into()
+    }
+
+    /// Has the test ask others, as long as this one is cut off from them and cannot know.
+    pub fn set_aside(&self, aside: bool) {
+        self.daemon.set_aside(aside);
+    }
+
+    /// Whether it has been started and neither killed, frozen nor set aside since.
     pub fn is_at_work(&self) -> bool {
         self.daemon.is_at_work()
     }
@@ -633,7 +676,7 @@ impl Server {
     }
 
     fn try_four_letters(&self, command: &str, patience: Duration) -> io::Result<String> {
-        let mut stream = connect(self.port(), patience)?;
+        let mut stream = connect(self.place(), patience)?;
         stream.write_all(command.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
@@ -646,7 +689,7 @@ impl Server {
         self.daemon.wait_ready(|| self.mode(&mut patience));
         if tls {
             // Bound after the other one.
-            self.daemon.wait_ready(|| connect(self.secure_port(), ANSWER).ok());
+            self.daemon.wait_ready(|| connect((self.host(), self.secure_port()).into(), ANSWER).ok());
         }
     }
 
@@ -792,17 +835,23 @@ pub struct Client {
 }
 
 impl Client {
+    /// At this port of the loopback address.
     pub fn connect(port: u16, patience: Duration) -> Result<Self, Error> {
-        Self::introduce(port, patience, 0, [0; 16])
+        Self::connect_at((Ipv4Addr::LOCALHOST, port).into(), patience)
+    }
+
+    /// Wherever it is.
+    pub fn connect_at(place: SocketAddr, patience: Duration) -> Result<Self, Error> {
+        Self::introduce(place, patience, 0, [0; 16])
     }
 
     /// The same with a session that is there already, whoever began it: its password follows from its number.
-    pub fn reattach(port: u16, patience: Duration, session: i64) -> Result<Self, Error> {
-        Self::introduce(port, patience, session, session_password(session))
+    pub fn reattach(place: SocketAddr, patience: Duration, session: i64) -> Result<Self, Error> {
+        Self::introduce(place, patience, session, session_password(session))
     }
 
-    fn introduce(port: u16, patience: Duration, session: i64, password: [u8; 16]) -> Result<Self, Error> {
-        let mut client = Self { stream: connect(port, patience)?, session: 0, xid: 0 };
+    fn introduce(place: SocketAddr, patience: Duration, session: i64, password: [u8; 16]) -> Result<Self, Error> {
+        let mut client = Self { stream: connect(place, patience)?, session: 0, xid: 0 };
         let mut request = Jute::default();
         // Protocol version, last transaction seen, session's time-out, session, its password, no read-only mode.
         request.int(0).long(0).int(60_000).long(session).bytes(&password).flag(false);
@@ -977,8 +1026,8 @@ fn session_password(session: i64) -> [u8; 16] {
     password
 }
 
-fn connect(port: u16, patience: Duration) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), patience)?;
+fn connect(place: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&place, patience)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_nodelay(true)?;
     Ok(stream)

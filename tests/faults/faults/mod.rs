@@ -9,6 +9,7 @@ pub mod limits;
 pub mod mixed;
 pub mod multitude;
 pub mod network;
+pub mod partitions;
 pub mod process;
 pub mod redis;
 pub mod servers;

@@ -1,0 +1,296 @@
+//! The members of a cluster are cut off from each other and from clients. Each is on an island of its own, as are those who
+//! want the lock: beside one of the members, or on an island without one.
+
+use std::time::Duration;
+
+use crate::episode::{Ending, Episode, Holder, Invariant, KEY, Length, Way};
+use crate::support::dlock::Running;
+use crate::support::islands::Cut;
+use crate::support::rendezvous::{boottime, eventually_within, last_until};
+
+/// The island that has no member.
+const SHORE: usize = 3;
+/// All of them.
+const ISLANDS: [usize; 4] = [0, 1, 2, SHORE];
+/// For how long something goes on that comes and goes.
+const A_WHILE: Duration = Duration::from_secs(10);
+/// A lease that survives what comes and goes, however often it does.
+const OUTLIVES_OUTAGES: Duration = Duration::from_secs(10);
+/// How long a newcomer who reaches nobody who could serve it waits for the lock.
+const IN_VAIN: &str = "2s";
+/// How long one who is served may have to wait for it at most, which includes an election.
+const LONG: &str = "60s";
+
+/// How many newcomers there are at most while something comes and goes.
+const MANY: usize = 8;
+
+/// What does not pass, and whom that hurts.
+struct Split {
+    /// From which island to which.
+    ways: Vec<(usize, usize)>,
+    /// The islands on which no majority of the members can be reached.
+    apart: Vec<usize>,
+}
+
+impl Split {
+    /// These islands are cut off from `others`, by packets that vanish in the directions of `lost`.
+    fn between(apart: Vec<usize>, others: &[usize], lost: Lost) -> Self {
+        let pairs = || apart.iter().flat_map(|&one| others.iter().map(move |&other| (one, other)));
+        let away = pairs().filter(|_| lost != Lost::Arriving);
+        let back = pairs().filter(|_| lost != Lost::Leaving).map(|(one, other)| (other, one));
+        Self { ways: away.chain(back).collect(), apart }
+    }
+
+    /// One member with those beside it, and at random with those on the shore, or these with all others, or these still
+    /// reach all members.
+    fn alone(episode: &mut Episode<'_>, member: usize, lost: Lost) -> Self {
+        let others =
+            |also: &[usize]| ISLANDS.into_iter().filter(|&one| one != member && !also.contains(&one)).collect();
+        let others: Vec<usize> = match episode.rng.u8(..3) {
+            0 => return Self::between(vec![member, SHORE], &Vec::from_iter(others(&[SHORE])), lost),
+            1 => others(&[SHORE]),
+            _ => others(&[]),
+        };
+        Self::between(vec![member], &others, lost)
+    }
+
+    fn is_apart(&self, island: usize) -> bool {
+        self.apart.contains(&island)
+    }
+}
+
+/// Which packets of those who are apart vanish.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    Both,
+    Leaving,
+    Arriving,
+}
+
+/// The others go on; whoever is on the wrong side ends in time.
+pub fn minority(episode: &mut Episode<'_>) {
+    let leader = leader_of(episode);
+    let member = (leader + episode.rng.usize(1..=2)) % 3;
+    let split = Split::alone(episode, member, Lost::Both);
+    apart(episode, &split);
+}
+
+/// The same of the one that all others have to do without until they have chosen another.
+pub fn leader(episode: &mut Episode<'_>) {
+    let leader = leader_of(episode);
+    let split = Split::alone(episode, leader, Lost::Both);
+    apart(episode, &split);
+}
+
+/// Half of a connection is no connection, and takes longer to be noticed.
+pub fn one_way(episode: &mut Episode<'_>) {
+    let leader = leader_of(episode);
+    let member = if episode.coin() { leader } else { (leader + episode.rng.usize(1..=2)) % 3 };
+    let lost = if episode.coin() { Lost::Leaving } else { Lost::Arriving };
+    let split = Split::alone(episode, member, lost);
+    apart(episode, &split);
+}
+
+/// No two of them are a majority.
+pub fn all(episode: &mut Episode<'_>) {
+    let sees_all = episode.coin();
+    let islands = if sees_all { &ISLANDS[..SHORE] } else { &ISLANDS[..] };
+    let pairs = islands.iter().flat_map(|&one| islands.iter().map(move |&other| (one, other)));
+    let ways: Vec<(usize, usize)> = pairs.filter(|(one, other)| one != other).collect();
+    let (holder, _) = scene(episode, &ISLANDS, true);
+    let ttl = episode.ttl;
+    let start = episode.broken();
+    let cut = episode.world.islands().cut(&ways);
+    let silent = boottime();
+    (0..SHORE).for_each(|member| episode.world.set_aside(member, true));
+    let newcomer = come_in_vain(episode, &ISLANDS);
+    let died = holder.died_at();
+    // Without a majority no lease ends.
+    if died >= silent + ttl {
+        let what =
+            format!("the command lived for {:?} after the last servers that could renew its lease", died - silent);
+        episode.violation(Invariant::I4, what);
+    }
+    episode.ends(newcomer, &[Ending::Unavailable, Ending::Busy]);
+    last_until(start + 3 * ttl);
+    heal(episode, cut);
+    episode.ends(holder.running, &[Ending::Lost]);
+}
+
+/// Everybody reaches a majority, by way of the one in the middle at least.
+pub fn bridge(episode: &mut Episode<'_>) {
+    let middle = if episode.coin() { leader_of(episode) } else { episode.rng.usize(..SHORE) };
+    let (one, other) = ((middle + 1) % 3, (middle + 2) % 3);
+    let split = Split::between(vec![one], &[other], Lost::Both);
+    let (holder, ttl) = (scene(episode, &ISLANDS, false).0, episode.ttl);
+    let start = episode.broken();
+    let cut = episode.world.islands().cut(&split.ways);
+    let newcomers = [one, middle, other].map(|island| come(episode, island));
+    last_until(start + 3 * ttl);
+    heal(episode, cut);
+    let ending = let_go(episode, holder);
+    episode.could_have_kept(ending);
+    refused_or_served(episode, newcomers);
+}
+
+/// One second up, one second down.
+pub fn flapping(episode: &mut Episode<'_>) {
+    let how_long = if episode.length == Length::Full {
+        episode.ttl = OUTLIVES_OUTAGES;
+        Duration::from_secs(600)
+    } else {
+        A_WHILE
+    };
+    let member = if episode.coin() { leader_of(episode) } else { episode.rng.usize(..SHORE) };
+    let split = Split::alone(episode, member, Lost::Both);
+    let (holder, place) = scene(episode, &ISLANDS, false);
+    let begin = boottime();
+    let mut until = begin;
+    episode.world.set_aside(member, true);
+    let (mut cut, mut newcomers) = (None, Vec::new());
+    while until - begin < A_WHILE || (until - begin < how_long && holder.is_alive()) {
+        if newcomers.len() < MANY {
+            let place = *episode.rng.choice(&ISLANDS).expect("one of several");
+            newcomers.push(come(episode, place));
+        }
+        cut = if cut.is_none() {
+            episode.broken();
+            Some(episode.world.islands().cut(&split.ways))
+        } else {
+            None
+        };
+        until = boottime() + Duration::from_secs(1);
+        last_until(until);
+    }
+    heal(episode, cut);
+    let ending = let_go(episode, holder);
+    if !split.is_apart(place) {
+        episode.could_have_kept(ending);
+    }
+    refused_or_served(episode, newcomers);
+}
+
+/// A minority is cut off for 3 ttl, with contenders on both sides.
+fn apart(episode: &mut Episode<'_>, split: &Split) {
+    let served: Vec<usize> = ISLANDS.into_iter().filter(|&island| !split.is_apart(island)).collect();
+    let doomed = episode.coin();
+    let (holder, _) = scene_on_both_sides(episode, split, &served, doomed);
+    let (ttl, world) = (episode.ttl, episode.world);
+    let name = world.holder(KEY);
+    let start = episode.broken();
+    let cut = world.islands().cut(&split.ways);
+    let members = split.apart.iter().filter(|&&island| island != SHORE);
+    members.for_each(|&member| world.set_aside(member, true));
+    let newcomer = come_in_vain(episode, &split.apart);
+    // Those who go on may have to find a leader first.
+    episode.wait_serving();
+    if episode.coin() {
+        let place = *episode.rng.choice(&served).expect("one of several");
+        let newcomer = come(episode, place);
+        episode.follow(newcomer);
+    }
+    if doomed {
+        episode.dies_before(&holder, name);
+        taken(episode);
+    }
+    episode.ends(newcomer, &[Ending::Unavailable, Ending::Busy]);
+    last_until(start + 3 * ttl);
+    heal(episode, cut);
+    if doomed {
+        episode.ends(holder.running, &[Ending::Lost]);
+    } else {
+        let ending = let_go(episode, holder);
+        episode.could_have_kept(ending);
+    }
+}
+
+/// One holds the lock, on one of these islands, which it is; one or two on each other one wait for it; and up to a lease's
+/// time has gone by.
+fn scene(episode: &mut Episode<'_>, islands: &[usize], stubborn: bool) -> (Holder, usize) {
+    let place = *episode.rng.choice(islands).expect("one of several");
+    let holder = hold(episode, place, stubborn);
+    let mut ways: Vec<Way> =
+        islands.iter().filter(|&&island| island != place).map(|&island| Way::From(island)).collect();
+    episode.rng.shuffle(&mut ways);
+    ways.truncate(episode.rng.usize(1..=3));
+    queue_and_linger(episode, &holder, &ways);
+    (holder, place)
+}
+
+/// The same, with the holder among those who will be cut off, or not, and with others on both sides.
+fn scene_on_both_sides(episode: &mut Episode<'_>, split: &Split, served: &[usize], doomed: bool) -> (Holder, usize) {
+    let mut any = |islands: &[usize]| *episode.rng.choice(islands).expect("one of several");
+    let place = any(if doomed { &split.apart } else { served });
+    let mut ways = vec![Way::From(any(&split.apart)), Way::From(any(served)), Way::From(any(&ISLANDS))];
+    episode.rng.shuffle(&mut ways[..2]);
+    ways.truncate(episode.rng.usize(2..=3));
+    let holder = hold(episode, place, doomed);
+    queue_and_linger(episode, &holder, &ways);
+    (holder, place)
+}
+
+fn hold(episode: &mut Episode<'_>, place: usize, stubborn: bool) -> Holder {
+    if stubborn { episode.hold_stubbornly(Way::From(place), &[]) } else { episode.hold(Way::From(place), &[]) }
+}
+
+fn queue_and_linger(episode: &mut Episode<'_>, holder: &Holder, ways: &[Way]) {
+    episode.queue_by(ways);
+    episode.linger(episode.ttl);
+    episode.look_at(&holder.running);
+}
+
+/// Somebody comes for the lock from one of these islands, where nobody can serve them.
+fn come_in_vain(episode: &mut Episode<'_>, islands: &[usize]) -> Running {
+    let place = *episode.rng.choice(islands).expect("one of several");
+    // It would end with another code if it ran.
+    episode.dlock(Way::From(place)).args(["-w", IN_VAIN]).command(["false"]).spawn()
+}
+
+/// Somebody comes from this island, and has the lock in the end.
+fn come(episode: &Episode<'_>, island: usize) -> Running {
+    episode.dlock(Way::From(island)).args(["-w", LONG]).command(episode.section(&episode.store.write())).spawn()
+}
+
+/// These came while the members may have been busy finding a leader, or out of reach: at first contact that is an error.
+fn refused_or_served(episode: &mut Episode<'_>, newcomers: impl IntoIterator<Item = Running>) {
+    for newcomer in newcomers {
+        episode.ends(newcomer, &[Ending::Own(0), Ending::Unavailable]);
+    }
+}
+
+/// Somebody on the better side gets the lock soon, now that it is free.
+fn taken(episode: &mut Episode<'_>) {
+    let free = boottime();
+    let patience = episode.ttl + Duration::from_secs(2) + episode.world.column.granularity();
+    let begun = || (episode.store.starts().len() > 1).then_some(());
+    if eventually_within(patience, begun).is_none() {
+        episode
+            .violation(Invariant::I6, format!("on the side of the majority nobody held the lock, free since {free:?}"));
+    }
+}
+
+/// Everything passes again, and the members belong together.
+fn heal(episode: &mut Episode<'_>, cut: impl Into<Option<Cut>>) {
+    drop(cut.into());
+    (0..SHORE).for_each(|member| episode.world.set_aside(member, false));
+    episode.wait_together();
+    episode.mended();
+}
+
+/// Lets the command end, if it has not; how its dlock has ended.
+fn let_go(episode: &mut Episode<'_>, holder: Holder) -> Option<Ending> {
+    let alive = holder.is_alive();
+    if alive {
+        episode.look_at(&holder.running);
+    }
+    holder.let_go();
+    let ending = episode.ends(holder.running, &[Ending::Own(0), Ending::Lost]);
+    if alive {
+        episode.mended();
+    }
+    ending
+}
+
+fn leader_of(episode: &Episode<'_>) -> usize {
+    episode.world.leader().expect("a service with a leader")
+}
