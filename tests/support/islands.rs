@@ -81,7 +81,7 @@ impl Islands {
         island.inside(|| {
             // Below the ports that servers are given, so that no connection has one of these already.
             let range = "/proc/sys/net/ipv4/ip_local_port_range";
-            fs::write(range, "10000 30000").unwrap_or_else(|error| panic!("{range}: {error}"));
+            fs::write(range, "10000 30001").unwrap_or_else(|error| panic!("{range}: {error}"));
             ip(&format!(
                 "link set lo up\n\
                  address add {there} peer {here} dev out\n\

@@ -123,6 +123,7 @@ pub fn bridge(episode: &mut Episode<'_>) {
     let (one, other) = ((middle + 1) % 3, (middle + 2) % 3);
     let split = Split::between(vec![one], &[other], Lost::Both);
     let (holder, ttl) = (scene(episode, &ISLANDS, false).0, episode.ttl);
+    episode.cut_short = true;
     let start = episode.broken();
     let cut = episode.world.islands().cut(&split.ways);
     let newcomers = [one, middle, other].map(|island| come(episode, island));
@@ -146,6 +147,7 @@ pub fn flapping(episode: &mut Episode<'_>) {
     let (holder, place) = scene(episode, &ISLANDS, false);
     let begin = boottime();
     let mut until = begin;
+    episode.cut_short = true;
     episode.world.set_aside(member, true);
     let (mut cut, mut newcomers) = (None, Vec::new());
     while until - begin < A_WHILE || (until - begin < how_long && holder.is_alive()) {
@@ -181,19 +183,19 @@ fn apart(episode: &mut Episode<'_>, split: &Split) {
     let cut = world.islands().cut(&split.ways);
     let members = split.apart.iter().filter(|&&island| island != SHORE);
     members.for_each(|&member| world.set_aside(member, true));
-    let newcomer = come_in_vain(episode, &split.apart);
-    // Those who go on may have to find a leader first.
-    episode.wait_serving();
-    if episode.coin() {
-        let place = *episode.rng.choice(&served).expect("one of several");
-        let newcomer = come(episode, place);
-        episode.follow(newcomer);
-    }
     if doomed {
+        // Looked at before anything else is done: a lease's end that is missed looks like one that was too early.
+        episode.report.hindered = Some("the servers did not come back");
         episode.dies_before(&holder, name);
+        episode.report.hindered = None;
         taken(episode);
     }
-    episode.ends(newcomer, &[Ending::Unavailable, Ending::Busy]);
+    let in_vain = come_in_vain(episode, &split.apart);
+    // Those who go on may have to find a leader first.
+    episode.wait_serving();
+    let late = if episode.coin() { episode.rng.choice(&served).copied() } else { None };
+    let late = late.map(|island| come(episode, island));
+    episode.ends(in_vain, &[Ending::Unavailable, Ending::Busy]);
     last_until(start + 3 * ttl);
     heal(episode, cut);
     if doomed {
@@ -202,6 +204,7 @@ fn apart(episode: &mut Episode<'_>, split: &Split) {
         let ending = let_go(episode, holder);
         episode.could_have_kept(ending);
     }
+    refused_or_served(episode, late);
 }
 
 /// One holds the lock, on one of these islands, which it is; one or two on each other one wait for it; and up to a lease's
