@@ -24,6 +24,11 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// on a busy machine needs longer, so it is given more time after each silence.
 const EARLY_ANSWER: Duration = Duration::from_millis(100);
 
+/// How long a session of the test itself lasts without a word, in milliseconds.
+const LONG_SESSION: i32 = 60_000;
+/// The same of one that is only to see whether a server gives any.
+const BRIEF_SESSION: i32 = 2000;
+
 /// Where Debian keeps what runs the server; its own manifest forgets the last one, which TLS needs.
 const JARS: [&str; 3] =
     ["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar", "/usr/share/java/netty-codec.jar"];
@@ -256,7 +261,8 @@ impl ZooKeeper {
     /// at all.
     pub fn wait_serving(&self) -> bool {
         let serves = |server: &Server| {
-            let client = Client::connect_at(server.place(), Duration::from_secs(1)).ok()?;
+            // One that is answered too late leaves a session that nobody knows.
+            let client = Client::introduce(server.place(), Duration::from_secs(1), BRIEF_SESSION, None).ok()?;
             self.own.lock().unwrap().insert(client.session);
             client.close().ok()
         };
@@ -842,19 +848,20 @@ impl Client {
 
     /// Wherever it is.
     pub fn connect_at(place: SocketAddr, patience: Duration) -> Result<Self, Error> {
-        Self::introduce(place, patience, 0, [0; 16])
+        Self::introduce(place, patience, LONG_SESSION, None)
     }
 
     /// The same with a session that is there already, whoever began it: its password follows from its number.
     pub fn reattach(place: SocketAddr, patience: Duration, session: i64) -> Result<Self, Error> {
-        Self::introduce(place, patience, session, session_password(session))
+        Self::introduce(place, patience, LONG_SESSION, Some(session))
     }
 
-    fn introduce(place: SocketAddr, patience: Duration, session: i64, password: [u8; 16]) -> Result<Self, Error> {
+    fn introduce(place: SocketAddr, patience: Duration, length: i32, session: Option<i64>) -> Result<Self, Error> {
         let mut client = Self { stream: connect(place, patience)?, session: 0, xid: 0 };
         let mut request = Jute::default();
         // Protocol version, last transaction seen, session's time-out, session, its password, no read-only mode.
-        request.int(0).long(0).int(60_000).long(session).bytes(&password).flag(false);
+        let (session, password) = session.map_or((0, [0; 16]), |session| (session, session_password(session)));
+        request.int(0).long(0).int(length).long(session).bytes(&password).flag(false);
         client.send(&request)?;
         let mut answer = client.receive()?;
         answer.int()?;
