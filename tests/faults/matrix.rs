@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::episode::Episode;
 use super::faults::{
-    clocks, crowds, files, group, leftovers, limits, mixed, multitude, network, partitions, process, redis, servers, signals,
-    storms, tampering, unseen,
+    clocks, crowds, files, group, leftovers, limits, mixed, multitude, network, partitions, process, redis, servers,
+    signals, storms, tampering, unseen,
 };
 use super::world::Column;
 use Class::{D, S};
