@@ -18,6 +18,9 @@ use crate::holder::shown;
 /// How long a line may wait for its reader while a command runs, in milliseconds.
 const PATIENCE_MS: u8 = 100;
 
+/// How long the last line may wait for it, in milliseconds.
+const LAST_PATIENCE_MS: u16 = 2000;
+
 /// How much dlock says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verbosity {
@@ -52,7 +55,7 @@ impl Report {
         self.terminal
     }
 
-    /// The one line that says why dlock ends; always said, and waited for.
+    /// The one line that says why dlock ends; always said, and waited for a while.
     pub(crate) fn error(&self, message: &str) {
         self.clear();
         say(message);
@@ -147,16 +150,21 @@ fn put_soon(text: &[u8]) {
     }
 }
 
+/// Writes all of it, as long as somebody reads: dlock must come to its end also where nobody does.
 fn put_all(mut text: &[u8]) {
     let stderr = std::io::stderr();
     while !text.is_empty() {
-        match write(&stderr, text) {
+        // Where there is room for a part only, a longer text would be waited for.
+        let part = &text[..text.len().min(libc::PIPE_BUF)];
+        match poll(&mut [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(LAST_PATIENCE_MS)) {
+            Ok(1) => {}
+            Err(Errno::EINTR) => continue,
+            _ => return,
+        }
+        match write(&stderr, part) {
             Ok(0) => return,
             Ok(written) => text = &text[written..],
-            Err(Errno::EINTR) => {}
-            Err(Errno::EAGAIN) => {
-                let _ = poll(&mut [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)], PollTimeout::NONE);
-            }
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
             // Nobody reads: then nobody can be told.
             Err(_) => return,
         }

@@ -55,6 +55,8 @@ pub(crate) struct Sweep {
     listed: Box<[pid_t]>,
     count: usize,
     complete: bool,
+    /// Children of this process that have ended are left out of the list.
+    living: bool,
     /// This kernel does not list the children of a process: every process is asked for its parent.
     by_parent: bool,
     /// Kept for the time when this process has no descriptors left.
@@ -94,6 +96,7 @@ impl Sweep {
             listed: vec![0; MAX_LISTED].into_boxed_slice(),
             count: 0,
             complete: true,
+            living: false,
             by_parent: false,
             spare: [const { None }; DESCRIPTORS],
         }
@@ -149,15 +152,14 @@ impl Sweep {
         let (mut parent, mut next) = (root, 0);
         loop {
             let first = self.count;
+            // There can be more that have ended than there is room for, and the last to come are those that live.
+            self.living = parent == root;
             self.list(parent);
+            self.living = false;
             self.leave_out(first, spare);
             let (signalled, refused) = (tally.signalled, tally.refused);
             let of_these = self.signal_listed(first, &[libc::SIGKILL]);
             tally = Tally { signalled: signalled + of_these.signalled, refused: refused.or(of_these.refused) };
-            // What has ended has no children any more.
-            while self.listed[..self.count].get(next).is_some_and(|&pid| is_zombie(pid)) {
-                next += 1;
-            }
             if next == self.count {
                 return tally;
             }
@@ -242,6 +244,9 @@ impl Sweep {
     }
 
     fn push(&mut self, pid: pid_t) {
+        if self.living && is_zombie(pid) {
+            return;
+        }
         if pid > 0 && self.count < MAX_LISTED {
             self.listed[self.count] = pid;
             self.count += 1;
@@ -336,9 +341,10 @@ pub(crate) struct Reaped {
 }
 
 /// Tells `changed` of every child that has ended, or otherwise changed its state as far as `options` of `waitpid` ask for
-/// it. Stops when there is none, or after a time in which thousands can be collected.
-pub(crate) fn collect(options: c_int, mut changed: impl FnMut(pid_t, c_int)) -> Collected {
-    let until = Instant::now() + REAPING;
+/// it. Stops when there is none, or after a time in which thousands can be collected, and ten times as many while `killing`,
+/// when what has ended is in the way.
+pub(crate) fn collect(options: c_int, killing: bool, mut changed: impl FnMut(pid_t, c_int)) -> Collected {
+    let until = Instant::now() + if killing { REAPING * 10 } else { REAPING };
     loop {
         for _ in 0..BETWEEN_LOOKS {
             let mut status: c_int = 0;
@@ -361,7 +367,7 @@ pub(crate) fn collect(options: c_int, mut changed: impl FnMut(pid_t, c_int)) -> 
 /// Collects what has ended below this process, and continues `guard` if somebody stopped it.
 pub(crate) fn reap(guard: pid_t) -> Reaped {
     let mut guard_done = false;
-    let collected = collect(libc::WUNTRACED, |pid, status| {
+    let collected = collect(libc::WUNTRACED, false, |pid, status| {
         if pid == guard && libc::WIFSTOPPED(status) {
             // SAFETY: the guard is our child and has not ended.
             unsafe { libc::kill(guard, libc::SIGCONT) };

@@ -272,7 +272,8 @@ impl Watch {
         }
         let (group, mut own) = (&mut self.group, None);
         let command = self.child.as_ref().map(|child| child.pid);
-        let collected = collect(libc::WUNTRACED | libc::WCONTINUED, |pid, status| {
+        let killing = self.kill_again.is_some();
+        let collected = collect(libc::WUNTRACED | libc::WCONTINUED, killing, |pid, status| {
             group.changed(pid, status);
             if command == Some(pid) {
                 own = Some(status);
