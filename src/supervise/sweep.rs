@@ -31,6 +31,17 @@ const REAPING: Duration = Duration::from_millis(3);
 /// How many are collected between two looks at the clock.
 const BETWEEN_LOOKS: usize = 64;
 
+/// How many times longer than a pass took what has ended is collected before the next one: to list it takes longer the more
+/// of it there is.
+const COLLECTING: u32 = 4;
+
+/// When to kill again after a pass from `began` until now, if it is not to be sooner than after `pause`.
+#[must_use]
+pub(crate) fn again(began: Instant, pause: Duration) -> Instant {
+    let now = Instant::now();
+    now + pause.max(now.since(began) * COLLECTING)
+}
+
 /// What a pass met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -341,10 +352,9 @@ pub(crate) struct Reaped {
 }
 
 /// Tells `changed` of every child that has ended, or otherwise changed its state as far as `options` of `waitpid` ask for
-/// it. Stops when there is none, or after a time in which thousands can be collected, and ten times as many while `killing`,
-/// when what has ended is in the way.
-pub(crate) fn collect(options: c_int, killing: bool, mut changed: impl FnMut(pid_t, c_int)) -> Collected {
-    let until = Instant::now() + if killing { REAPING * 10 } else { REAPING };
+/// it. Stops when there is none, or after a time in which thousands can be collected.
+pub(crate) fn collect(options: c_int, mut changed: impl FnMut(pid_t, c_int)) -> Collected {
+    let until = Instant::now() + REAPING;
     loop {
         for _ in 0..BETWEEN_LOOKS {
             let mut status: c_int = 0;
@@ -367,7 +377,7 @@ pub(crate) fn collect(options: c_int, killing: bool, mut changed: impl FnMut(pid
 /// Collects what has ended below this process, and continues `guard` if somebody stopped it.
 pub(crate) fn reap(guard: pid_t) -> Reaped {
     let mut guard_done = false;
-    let collected = collect(libc::WUNTRACED, false, |pid, status| {
+    let collected = collect(libc::WUNTRACED, |pid, status| {
         if pid == guard && libc::WIFSTOPPED(status) {
             // SAFETY: the guard is our child and has not ended.
             unsafe { libc::kill(guard, libc::SIGCONT) };

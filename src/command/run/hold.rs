@@ -25,7 +25,7 @@ use crate::supervise::process::{has_ended, is_stopped};
 use crate::supervise::protocol::{Notice, Order};
 use crate::supervise::signals::{Meaning, SignalStream, can_be_continued, meaning};
 use crate::supervise::stop::{Ladder, Step};
-use crate::supervise::sweep::{Collected, Reaped, Sweep, is_child, reap};
+use crate::supervise::sweep::{Collected, Reaped, Sweep, again, is_child, reap};
 
 /// How long dlock waits between two passes of its own SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
@@ -116,6 +116,8 @@ pub(super) struct Hold<'a> {
     guard_state: GuardState,
     /// Since when dlock itself has been sending SIGKILL.
     killing_since: Option<Instant>,
+    /// When it does so again.
+    kill_again: Option<Instant>,
     /// dlock's own ladder, for what a killed guard left behind.
     orphans: Option<Ladder>,
     unkillable: Option<pid_t>,
@@ -147,6 +149,7 @@ impl<'a> Hold<'a> {
             max_run_at: settings.max_run.map(|max_run| Instant::now() + max_run),
             guard_state: GuardState::Works,
             killing_since: None,
+            kill_again: None,
             orphans: None,
             unkillable: None,
             command: None,
@@ -396,8 +399,9 @@ impl<'a> Hold<'a> {
                 self.unkillable = self.unkillable.or(tally.refused);
             }
         }
-        if step == Step::Kill {
+        if step == Step::Kill && self.kill_again.is_none_or(|again| now >= again) {
             let tally = self.sweep.kill_below(me, self.spared);
+            self.kill_again = Some(again(now, KILL_AGAIN));
             self.unkillable = self.unkillable.or(tally.refused);
             if let Some(command) = self.command.filter(|&command| !self.sweep.met(command) && is_child(command)) {
                 // SAFETY: kill has no memory effects; a child that has not been collected keeps its process id.

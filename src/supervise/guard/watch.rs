@@ -22,7 +22,7 @@ use crate::supervise::forwards::{Forwards, Sent};
 use crate::supervise::protocol::{Notice, Order, Spawn, Unfit};
 use crate::supervise::signals::{Signals, asks_to_end};
 use crate::supervise::stop::{Ladder, Step};
-use crate::supervise::sweep::{Collected, Sweep, become_subreaper, collect, go_first};
+use crate::supervise::sweep::{Collected, Sweep, again, become_subreaper, collect, go_first};
 use crate::supervise::{process, surroundings};
 
 /// The guard's name in process lists.
@@ -272,8 +272,7 @@ impl Watch {
         }
         let (group, mut own) = (&mut self.group, None);
         let command = self.child.as_ref().map(|child| child.pid);
-        let killing = self.kill_again.is_some();
-        let collected = collect(libc::WUNTRACED | libc::WCONTINUED, killing, |pid, status| {
+        let collected = collect(libc::WUNTRACED | libc::WCONTINUED, |pid, status| {
             group.changed(pid, status);
             if command == Some(pid) {
                 own = Some(status);
@@ -364,8 +363,8 @@ impl Watch {
         if step == Step::Kill && self.kill_again.is_none_or(|again| now >= again) {
             self.kill_all();
             // What may not be killed can live for long.
-            let again = if self.unkillable.is_some() { KILL_REFUSED_AGAIN } else { KILL_AGAIN };
-            self.kill_again = Some(Instant::now() + again);
+            let pause = if self.unkillable.is_some() { KILL_REFUSED_AGAIN } else { KILL_AGAIN };
+            self.kill_again = Some(again(now, pause));
         }
         let next = match step {
             Step::Wait(next) => next,
