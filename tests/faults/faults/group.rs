@@ -3,7 +3,6 @@
 use nix::sys::signal::Signal;
 
 use crate::episode::{Ending, Episode, Holder, Invariant, Way};
-use crate::support::dlock::Dlock;
 use crate::support::process;
 use crate::support::programs::sh;
 use crate::support::rendezvous::Fifo;
@@ -29,12 +28,16 @@ pub fn hit(episode: &mut Episode<'_>) {
     let mut words = Fifo::new(episode.scratch.path("words"));
     let deaf = sh(&format!("trap '' TERM; {}; exec sleep 1000", words.say("$$")));
     let work = format!("trap '' TERM; {} & {place} {deaf} & wait; exit 5", episode.store.write_on());
-    let dlock = match hit {
-        Hit::Timeout => episode.dlock(Way::Straight).wrapped_by(["timeout", "-k", "0.5", "1000"]),
-        Hit::Kill | Hit::Stop => episode.dlock(Way::Straight).new_process_group(),
+    let mut dlock = episode.dlock(Way::Straight);
+    if !episode.world.column.has_leases() && episode.coin() {
+        // The guard alone holds the lock then.
+        dlock = dlock.arg("--close");
+    }
+    dlock = match hit {
+        Hit::Timeout => dlock.wrapped_by(["timeout", "-k", "0.5", "1000"]),
+        Hit::Kill | Hit::Stop => dlock.new_process_group(),
     };
-    let dlock: Dlock = dlock.command(episode.section(&work));
-    let holder = episode.hold_as_told(dlock);
+    let holder = episode.hold_as_told(dlock.command(episode.section(&work)));
     let left: i32 = words.word().parse().unwrap();
     episode.queue_some();
     let ttl = episode.ttl;
