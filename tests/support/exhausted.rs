@@ -10,6 +10,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
 use super::daemon::need;
 use super::process;
 use super::rendezvous::eventually_within;
@@ -152,7 +154,13 @@ impl SmallMemory {
 
 impl Drop for SmallMemory {
     fn drop(&mut self) {
-        // It is in use until the kernel has taken leave of the last process.
-        let _ = eventually_within(Duration::from_secs(5), || fs::remove_dir(&self.directory).ok());
+        // Only those of a test that has failed are left. The group is in use until the kernel has taken leave of the last.
+        let _ = eventually_within(Duration::from_secs(5), || {
+            let left = fs::read_to_string(self.directory.join("cgroup.procs")).unwrap_or_default();
+            for pid in left.lines().filter_map(|pid| pid.parse().ok()) {
+                process::signal(pid, Signal::SIGKILL);
+            }
+            fs::remove_dir(&self.directory).ok()
+        });
     }
 }
