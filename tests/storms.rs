@@ -3,6 +3,7 @@ Commands that fork without a pause, and commands of thousands of processes, unde
 all of it is dead before the lease can end, and dlock ends soon after that.
 */
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -29,7 +30,15 @@ on_backend! { only_redis: service::RedisService {
 on_backend! { only_file: service::FileService { a_fork_storm_is_over_soon } }
 
 /// The lease of everybody here.
-const TTL: Duration = Duration::from_secs(3);
+const TTL: Duration = Duration::from_secs(6);
+
+/// One storm at a time: of several at once each would have to do with a part of the machine.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// Waits until no other storm is going on.
+fn alone() -> MutexGuard<'static, ()> {
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// How much later than its command's last process dlock ends, at most: a request that gets no answer takes two seconds.
 const SOON: Duration = Duration::from_secs(4);
@@ -47,21 +56,23 @@ struct Scene {
     lifeline: Lifeline,
     holder: Running,
     waiter: Running,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Scene {
     #[track_caller]
     fn start<S: Reachable>(service: &S, user: User, work: &str, begun: &str) -> Self {
+        let alone = alone();
         let key = format!("{user:?}");
         let witness = Witness::in_dir(service.scratch().directory(&key, 0o777));
         let (detour, (lifeline, end)) = (Detour::to(service), Lifeline::pair());
-        let options = ["-t", "3s"];
+        let options = ["-t", "6s"];
         let holder = user.run_by(service, &detour, &key).args(options).command(witness.command(work));
         let holder = holder.lifeline(end).spawn();
         holder.wait_stdout(begun);
         let waiter = user.run(service, &key).arg("-q").args(options).command(witness.command("true")).spawn();
         service.wait_queued(&key, 1);
-        Self { detour, witness, lifeline, holder, waiter }
+        Self { detour, witness, lifeline, holder, waiter, _alone: alone }
     }
 
     /// After `end` all of it dies, `in_time` perhaps, and dlock ends soon after that as `check` wants it; then the next one
@@ -129,8 +140,10 @@ fn thousands_of_processes_die_soon_when_the_guard_is_killed<S: Reachable>(servic
     }
 }
 
-/// Without a lease all of it is dead, and dlock ends, soon after SIGKILL is due, which is after 700 ms.
+/// Without a lease all of it is dead, and dlock ends, soon after SIGKILL is due, which is after 700 ms. Left alone the storm
+/// would go on for twenty seconds.
 fn a_fork_storm_is_over_soon<S: Service>(service: &S) {
+    let _alone = alone();
     for &user in User::all() {
         let storm = unruly(service.scratch(), &format!("storm {}", chains(user)));
         for round in 0..5 {
@@ -141,7 +154,7 @@ fn a_fork_storm_is_over_soon<S: Service>(service: &S) {
             let outcome = dlock.shell(format!("{storm} & wait; true")).lifeline(end).output();
             outcome.code(124).stderr_is_one_line("--max-run").stdout();
             let (died, ended) = (line.closed_at() - begun, outcome.elapsed());
-            assert!(ended < Duration::from_secs(2), "{user:?}: dead after {died:?}, and over after {ended:?}");
+            assert!(ended < Duration::from_secs(5), "{user:?}: dead after {died:?}, and over after {ended:?}");
         }
     }
 }
