@@ -40,8 +40,9 @@ fn alone() -> MutexGuard<'static, ()> {
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How much later than its command's last process dlock ends, at most: a request that gets no answer takes two seconds.
-const SOON: Duration = Duration::from_secs(4);
+/// How much later than its command's last process dlock ends, at most: it tries twice to give the lock back, and a request
+/// that gets no answer takes two seconds.
+const SOON: Duration = Duration::from_secs(8);
 
 /// How many chains of processes there are in a storm.
 fn chains(user: User) -> u32 {
