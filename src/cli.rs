@@ -144,8 +144,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", env = "DLOCK_MAX_RUN", hide_env_values = true, value_parser = positive, allow_hyphen_values = true)]
     pub max_run: Option<Duration>,
 
-    /// What to do with processes that the command left running when it ended normally; they are always stopped when a
-    /// signal ended it, or asked it to end within --kill-after before
+    /// What to do with processes that the command left running; they are always stopped if a signal ended the command,
+    /// or if it ended within --kill-after of being told to end
     #[arg(long, value_enum, value_name = "ACTION", env = "DLOCK_LEFTOVERS", hide_env_values = true, default_value_t = Leftovers::Leave)]
     pub leftovers: Leftovers,
 

@@ -93,6 +93,8 @@ pub(crate) enum Notice {
     Unkillable(i32),
     /// Everything that the command started is gone.
     Gone,
+    /// The command has ended, and a nested run that its lock covers is stopped first.
+    Covering,
 }
 
 /// Why a guard cannot work here.
@@ -222,6 +224,7 @@ impl Notice {
             Self::Deadline => packet(8, &[]),
             Self::Unkillable(pid) => packet(9, &[wide(pid)]),
             Self::Gone => packet(10, &[]),
+            Self::Covering => packet(11, &[]),
         }
     }
 
@@ -240,6 +243,7 @@ impl Notice {
             8 => Self::Deadline,
             9 => Self::Unkillable(narrow(a)),
             10 => Self::Gone,
+            11 => Self::Covering,
             _ => return None,
         })
     }
@@ -270,7 +274,7 @@ mod tests {
             let [tag, ..] = words(&packet);
             let (order, notice) = (Order::decode(&packet), Notice::decode(&packet));
             prop_assert_eq!(order.is_some(), (1..=5).contains(&tag));
-            prop_assert_eq!(notice.is_some(), (1..=10).contains(&tag));
+            prop_assert_eq!(notice.is_some(), (1..=11).contains(&tag));
             // What was understood says the same when it is told on.
             prop_assert_eq!(order.and_then(|order| Order::decode(&order.encode())), order);
             prop_assert_eq!(notice.and_then(|notice| Notice::decode(&notice.encode())), notice);
@@ -347,6 +351,7 @@ mod tests {
             Notice::Deadline,
             Notice::Unkillable(3),
             Notice::Gone,
+            Notice::Covering,
         ] {
             assert_eq!(Notice::decode(&notice.encode()), Some(notice));
         }

@@ -40,7 +40,11 @@ static void stay(void)
 // because the library has more to do for each.
 static void chain(time_t end)
 {
+    // No limit holds for root, and the machine is for others too.
+    useconds_t pause = geteuid() == 0 ? 5000 : 0;
     while (now() < end) {
+        if (pause)
+            usleep(pause);
         if (syscall(SYS_clone, (long)SIGCHLD, 0, 0, 0, 0) > 0)
             syscall(SYS_exit, 0);
     }
@@ -51,7 +55,7 @@ static void chain(time_t end)
 static void storm(long count)
 {
     time_t end = now() + 20;
-    // The machine is for others too: what has ended and was not collected yet counts. It does not hold for root.
+    // What has ended and was not collected yet counts.
     struct rlimit limit = { 6000, 6000 };
     setrlimit(RLIMIT_NPROC, &limit);
     for (long i = 0; i < count; i++) {

@@ -68,6 +68,9 @@ const LIMITS: &[&str] = &[
      when it fails over or restarts empty; Redlock loses them when servers come back empty within a ttl; etcd and \
      ZooKeeper have no failover gap. Every lease assumes that the clocks of the servers and of this host run at rates \
      within 10% of each other.",
+    "Two commands can run at once if dlock and its guard (\"lockguard\" in ps, the command's parent, which stops it when \
+     dlock cannot) are both killed or frozen within --kill-after of each other, if everything is frozen and later \
+     resumed, or if somebody deletes the lock, until dlock notices.",
     "dlock cannot stop what it may not signal (a command under sudo) or cannot see (work started through ssh, docker or \
      systemd-run, a process in uninterruptible sleep, a whole machine that was paused). A job that must never run twice \
      checks DLOCK_TOKEN where it writes.",

@@ -240,6 +240,11 @@ impl<'a> Hold<'a> {
                 self.backstop.begun(Instant::now());
             }
             Some(Notice::Unkillable(pid)) => self.unkillable = Some(pid),
+            Some(Notice::Covering) => {
+                let (key, program) = (&self.settings.key, program(&self.settings.argv));
+                self.report
+                    .note(&format!("{key}: stopping the nested dlock run that {program} left in the background"));
+            }
             Some(Notice::Gone) => self.guard_state = GuardState::Done,
             Some(Notice::NotSpawned(errno)) => self.never_started(Cause::NotSpawned(errno)),
             Some(Notice::TooLate) => self.never_started(Cause::TooLate),

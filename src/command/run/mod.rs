@@ -267,7 +267,7 @@ impl Run<'_> {
             inherit: false,
             stay: settings.leftovers != crate::cli::Leftovers::Leave,
         };
-        self.report.detail(&format!("{} is held by the dlock run around this one", self.claim.key));
+        self.report.detail(&format!("{} is held by the dlock run around this one; running under it", self.claim.key));
         let spawned = self.guard.spawn(spawn, cover.line());
         let (sender, news) = mpsc::unbounded_channel();
         let watching = async {

@@ -179,7 +179,9 @@ impl Watch {
                 Received::End => self.lose_dlock(),
             }
         }
-        let willing = self.child.as_ref().is_some_and(|child| !child.has_ended()) && !self.ladder.is_stopping();
+        // A guard that stays until all is gone keeps the lock as long.
+        let keeps = |child: &Child| child.spawn.stay || !child.has_ended();
+        let willing = self.child.as_ref().is_some_and(keeps) && !self.ladder.is_stopping();
         self.covers.hear(willing);
     }
 
@@ -317,10 +319,13 @@ impl Watch {
             }
             if child.ended_by_request() {
                 self.ladder.stop(now + child.spawn.kill_after);
-            } else if self.covers.is_any() {
+            } else if self.covers.is_any() && !child.spawn.stay {
                 // What goes on under this lock is stopped first: by itself, or with everything.
                 match child.stop_covers(now) {
-                    Step::Term { .. } => return self.covers.terminate(),
+                    Step::Term { .. } => {
+                        self.line.tell(Notice::Covering);
+                        return self.covers.terminate();
+                    }
                     Step::Wait(_) => return,
                     Step::Kill => self.ladder.stop(now),
                 }
