@@ -39,7 +39,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l on-lost -d 'What to 
 kill\t'SIGKILL at the time of the SIGTERM'
 ignore\t'Leave the command alone and keep its exit code'"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l max-run -d 'Stop the command after this long, and exit with 124' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l leftovers -d 'What to do with processes that the command left running when it ended normally; they are always stopped when a signal ended it, or asked it to end within --kill-after before' -r -f -a "leave\t'Leave it running, and release the lock'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l leftovers -d 'What to do with processes that the command left running; they are always stopped if a signal ended the command, or if it ended within --kill-after of being told to end' -r -f -a "leave\t'Leave it running, and release the lock'
 wait\t'Hold the lock until it has ended'
 kill\t'Stop it, then release the lock'"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s c -l command -d 'Run STRING with /bin/sh -c instead of a command' -r

@@ -46,7 +46,7 @@ _arguments "${_arguments_options[@]}" : \
 kill\:"SIGKILL at the time of the SIGTERM"
 ignore\:"Leave the command alone and keep its exit code"))' \
 '--max-run=[Stop the command after this long, and exit with 124]:DURATION:_default' \
-'--leftovers=[What to do with processes that the command left running when it ended normally; they are always stopped when a signal ended it, or asked it to end within --kill-after before]:ACTION:((leave\:"Leave it running, and release the lock"
+'--leftovers=[What to do with processes that the command left running; they are always stopped if a signal ended the command, or if it ended within --kill-after of being told to end]:ACTION:((leave\:"Leave it running, and release the lock"
 wait\:"Hold the lock until it has ended"
 kill\:"Stop it, then release the lock"))' \
 '-c+[Run STRING with /bin/sh -c instead of a command]:STRING:_default' \

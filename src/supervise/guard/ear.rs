@@ -13,8 +13,10 @@ use libc::{c_int, pid_t};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::watch::PRIORITY;
 use crate::supervise::forwards::Sent;
 use crate::supervise::surroundings;
+use crate::supervise::sweep::go_first;
 
 /// The ear's name in process lists.
 const NAME: &std::ffi::CStr = c"lockear";
@@ -116,6 +118,8 @@ fn listen(tells: RawFd, guard: pid_t) -> ! {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         surroundings::rename_process(NAME);
         surroundings::close_all_but([tells]);
+        // What it hears late the command may get twice.
+        go_first(0, PRIORITY);
         libc::fcntl(tells, libc::F_SETFL, 0);
         let mut all = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
