@@ -376,7 +376,7 @@ mod endpoints {
     fn rides_out(mode: Mode) {
         let endpoints = Endpoints::of_one_server();
         let service = &endpoints.service;
-        let holder = Gated::spawn(service.scratch(), endpoints.dlock().args(["-t", "2s"]));
+        let holder = Gated::spawn(service.scratch(), endpoints.dlock().args(["-t", "4s"]));
         holder.wait_held();
         renewed(&service.etcd);
         let in_use = endpoints.in_use();
@@ -396,7 +396,7 @@ mod endpoints {
         let endpoints = Endpoints::of_one_server();
         let service = &endpoints.service;
         let holder = service.hold("job");
-        let waiter = Gated::spawn(service.scratch(), endpoints.dlock().args(["-t", "3s", "-q"]));
+        let waiter = Gated::spawn(service.scratch(), endpoints.dlock().args(["-t", "6s", "-q"]));
         service.wait_queued("job", 1);
         let place = contenders(service).remove(1);
         let in_use = endpoints.in_use();
