@@ -163,3 +163,18 @@ mod after_dlock_was_killed_on_file {
         }
     }
 }
+
+/// The lock is kept until everything is gone, so a nested run that begins when the command has ended is under it, too.
+#[test]
+fn with_leftovers_wait_a_nested_run_that_begins_late_is_covered_and_waited_for() {
+    let service = FileService::fresh();
+    let gate = Gate::new(service.scratch().path("gate"));
+    let mut words = Fifo::new(service.scratch().path("words"));
+    let late = inner(&service, "job", "-w 5", &words.say("passed"));
+    let script = format!("({}; {late}) & {}; exit 3", gate.wait(), words.say("$$"));
+    let outer = service.run("job").args(["--leftovers", "wait"]).env("D", *DLOCK).shell(script).spawn();
+    process::wait_gone(words.word().parse().unwrap());
+    gate.open();
+    words.expect("passed");
+    outer.wait().code(3).quiet();
+}

@@ -87,7 +87,7 @@ impl Connection {
         Self { server, choice: Choice::Any, link: None }
     }
 
-    /// The same to this one of the addresses of its name.
+    /// Not connected yet, and only to this one of the addresses that the name of the server has.
     pub(super) fn at(server: Server, address: SocketAddr) -> Self {
         Self { server, choice: Choice::Only(address), link: None }
     }
