@@ -17,8 +17,10 @@ const AFTER_FAILURES: u32 = 6;
 const LAST_LOOK: Duration = Duration::from_secs(1);
 /// How long one try may take to take back what is wanted no more: the service also does it when nobody hears of it.
 pub(crate) const TAKE_BACK: Duration = Duration::from_millis(500);
-/// How many grants in a row may come with too little left before the backend counts as too slow.
+/// How many grants in a row may come with too little left before the backend counts as too slow: few at the first contact,
+/// more for a waiter, which rides out what may pass. Each of them keeps others from the lock.
 const GRANTS_TRIED: usize = 2;
+const GRANTS_TRIED_BY_WAITERS: usize = 8;
 /// How often a release is tried when its answer does not come.
 const RELEASE_TRIES: usize = 2;
 
@@ -103,7 +105,7 @@ async fn wait_for(
                 // Asking again extends what is ours. Giving it back first and then asking again would not do: a release
                 // that is late on its way deletes what the same owner holds by then.
                 slow += 1;
-                if slow == GRANTS_TRIED {
+                if slow >= if last.is_some() { GRANTS_TRIED_BY_WAITERS } else { GRANTS_TRIED } {
                     return Err(Refused::Failed(too_slow()));
                 }
             }

@@ -126,7 +126,10 @@ fn read(fields: &[Value]) -> Option<Statement> {
     let field = |name: &str| {
         fields.chunks_exact(2).find_map(|pair| (text_of(&pair[0])? == name).then(|| text_of(&pair[1])).flatten())
     };
-    let master = Address::Tcp(field("ip")?.to_owned(), field("port")?.parse().ok()?);
+    let port = field("port")?;
+    // Numbers as redis writes them: `parse` would also read "+1".
+    let port = port.parse().ok().filter(|number: &u16| number.to_string() == port)?;
+    let master = Address::Tcp(field("ip")?.to_owned(), port);
     let leaving = field("flags")?.split(',').any(|flag| flag == "o_down" || flag == "failover_in_progress");
     Some(Statement { master, epoch: field("config-epoch")?.parse().ok()?, leaving })
 }
@@ -261,7 +264,7 @@ mod tests {
         let field = |name: &'static str, values| {
             proptest::option::weighted(0.9, one_of(values)).prop_map(move |value| value.map(|value| (name, value)))
         };
-        let port = field("port", "6379|6379|0|65536|x|");
+        let port = field("port", "6379|6379|0|65536|+3|x|");
         let all =
             (field("ip", "10.0.0.1|h|"), port, field("flags", "master|o_down,master|"), field("config-epoch", "7|-1"));
         let all = all.prop_flat_map(|(ip, port, flags, epoch)| Just(vec![ip, port, flags, epoch]).prop_shuffle());
