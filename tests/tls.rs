@@ -34,7 +34,7 @@ trait Secure: Sized {
     /// The scheme that means plain text.
     const PLAIN: &'static str;
     /// A lease within which its servers can be restarted, in seconds.
-    const LEASE: u64 = 2;
+    const LEASE: u64 = 4;
 
     /// A service whose servers speak TLS, or plain text without it.
     fn start(tls: Option<Tls>) -> Self;
@@ -125,7 +125,7 @@ struct SecureZooKeeper(ZooKeeper);
 impl Secure for SecureZooKeeper {
     const TLS: &'static str = "zks";
     const PLAIN: &'static str = "zk";
-    const LEASE: u64 = 8;
+    const LEASE: u64 = 16;
 
     fn start(tls: Option<Tls>) -> Self {
         Self(ZooKeeper::with(ZooKeeperOptions { tls, ..ZooKeeperOptions::single() }))

@@ -49,7 +49,7 @@ fn killed_with_descriptors<S: Service>(service: &S, limit: u64) {
     let deaf = |name: &str| format!("trap '' TERM; {}; exec sleep 1000", words.say(&format!("{name}:$$")));
     // The command itself may have more.
     let script = format!("ulimit -Sn 64; (setsid {} &); {}", sh(&deaf("away")), deaf("command"));
-    let dlock = service.run("job").args(["-t", "10s", "--kill-after", "300ms"]);
+    let dlock = service.run("job").args(["-t", "20s", "--kill-after", "300ms"]);
     let holder = dlock.wrapped_by(descriptors(limit)).shell(script).spawn();
     let left = [words.word(), words.word()];
     let left = left.map(|word| word.split_once(':').unwrap().1.parse::<i32>().unwrap());

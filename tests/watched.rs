@@ -13,8 +13,8 @@ use crate::support::rendezvous::{boottime, eventually};
 use crate::support::service::{EtcdService, Gated, Service, ZooKeeperService};
 use crate::support::tree::Tree;
 
-/// Long before the next renewal of a lock with the usual ttl of 30 s.
-const AT_ONCE: Duration = Duration::from_secs(1);
+/// Long before the next renewal of a lock with the usual ttl of 30 s, which is due after 5 s at the earliest.
+const AT_ONCE: Duration = Duration::from_secs(3);
 
 /// A lock with the usual ttl, held by a stubborn tree.
 fn hold(service: &impl Service) -> (Tree, Running) {

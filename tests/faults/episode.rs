@@ -53,7 +53,12 @@ pub enum Invariant {
 impl Invariant {
     /// Whether it can be broken by nothing but the time that everything takes.
     fn is_of_time(self) -> bool {
-        matches!(self, Self::I1 | Self::I4 | Self::I6 | Self::I7 | Self::Harness)
+        matches!(self, Self::I1 | Self::I4) || self.is_of_pace()
+    }
+
+    /// Whether it can be broken by nothing but ordinary programs' waiting for their turn: the command's death does not.
+    fn is_of_pace(self) -> bool {
+        matches!(self, Self::I6 | Self::I7 | Self::Harness)
     }
 }
 
@@ -137,6 +142,8 @@ pub struct Report {
     pub rss_kib: u64,
     /// For how long the machine itself stood still at most.
     pub stall: Duration,
+    /// For how long ordinary programs waited for their turn at most.
+    pub busy: Duration,
     /// Why the episode could not be carried out, where dlock has nothing to do with that.
     pub hindered: Option<&'static str>,
 }
@@ -150,6 +157,8 @@ impl Report {
             None
         } else if self.stall > stall::LIMIT && all(Invariant::is_of_time) {
             Some("the machine stood still meanwhile")
+        } else if self.busy > stall::BUSY && all(Invariant::is_of_pace) {
+            Some("the machine was too busy meanwhile")
         } else {
             self.hindered.filter(|_| all(|what| what == Invariant::Harness))
         }

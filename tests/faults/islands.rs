@@ -5,6 +5,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use crate::support::islands::{Island, Islands};
+use crate::support::rendezvous::eventually;
 
 /// How long a packet that passes may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,7 +40,11 @@ fn check_cut(islands: &Islands, ways: &[(usize, usize)]) -> Result<(), String> {
     };
     let cut = (!ways.is_empty()).then(|| islands.cut(ways));
     send("first");
-    drop(cut);
+    if let Some(cut) = cut {
+        // A packet on its way would still get through.
+        let all = u64::try_from(ways.len()).unwrap();
+        eventually("the packets to vanish", || (cut.vanished() >= all).then_some(()));
+    }
     send("second");
     for (to, socket) in sockets.iter().enumerate() {
         // What was sent first comes first, if it comes.

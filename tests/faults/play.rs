@@ -60,7 +60,8 @@ pub fn note_panics() {
 /// One episode of a cell, in which all choices follow from `seed`.
 pub fn play(cell: Cell, seed: u64, length: Length) -> Report {
     let (_together, _alone);
-    if matches!(cell.fault.needs, Needs::Machine | Needs::Minutes) {
+    let heavy = matches!(cell.fault.needs, Needs::Machine | Needs::Minutes);
+    if heavy {
         _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     } else {
         _together = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
@@ -92,6 +93,11 @@ pub fn play(cell: Cell, seed: u64, length: Length) -> Report {
         Report { violations: vec![(Invariant::Harness, why)], hindered, ..Report::default() }
     });
     report.stall = stall::worst_since(start);
+    report.busy = stall::busiest_since(start);
+    if heavy {
+        // What it leaves is the kernel's to clear away, and that takes its time.
+        stall::wait_calm();
+    }
     give_back(cell.column, taken.filter(|(_, uses)| report.violations.is_empty() && *uses < USES));
     report
 }

@@ -1,7 +1,10 @@
 /*!
-Whether the machine itself stood still. A lease's margin is a quarter of a second and more here; where nothing at all runs for
-a good part of that, also not what goes before everything else, no program can keep its promises, and what was seen
-then says nothing about dlock.
+Whether the machine itself stood still, or was too busy.
+
+A lease's margin is a quarter of a second and more here; where nothing at all runs for a good part of that, also not what
+goes before everything else, no program can keep its promises, and what was seen then says nothing about dlock. Where
+only ordinary programs wait that long for their turn, the command still has to die in time; but a renewal or a hand-over
+may come too late.
 */
 
 use std::collections::VecDeque;
@@ -9,10 +12,12 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::rendezvous::{boottime, go_first};
+use crate::support::rendezvous::{boottime, go_first, last_until};
 
 /// How long the machine may stand still in an episode that counts.
 pub const LIMIT: Duration = Duration::from_millis(30);
+/// How long an ordinary program may wait for its turn in an episode whose renewals and hand-overs count.
+pub const BUSY: Duration = Duration::from_millis(200);
 
 /// How often it is looked at.
 const TICK: Duration = Duration::from_millis(5);
@@ -21,20 +26,53 @@ const NOTICED: Duration = Duration::from_millis(10);
 /// How many are.
 const REMEMBERED: usize = 4096;
 
-/// When each was over, and how long it was.
-static STALLS: Mutex<VecDeque<(Duration, Duration)>> = Mutex::new(VecDeque::new());
+/// How late a thread was: when each time was over, and how long it was.
+struct Watch(Mutex<VecDeque<(Duration, Duration)>>);
 
-/// Begins to look, from a thread that runs before all others where that is allowed.
+/// One that runs before all others where that is allowed, and one that takes its turn.
+static FIRST: Watch = Watch(Mutex::new(VecDeque::new()));
+static ORDINARY: Watch = Watch(Mutex::new(VecDeque::new()));
+
+/// Begins to look.
 pub fn watch() {
     thread::spawn(|| {
         go_first();
+        FIRST.watch();
+    });
+    thread::spawn(|| ORDINARY.watch());
+}
+
+/// For how long at most the machine has stood still since `start`, by [`boottime`].
+pub fn worst_since(start: Duration) -> Duration {
+    FIRST.worst_since(start)
+}
+
+/// For how long at most ordinary programs have waited for their turn since `start`.
+pub fn busiest_since(start: Duration) -> Duration {
+    ORDINARY.worst_since(start)
+}
+
+/// Waits until ordinary programs have their turn soon, but not for ever.
+pub fn wait_calm() {
+    let patience = boottime() + Duration::from_secs(10);
+    loop {
+        let begun = boottime();
+        last_until(begun + Duration::from_millis(300));
+        if busiest_since(begun) <= 2 * NOTICED || boottime() > patience {
+            return;
+        }
+    }
+}
+
+impl Watch {
+    fn watch(&self) -> ! {
         let mut last = boottime();
         loop {
             thread::sleep(TICK);
             let now = boottime();
             let late = (now - last).saturating_sub(TICK);
             if late >= NOTICED {
-                let mut stalls = STALLS.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut stalls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
                 stalls.push_back((now, late));
                 if stalls.len() > REMEMBERED {
                     stalls.pop_front();
@@ -42,11 +80,10 @@ pub fn watch() {
             }
             last = now;
         }
-    });
-}
+    }
 
-/// The longest since `start`, by [`boottime`].
-pub fn worst_since(start: Duration) -> Duration {
-    let stalls = STALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    stalls.iter().filter(|(at, _)| *at >= start).map(|(_, late)| *late).max().unwrap_or_default()
+    fn worst_since(&self, start: Duration) -> Duration {
+        let stalls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stalls.iter().filter(|(at, _)| *at >= start).map(|(_, late)| *late).max().unwrap_or_default()
+    }
 }

@@ -20,6 +20,7 @@ use std::thread;
 
 use super::dlock::Dlock;
 use super::process;
+use super::rendezvous::eventually;
 
 /// Some islands, which reach each other until they are cut off. They go with this, and servers on them must be gone by then.
 pub struct Islands {
@@ -61,7 +62,7 @@ impl Islands {
         nft(&format!(
             "add table {table}\n\
              add chain {table} between {{ type filter hook forward priority 0; }}\n\
-             add rule {table} between ip saddr . ip daddr {{ {} }} drop\n",
+             add rule {table} between ip saddr . ip daddr {{ {} }} counter drop\n",
             pairs.join(", ")
         ));
         Cut { table }
@@ -89,6 +90,9 @@ impl Islands {
                  route add default via {here}\n"
             ));
         });
+        // The kernel looks at new links once a second when there are many, and drops what is sent before.
+        wait_up(&link);
+        island.inside(|| wait_up("out"));
         self.islands.push(island);
     }
 
@@ -164,6 +168,17 @@ pub struct Cut {
     table: String,
 }
 
+impl Cut {
+    /// How many packets have vanished so far.
+    pub fn vanished(&self) -> u64 {
+        let mut list = Command::new(tool("nft"));
+        let list = list.args(["list", "table"]).args(self.table.split(' ')).output().expect("nft can be run");
+        let text = String::from_utf8_lossy(&list.stdout);
+        let counted = text.split("counter packets ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+        counted.unwrap_or_else(|| panic!("{}: {text}{}", self.table, String::from_utf8_lossy(&list.stderr)))
+    }
+}
+
 impl Drop for Cut {
     fn drop(&mut self) {
         nft(&format!("delete table {}\n", self.table));
@@ -179,6 +194,15 @@ pub fn nft(rules: &str) {
 /// Has ip(8) carry out these lines, one after the other.
 fn ip(lines: &str) {
     run(Command::new(tool("ip")).args(["-batch", "-"]), lines).unwrap_or_else(|why| panic!("ip: {why}\n{lines}"));
+}
+
+/// Waits until what is sent over this link of the thread's network gets through.
+fn wait_up(link: &str) {
+    let is_up = || {
+        let shown = Command::new(tool("ip")).args(["-o", "link", "show", "dev", link]).output().ok()?;
+        String::from_utf8_lossy(&shown.stdout).contains(" state UP ").then_some(())
+    };
+    eventually(&format!("the link {link}"), is_up);
 }
 
 /// Where `name` is, also where an ordinary user's `PATH` does not lead to it.
