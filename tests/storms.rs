@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::{Detour, Reachable, User, on_backend};
+use crate::support::backends::{Detour, Reachable, User, on_backend, on_every_server};
 use crate::support::dlock::{Outcome, Running};
 use crate::support::process;
 use crate::support::programs::unruly;
@@ -17,9 +17,11 @@ use crate::support::rendezvous::{Lifeline, boottime};
 use crate::support::service::Service;
 use crate::support::witness::Witness;
 
-// On the other servers it is the campaign's.
-on_backend! { only_redis: service::RedisService {
+on_every_server! {
     a_fork_storm_is_over_before_the_lease_is
+}
+
+on_backend! { only_redis: service::RedisService {
     a_storm_of_shells_is_over_before_the_lease_is
     thousands_of_processes_are_dead_before_the_lease_ends
     thousands_of_processes_die_soon_when_the_guard_is_killed
