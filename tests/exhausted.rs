@@ -146,7 +146,7 @@ mod descriptors {
 
     /// An outage while there is none is ridden out when there are some again.
     fn some_again_in_time<S: Severable>(service: &S) {
-        let lease = if S::KIND == "zookeeper" { 20 } else { 12 };
+        let lease = if S::KIND == "zookeeper" { 24 } else { 12 };
         let holder = Gated::spawn(service.scratch(), service.run("job").args(["-q", "-t", &format!("{lease}s")]));
         holder.wait_held();
         let cut = boottime();
@@ -159,6 +159,28 @@ mod descriptors {
         assert!(holder.running.is_running(), "it was lost by\n{:?}", holder.running);
         holder.let_go().success();
         assert_nothing_left_after_a_cut(service);
+    }
+
+    /// It waits for more of them than it may open, and goes before all others.
+    #[test]
+    fn a_guard_that_may_open_few_takes_no_time() {
+        let service = FileService::fresh();
+        let dlock = service.run("job").arg("-q").limit(libc::RLIMIT_NOFILE, 20);
+        let holder = Gated::spawn(service.scratch(), dlock);
+        holder.wait_held();
+        let guard = holder.running.guard_pid();
+        let takes_no_time = || {
+            let ticks = || process::cpu_ticks(guard).unwrap();
+            let before = ticks();
+            last_until(boottime() + Duration::from_secs(1));
+            // Of a hundred.
+            assert!(ticks() - before < 20, "{} ticks within a second", ticks() - before);
+        };
+        takes_no_time();
+        take_all_descriptors(guard);
+        takes_no_time();
+        holder.let_go().success();
+        assert_nothing_left(&service);
     }
 
     /// The same as [`assert_nothing_left`] but for the directories of zookeeper: they are kept rather than removed under

@@ -32,11 +32,15 @@ mod stall;
 mod store;
 mod world;
 
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
 use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use episode::Length;
 use matrix::Needs;
+use support::rendezvous::boottime;
 
 /// How many episodes run at the same time, unless told otherwise: they mostly wait.
 const AT_ONCE: usize = 8;
@@ -55,6 +59,18 @@ fn main() {
 
 /// What is a test of its own elsewhere, and a cell of the campaign only.
 const TESTED_ELSEWHERE: &[&str] = &["fork-storm"];
+
+/// How long each cell took that was played.
+static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
+
+/// In the form in which the usual harness tells the time of a test.
+fn tell_the_slowest() {
+    let mut times = std::mem::take(&mut *TIMES.lock().unwrap_or_else(PoisonError::into_inner));
+    times.sort_unstable();
+    for (time, name) in times.iter().rev().take(20) {
+        println!("took {name} <{:.3}s>", time.as_secs_f64());
+    }
+}
 
 /// What `cargo test` hands to every test program.
 #[derive(Parser)]
@@ -82,10 +98,12 @@ fn test() -> i32 {
     let brief = matrix::cells().filter(|cell| is_brief(cell.fault));
     let trials = brief.map(|cell| {
         let name = format!("{}::{}", cell.column, cell.fault.name);
-        Trial::test(name, move || {
+        Trial::test(name.clone(), move || {
+            let begun = boottime();
             // One that says nothing, because the machine stood still or was too busy, is played again.
             let telling = |seed| Some(play::play(cell, seed, Length::Brief)).filter(|report| report.void().is_none());
             let report = (1..=3).find_map(telling).unwrap_or_else(|| play::play(cell, 4, Length::Brief));
+            TIMES.lock().unwrap_or_else(PoisonError::into_inner).push((boottime() - begun, name));
             if report.violations.is_empty() { Ok(()) } else { Err(Failed::from(play::shown(&report.violations))) }
         })
     });
@@ -99,5 +117,6 @@ fn test() -> i32 {
     }
     options.arguments.test_threads.get_or_insert(AT_ONCE);
     let conclusion = libtest_mimic::run(&options.arguments, trials);
+    tell_the_slowest();
     i32::from(conclusion.has_failed()) * 101
 }

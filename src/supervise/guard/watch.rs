@@ -135,22 +135,22 @@ impl Watch {
 
     /// Waits for an order, a signal, a covered run or the alarm.
     fn wait(&self) {
-        let readable =
-            |descriptor: BorrowedFd<'_>| libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let own = self.group.readable().into_iter().chain([self.alarm.as_fd()]).chain(self.covers.readable());
-        let mut waiting = [libc::pollfd { fd: -1, events: 0, revents: 0 }; WAITED_FOR];
-        let [line, others @ ..] = &mut waiting;
+        let wanted =
+            |descriptor: BorrowedFd<'_>, events| libc::pollfd { fd: descriptor.as_raw_fd(), events, revents: 0 };
+        let answers = if self.line.is_waiting() { libc::POLLOUT } else { 0 };
         // A socket at its end is readable for ever: leave it out then.
-        if !self.line.is_gone() {
-            *line = readable(self.line.as_fd());
-            line.events |= if self.line.is_waiting() { libc::POLLOUT } else { 0 };
-        }
-        for (place, descriptor) in others.iter_mut().zip(own) {
-            *place = readable(descriptor);
-        }
+        let line = (!self.line.is_gone()).then(|| wanted(self.line.as_fd(), libc::POLLIN | answers));
+        let own = self.group.readable().into_iter().chain([self.alarm.as_fd()]).chain(self.covers.readable());
+        let all = line.into_iter().chain(own.map(|descriptor| wanted(descriptor, libc::POLLIN)));
+        let mut waiting = [libc::pollfd { fd: -1, events: 0, revents: 0 }; WAITED_FOR];
+        let count = waiting.iter_mut().zip(all).map(|(place, wanted)| *place = wanted).count();
         let timeout = if self.more { 0 } else { -1 };
-        // SAFETY: an array and its length; a place without a descriptor is passed over.
-        unsafe { libc::poll(waiting.as_mut_ptr(), waiting.len() as libc::nfds_t, timeout) };
+        // SAFETY: an array, and how much of it is in use.
+        let waited = unsafe { libc::poll(waiting.as_mut_ptr(), count as libc::nfds_t, timeout) };
+        // The kernel waits for no more descriptors than may be opened, also if all of them are open already.
+        if waited < 0 && Errno::last() != Errno::EINTR {
+            std::thread::sleep(LOOK_AGAIN);
+        }
     }
 
     fn hear_signals(&mut self) {
