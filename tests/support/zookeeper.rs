@@ -386,10 +386,14 @@ impl ZooKeeper {
     #[track_caller]
     pub fn end_session(&self, session: i64) -> bool {
         let server = self.servers.iter().find(|server| server.is_at_work()).expect("no server of zookeeper is at work");
-        match Client::reattach(server.place(), ANSWER, session) {
-            Ok(client) => client.close().is_ok(),
-            Err(_) => false,
+        // Whoever has it may take it back before it is closed.
+        for attempt in 0..5 {
+            let Ok(client) = Client::reattach(server.place(), ANSWER, session) else { return attempt > 0 };
+            if client.close().is_ok() {
+                return true;
+            }
         }
+        false
     }
 
     /// A connection with a session of its own, at the first server that is at work, for what the methods here cannot do.
