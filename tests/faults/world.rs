@@ -210,7 +210,12 @@ impl World {
         &self.proxies
     }
 
-    /// What the servers are on, if each is on an island.
+    /// Whether each of the servers is on an island.
+    pub fn is_on_islands(&self) -> bool {
+        self.islands.is_some()
+    }
+
+    /// The islands that the servers are on.
     #[track_caller]
     pub fn islands(&self) -> &Islands {
         self.islands.as_ref().expect("the servers are on islands")
