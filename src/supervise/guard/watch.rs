@@ -139,16 +139,16 @@ impl Watch {
             |descriptor: BorrowedFd<'_>, events| libc::pollfd { fd: descriptor.as_raw_fd(), events, revents: 0 };
         let answers = if self.line.is_waiting() { libc::POLLOUT } else { 0 };
         // A socket at its end is readable for ever: leave it out then.
-        let line = (!self.line.is_gone()).then(|| wanted(self.line.as_fd(), libc::POLLIN | answers));
+        let line = (!self.line.is_gone()).then(|| entry(self.line.as_fd(), libc::POLLIN | answers));
         let own = self.group.readable().into_iter().chain([self.alarm.as_fd()]).chain(self.covers.readable());
-        let all = line.into_iter().chain(own.map(|descriptor| wanted(descriptor, libc::POLLIN)));
+        let all = line.into_iter().chain(own.map(|descriptor| entry(descriptor, libc::POLLIN)));
         let mut waiting = [libc::pollfd { fd: -1, events: 0, revents: 0 }; WAITED_FOR];
-        let count = waiting.iter_mut().zip(all).map(|(place, wanted)| *place = wanted).count();
+        let count = waiting.iter_mut().zip(all).map(|(place, entry)| *place = entry).count();
         let timeout = if self.more { 0 } else { -1 };
         // SAFETY: an array, and how much of it is in use.
-        let waited = unsafe { libc::poll(waiting.as_mut_ptr(), count as libc::nfds_t, timeout) };
+        let ready = unsafe { libc::poll(waiting.as_mut_ptr(), count as libc::nfds_t, timeout) };
         // The kernel waits for no more descriptors than may be opened, also if all of them are open already.
-        if waited < 0 && Errno::last() != Errno::EINTR {
+        if ready < 0 && Errno::last() != Errno::EINTR {
             std::thread::sleep(LOOK_AGAIN);
         }
     }
