@@ -135,13 +135,13 @@ impl Watch {
 
     /// Waits for an order, a signal, a covered run or the alarm.
     fn wait(&self) {
-        let wanted =
+        let place_of =
             |descriptor: BorrowedFd<'_>, events| libc::pollfd { fd: descriptor.as_raw_fd(), events, revents: 0 };
         let answers = if self.line.is_waiting() { libc::POLLOUT } else { 0 };
         // A socket at its end is readable for ever: leave it out then.
-        let line = (!self.line.is_gone()).then(|| entry(self.line.as_fd(), libc::POLLIN | answers));
+        let line = (!self.line.is_gone()).then(|| place_of(self.line.as_fd(), libc::POLLIN | answers));
         let own = self.group.readable().into_iter().chain([self.alarm.as_fd()]).chain(self.covers.readable());
-        let all = line.into_iter().chain(own.map(|descriptor| entry(descriptor, libc::POLLIN)));
+        let all = line.into_iter().chain(own.map(|descriptor| place_of(descriptor, libc::POLLIN)));
         let mut waiting = [libc::pollfd { fd: -1, events: 0, revents: 0 }; WAITED_FOR];
         let count = waiting.iter_mut().zip(all).map(|(place, entry)| *place = entry).count();
         let timeout = if self.more { 0 } else { -1 };
