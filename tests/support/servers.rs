@@ -20,7 +20,7 @@ use super::daemon::Daemon;
 // What all servers need, and what tests of redis always found here.
 pub use super::daemon::{Port, need, need_python};
 use super::exhausted::SmallDisk;
-use super::rendezvous::{CAP, boottime, eventually};
+use super::rendezvous::{CAP, boottime, eventually, go_first};
 
 /// How long a server may take to answer one request of the test itself.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -548,6 +548,8 @@ impl<'a> Monitor<'a> {
         let stream = client.stream.get_ref().try_clone().unwrap();
         let (shared, clock) = (Arc::clone(&seen), redis.clock.clone());
         thread::spawn(move || {
+            // Who asks when a lease ends must not ask before this has heard of its renewal.
+            go_first();
             while let Ok(Reply::Status(line)) = client.read_reply() {
                 shared.0.lock().unwrap().push(parse_seen(&line, clock.as_deref()));
                 shared.1.notify_all();
