@@ -1,6 +1,6 @@
 /*!
-The lock services. Each is one file behind the trait [`Backend`], whose comments are the contract, and one arm in
-[`url`]; what they share knows nothing of leases being kept or of processes.
+The lock services. Each is one module behind the traits [`Service`] and [`Contender`], whose comments are the contract,
+and one arm in [`url`]; what they share knows nothing of leases being kept or of processes.
 */
 
 mod etcd;
@@ -111,7 +111,7 @@ pub(crate) struct Busy {
 /// Whether an attempt that finds the lock busy joins the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
-    /// It does, and stays in it until it holds the lock or [`Backend::release`] is called.
+    /// It does, and stays in it until it holds the lock or [`Contender::release`] is called.
     Join,
     /// It leaves no trace.
     Pass,
@@ -137,7 +137,7 @@ pub(crate) enum Released {
 
 /// What kind of failure an [`Error`] is; decides the exit code and whether trying again can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ErrorKind {
     /// There is no connection, and nothing was sent. Trying again may help.
     Unreachable,
     /// No answer, or one that says "later": what was asked for may have been done. Trying again may help.
@@ -154,25 +154,25 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Error {
     /// What kind of failure it is.
-    pub kind: Kind,
+    pub kind: ErrorKind,
     /// What happened and what to do, without secrets.
     pub cause: anyhow::Error,
 }
 
 impl Error {
     /// An error of this kind, in words.
-    pub(crate) fn new(kind: Kind, message: impl fmt::Display) -> Self {
+    pub(crate) fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
         Self { kind, cause: anyhow::anyhow!("{message}") }
     }
 
     /// Whether trying again may mend it.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self.kind, Kind::Unreachable | Kind::Unavailable)
+        matches!(self.kind, ErrorKind::Unreachable | ErrorKind::Unavailable)
     }
 
     /// A request that may or may not have been done.
     pub(crate) fn unavailable(message: impl fmt::Display) -> Self {
-        Self::new(Kind::Unavailable, message)
+        Self::new(ErrorKind::Unavailable, message)
     }
 }
 
@@ -182,40 +182,56 @@ impl fmt::Display for Error {
     }
 }
 
-/// A lock service: three verbs and an event.
+/// A lock service, as one URL names it.
+pub(crate) trait Service {
+    /// A contender for what `claim` asks for. Nothing is sent, and nothing connects yet.
+    fn contend(&self, claim: Claim) -> Box<dyn Contender>;
+}
+
+/// One claim at a lock service: three verbs and an event.
+///
+/// A contender serves its claim alone: connections, places in a queue and what is known of lost answers belong to it, and
+/// it may take the lock again after it has given it back.
 ///
 /// Every future may be dropped at any point; the next call then works on what is known. Implementations bound the
-/// memory that a hostile service can make them use. They never sleep, retry, print or exit: time-outs are the
-/// caller's.
+/// memory that a hostile service can make them use. They never print or exit.
+///
+/// Time-outs and retries are the caller's: `lease` bounds each call, decides whether a call that failed is made
+/// again, and sleeps in between. A contender waits for no other reason than these, and never for long:
+///
+/// * [`Contender::changed`] and [`Contender::disturbed`] exist to wait, and end in time for the next sign of life.
+/// * Within one attempt, where the service's own recipe asks for it: redlock lets a moment pass before it asks again
+///   where the votes were split, a lookup in a queue is repeated when the queue changed under it.
+/// * In the background, where something must go on while nobody calls: redlock's voters and ZooKeeper's tunnel dial,
+///   bound each answer in time, and dial again. They end when the contender is dropped.
 #[async_trait::async_trait(?Send)]
-pub(crate) trait Backend {
-    /// Says which claim the next attempt is for: some connections are made for one claim only. Nothing is sent.
-    fn prepare(&mut self, _claim: &Claim) {}
+pub(crate) trait Contender {
+    /// What it contends for.
+    fn claim(&self) -> &Claim;
 
-    /// Makes sure that there is a connection; nothing when there is one. Requests are sent on this connection only.
+    /// Makes sure that there is a connection; does nothing when there is one. Requests are sent on this connection only.
     async fn connect(&mut self) -> Result<(), Error>;
 
-    /// Tries once to take the lock, and joins the queue if told to. Repeating it with the same claim is safe also when
-    /// an answer was lost: a lock that is ours already is granted again, with the same token, and a place in the
-    /// queue is kept.
-    async fn attempt(&mut self, claim: &Claim, queue: Queue) -> Result<Attempt, Error>;
+    /// Tries once to take the lock, and joins the queue if told to. Repeating it is safe also when an answer was lost: a
+    /// lock that is ours already is granted again, with the same token, and a place in the queue is kept.
+    async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error>;
 
-    /// After a busy [`Backend::attempt`] that joined the queue: resolves when it is worth trying again.
-    async fn changed(&mut self, claim: &Claim) -> Result<(), Error>;
+    /// After a busy [`Contender::attempt`] that joined the queue: resolves when it is worth trying again.
+    async fn changed(&mut self) -> Result<(), Error>;
 
     /// Extends a lock that is held, and never creates one that is gone.
-    async fn renew(&mut self, claim: &Claim) -> Result<Renewal, Error>;
+    async fn renew(&mut self) -> Result<Renewal, Error>;
 
-    /// While the lock is held, after a [`Backend::renew`] that extended it: resolves when the service says of its own
+    /// While the lock is held, after a [`Contender::renew`] that extended it: resolves when the service says of its own
     /// accord that something has happened to what the lock rests on. That decides nothing; it is worth another renewal at
     /// once. Never resolves where the service cannot say so, and when it cannot be heard before the next renewal.
-    async fn disturbed(&mut self, _claim: &Claim) {
+    async fn disturbed(&mut self) {
         std::future::pending::<()>().await;
     }
 
     /// Gives the lock back and leaves the queue. Legal at any moment and any number of times, also after an attempt
     /// whose answer was lost. Never touches what is somebody else's.
-    async fn release(&mut self, claim: &Claim) -> Result<Released, Error>;
+    async fn release(&mut self) -> Result<Released, Error>;
 
     /// What could make the locks of this service unsafe, as far as it has been noticed since the last call: for one
     /// warning each.

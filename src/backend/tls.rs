@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::{Error, Kind};
+use super::{Error, ErrorKind};
 
 /// What the user says about TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,8 +127,9 @@ impl Tls {
     ) -> Result<TlsStream<TcpStream>, Error> {
         let expected = match &self.server_name {
             Some(expected) => expected.clone(),
-            None => ServerName::try_from(host.to_owned())
-                .map_err(|error| Error::new(Kind::Unreachable, format!("could not reach {name} by TLS: {error}")))?,
+            None => ServerName::try_from(host.to_owned()).map_err(|error| {
+                Error::new(ErrorKind::Unreachable, format!("could not reach {name} by TLS: {error}"))
+            })?,
         };
         let host = expected.to_str().into_owned();
         self.connector.connect(expected, stream).await.map_err(|error| explain(&error, name, &host, self.certified))
@@ -182,7 +183,7 @@ pub(super) fn alert(error: &io::Error, certified: bool) -> Option<String> {
 
 /// A server's refusal of our certificate as an error.
 pub(crate) fn refused(name: &dyn fmt::Display, said: &str) -> Error {
-    Error::new(Kind::Denied, format!("{name} refused the TLS connection: {said}"))
+    Error::new(ErrorKind::Denied, format!("{name} refused the TLS connection: {said}"))
 }
 
 /// A handshake that failed, in words.
@@ -215,5 +216,5 @@ fn explain(error: &io::Error, name: &dyn fmt::Display, expected: &str, certified
         Some(other) => other.to_string(),
         None => format!("{error}; does it speak TLS on this port?"),
     };
-    Error::new(Kind::Unreachable, format!("could not reach {name} by TLS: {reason}"))
+    Error::new(ErrorKind::Unreachable, format!("could not reach {name} by TLS: {reason}"))
 }

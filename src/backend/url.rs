@@ -9,15 +9,15 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
-use super::etcd::{self, EtcdBackend};
-use super::file::FileBackend;
+use super::etcd::{self, EtcdService};
+use super::file::FileService;
 use super::location::{Location, encoded};
-use super::redis::{self, RedisBackend, Server};
-use super::redlock::RedlockBackend;
+use super::redis::{self, RedisService, Server};
+use super::redlock::RedlockService;
 use super::tls::Tls;
 use super::wire::Address;
-use super::zookeeper::{self, ZookeeperBackend};
-use super::{Backend, Options};
+use super::zookeeper::{self, ZookeeperService};
+use super::{Options, Service};
 
 /// Where the locks are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,26 +59,26 @@ pub(crate) enum Target {
 }
 
 /// The schemes of URLs, and what each means: whether it is TLS, and the port that its servers listen on by default.
-const SCHEMES: &[(&str, Kind, bool, u16)] = &[
-    ("redis", Kind::Redis, false, redis::DEFAULT_PORT),
-    ("rediss", Kind::Redis, true, redis::DEFAULT_PORT),
-    ("valkey", Kind::Redis, false, redis::DEFAULT_PORT),
-    ("valkeys", Kind::Redis, true, redis::DEFAULT_PORT),
-    ("redis+unix", Kind::RedisSocket, false, 0),
-    ("redis+sentinel", Kind::Sentinel, false, redis::SENTINEL_PORT),
-    ("redis-sentinel", Kind::Sentinel, false, redis::SENTINEL_PORT),
-    ("rediss+sentinel", Kind::Sentinel, true, redis::SENTINEL_PORT),
-    ("redlock", Kind::Redlock, false, redis::DEFAULT_PORT),
-    ("redlocks", Kind::Redlock, true, redis::DEFAULT_PORT),
-    ("etcd", Kind::Etcd, false, etcd::DEFAULT_PORT),
-    ("etcds", Kind::Etcd, true, etcd::DEFAULT_PORT),
-    ("zk", Kind::Zookeeper, false, zookeeper::DEFAULT_PORT),
-    ("zks", Kind::Zookeeper, true, zookeeper::DEFAULT_TLS_PORT),
+const SCHEMES: &[(&str, Scheme, bool, u16)] = &[
+    ("redis", Scheme::Redis, false, redis::DEFAULT_PORT),
+    ("rediss", Scheme::Redis, true, redis::DEFAULT_PORT),
+    ("valkey", Scheme::Redis, false, redis::DEFAULT_PORT),
+    ("valkeys", Scheme::Redis, true, redis::DEFAULT_PORT),
+    ("redis+unix", Scheme::RedisSocket, false, 0),
+    ("redis+sentinel", Scheme::Sentinel, false, redis::SENTINEL_PORT),
+    ("redis-sentinel", Scheme::Sentinel, false, redis::SENTINEL_PORT),
+    ("rediss+sentinel", Scheme::Sentinel, true, redis::SENTINEL_PORT),
+    ("redlock", Scheme::Redlock, false, redis::DEFAULT_PORT),
+    ("redlocks", Scheme::Redlock, true, redis::DEFAULT_PORT),
+    ("etcd", Scheme::Etcd, false, etcd::DEFAULT_PORT),
+    ("etcds", Scheme::Etcd, true, etcd::DEFAULT_PORT),
+    ("zk", Scheme::Zookeeper, false, zookeeper::DEFAULT_PORT),
+    ("zks", Scheme::Zookeeper, true, zookeeper::DEFAULT_TLS_PORT),
 ];
 
 /// What a scheme names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Scheme {
     Redis,
     RedisSocket,
     Sentinel,
@@ -99,7 +99,7 @@ impl Target {
         }
         let known = SCHEMES.iter().find(|(name, ..)| *name == scheme);
         match (known, rest) {
-            (Some(&(scheme, kind @ (Kind::Redis | Kind::Etcd | Kind::Zookeeper), _, port)), None) => {
+            (Some(&(scheme, kind @ (Scheme::Redis | Scheme::Etcd | Scheme::Zookeeper), _, port)), None) => {
                 Self::of(kind, Location::local(scheme, port), "")
             }
             (Some(&(scheme, kind, _, port)), Some(rest)) if rest.starts_with("//") => {
@@ -120,20 +120,20 @@ impl Target {
     }
 
     /// The target of a kind, where `query` follows the path of a socket.
-    fn of(kind: Kind, location: Location, query: &str) -> Result<Self, String> {
+    fn of(kind: Scheme, location: Location, query: &str) -> Result<Self, String> {
         match kind {
-            Kind::Redis => {
+            Scheme::Redis => {
                 let database = database(&location.path)?;
                 Ok(Self::Redis { location: Location { path: String::new(), ..location }, database })
             }
-            Kind::RedisSocket => {
+            Scheme::RedisSocket => {
                 let number = match query {
                     "" => "",
                     _ => query.strip_prefix("db=").ok_or_else(|| format!("only ?db=N may follow; {}", hint(kind)))?,
                 };
                 Ok(Self::Redis { location, database: database(number)? })
             }
-            Kind::Sentinel => {
+            Scheme::Sentinel => {
                 let (name, number) = location.path.split_once('/').unwrap_or((&location.path, ""));
                 if name.is_empty() {
                     return Err("the name of the master must follow the sentinels".to_owned());
@@ -141,16 +141,16 @@ impl Target {
                 let (name, database) = (name.to_owned(), database(number)?);
                 Ok(Self::Sentinel { location: Location { path: String::new(), ..location }, name, database })
             }
-            Kind::Redlock => {
+            Scheme::Redlock => {
                 let database = database(&location.path)?;
                 if let Some(twice) = redundant(&location.addresses) {
                     return Err(format!("{twice} is named twice: each server has one vote, so name each once"));
                 }
                 Ok(Self::Redlock { location: Location { path: String::new(), ..location }, database })
             }
-            Kind::Etcd if location.path.is_empty() => Ok(Self::Etcd(location)),
-            Kind::Etcd => Err("etcd has no path: use --namespace".to_owned()),
-            Kind::Zookeeper => {
+            Scheme::Etcd if location.path.is_empty() => Ok(Self::Etcd(location)),
+            Scheme::Etcd => Err("etcd has no path: use --namespace".to_owned()),
+            Scheme::Zookeeper => {
                 let bad =
                     |part: &str| part.is_empty() || part == "." || part == ".." || part.contains(char::is_control);
                 if !location.path.is_empty() && location.path.trim_end_matches('/').split('/').any(bad) {
@@ -203,7 +203,10 @@ impl Target {
     #[must_use]
     pub(crate) fn is_tls(&self) -> Option<bool> {
         let scheme = self.location()?.scheme;
-        SCHEMES.iter().find(|(name, kind, ..)| *name == scheme && *kind != Kind::RedisSocket).map(|&(_, _, tls, _)| tls)
+        SCHEMES
+            .iter()
+            .find(|(name, kind, ..)| *name == scheme && *kind != Scheme::RedisSocket)
+            .map(|&(_, _, tls, _)| tls)
     }
 
     /// Whether `--replicas` means anything there.
@@ -229,28 +232,28 @@ impl Target {
         }
     }
 
-    /// Opens the backend; nothing is sent yet. The error names the option to mend.
-    pub(crate) fn open(&self, options: &Options) -> Result<Box<dyn Backend>, String> {
+    /// Opens the service; nothing is sent yet. The error names the option to mend.
+    pub(crate) fn open(&self, options: &Options) -> Result<Box<dyn Service>, String> {
         let tls = match self.is_tls() {
             Some(true) => Some(Tls::load(&options.tls)?),
             _ => None,
         };
         Ok(match self {
-            Self::File { directory, remote } => Box::new(FileBackend::new(directory.clone(), *remote)),
+            Self::File { directory, remote } => Box::new(FileService::new(directory.clone(), *remote)),
             Self::Redis { location, database } => {
                 let server = Server::new(location.scheme, &location.addresses[0], &location.login, *database, tls);
-                Box::new(RedisBackend::new(server, options.replicas))
+                Box::new(RedisService::new(server, options.replicas))
             }
             Self::Sentinel { location, name, database } => {
-                Box::new(RedisBackend::with_sentinels(location.clone(), name.clone(), *database, tls, options.replicas))
+                Box::new(RedisService::with_sentinels(location.clone(), name.clone(), *database, tls, options.replicas))
             }
             Self::Redlock { location, database } => {
                 let server = |address| Server::new(location.scheme, address, &location.login, *database, tls.clone());
                 let servers = location.addresses.iter().map(server).collect();
-                Box::new(RedlockBackend::new(servers, options.strict_fencing))
+                Box::new(RedlockService::new(servers, options.strict_fencing))
             }
-            Self::Etcd(location) => Box::new(EtcdBackend::new(location.clone(), tls)),
-            Self::Zookeeper(location) => Box::new(ZookeeperBackend::new(location.clone(), tls)),
+            Self::Etcd(location) => Box::new(EtcdService::new(location.clone(), tls)),
+            Self::Zookeeper(location) => Box::new(ZookeeperService::new(location.clone(), tls)),
         })
     }
 }
@@ -298,26 +301,26 @@ fn meant(scheme: &str) -> Option<&'static str> {
 }
 
 /// How a URL of this kind is written.
-fn hint(kind: Kind) -> String {
+fn hint(kind: Scheme) -> String {
     let form = match kind {
-        Kind::Redis => "redis://[user[:password]@]host[:port][/database]",
-        Kind::RedisSocket => "redis+unix:///path[?db=N]",
-        Kind::Sentinel => "redis+sentinel://[user[:password]@]host[:port],host[:port],…/NAME[/database]",
-        Kind::Redlock => "redlock://[user[:password]@]host[:port],host[:port],host[:port][/database]",
-        Kind::Etcd => "etcd://[user:password@]host[:port],host[:port],…",
-        Kind::Zookeeper => "zk://[user:password@]host[:port],host[:port],…[/chroot]",
+        Scheme::Redis => "redis://[user[:password]@]host[:port][/database]",
+        Scheme::RedisSocket => "redis+unix:///path[?db=N]",
+        Scheme::Sentinel => "redis+sentinel://[user[:password]@]host[:port],host[:port],…/NAME[/database]",
+        Scheme::Redlock => "redlock://[user[:password]@]host[:port],host[:port],host[:port][/database]",
+        Scheme::Etcd => "etcd://[user:password@]host[:port],host[:port],…",
+        Scheme::Zookeeper => "zk://[user:password@]host[:port],host[:port],…[/chroot]",
     };
     format!("use {form}, with @ : / % in a password as %40 %3A %2F %25")
 }
 
-fn parse_servers(scheme: &'static str, kind: Kind, port: u16, rest: &str) -> Result<Target, String> {
+fn parse_servers(scheme: &'static str, kind: Scheme, port: u16, rest: &str) -> Result<Target, String> {
     let hint = hint(kind);
-    if kind == Kind::RedisSocket {
+    if kind == Scheme::RedisSocket {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         return Target::of(kind, Location::parse_socket(scheme, rest, &hint)?, query);
     }
     let location = Location::parse(scheme, rest, port, &hint)?;
-    if kind == Kind::Redis && location.addresses.len() > 1 {
+    if kind == Scheme::Redis && location.addresses.len() > 1 {
         return Err(format!("{scheme}:// is one server; for several independent ones use redlock://; {hint}"));
     }
     Target::of(kind, location, "").map_err(|error| format!("{error}; {hint}"))

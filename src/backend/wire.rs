@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::tls::{Tls, alert};
-use super::{Error, Kind};
+use super::{Error, ErrorKind};
 use crate::clock::{Instant, sleep_until};
 
 /// How long one address of a name is tried alone before the next one is tried as well.
@@ -120,7 +120,7 @@ impl Wire {
             // The resolver's errors have no kind of their own.
             let hint =
                 if text.contains("lookup address") { "is the host's name right?" } else { "is it running there?" };
-            Error::new(Kind::Unreachable, format!("could not reach {name}: {text}; {hint}"))
+            Error::new(ErrorKind::Unreachable, format!("could not reach {name}: {text}; {hint}"))
         };
         let (host, port) = match address {
             Address::Unix(path) => {

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use super::timing::{Grace, Term, acquire_timeout};
-use crate::backend::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released};
+use crate::backend::{Attempt, Busy, Contender, Error, ErrorKind, Grant, Lease, Queue, Released};
 use crate::clock::{Instant, before, sleep_until};
 
 /// How long to wait at most after the backend failed for the first time while we queue, and which part of the lease after
@@ -69,25 +69,23 @@ pub(crate) enum Refused {
 /// Takes the lock. `news` hears of everything that happens to the wait. A refusal leaves nothing behind. Dropping the
 /// future leaves a place in the queue, and perhaps a lock whose grant was not seen: [`give_back`] takes both away.
 pub(crate) async fn acquire(
-    backend: &mut dyn Backend,
-    claim: &Claim,
+    contender: &mut dyn Contender,
     wait: Wait,
     limits: Limits<'_>,
     news: impl FnMut(News),
 ) -> Result<Grant, Refused> {
     let mut trace = false;
-    let result = wait_for(backend, claim, wait, limits, news, &mut trace).await;
+    let result = wait_for(contender, wait, limits, news, &mut trace).await;
     if result.is_err() && trace {
         // Best effort: a place in the queue that stays is given up when its owner shows no life, and a lock runs out.
-        let _ = give_back(backend, claim, TAKE_BACK).await;
+        let _ = give_back(contender, TAKE_BACK).await;
     }
     result
 }
 
 /// Sets `trace` once something of ours may be at the service: a place in the queue, or a grant that was not seen.
 async fn wait_for(
-    backend: &mut dyn Backend,
-    claim: &Claim,
+    contender: &mut dyn Contender,
     wait: Wait,
     limits: Limits<'_>,
     mut news: impl FnMut(News),
@@ -97,7 +95,7 @@ async fn wait_for(
     let mut last: Option<News> = None;
     let (mut slow, mut failures) = (0, 0);
     loop {
-        match attempt(backend, claim, queue, limits, trace).await {
+        match attempt(contender, queue, limits, trace).await {
             Ok(Attempt::Held(grant)) => {
                 if is_of_use(&grant, limits) {
                     return Ok(grant);
@@ -116,8 +114,8 @@ async fn wait_for(
                 }
                 news(News::Busy(busy.clone()));
                 last = Some(News::Busy(busy));
-                match until(wait, backend.changed(claim)).await {
-                    Some(Err(error)) => pause(wait, error, &mut failures, claim.ttl).await?,
+                match until(wait, contender.changed()).await {
+                    Some(Err(error)) => pause(wait, error, &mut failures, contender.claim().ttl).await?,
                     Some(Ok(())) | None => failures = 0,
                 }
             }
@@ -128,7 +126,7 @@ async fn wait_for(
                     news(trouble.clone());
                     last = Some(trouble);
                 }
-                pause(wait, error, &mut failures, claim.ttl).await?;
+                pause(wait, error, &mut failures, contender.claim().ttl).await?;
             }
             Err(error) => return Err(Refused::Failed(error)),
         }
@@ -136,7 +134,7 @@ async fn wait_for(
             && Instant::now() >= end
         {
             // One look at what it is now: a lock that came free in the last moment is not refused.
-            let look = attempt(backend, claim, Queue::Pass, limits, trace);
+            let look = attempt(contender, Queue::Pass, limits, trace);
             return match before(Instant::now() + LAST_LOOK, look).await {
                 Ok(Ok(Attempt::Held(grant))) if is_of_use(&grant, limits) => Ok(grant),
                 Ok(Ok(Attempt::Busy(busy))) => Err(Refused::Busy(busy)),
@@ -150,17 +148,17 @@ async fn wait_for(
 }
 
 /// Gives a lock back and leaves the queue, within a bounded time, as often as that takes.
-pub(crate) async fn give_back(backend: &mut dyn Backend, claim: &Claim, patience: Duration) -> Result<Released, Error> {
+pub(crate) async fn give_back(contender: &mut dyn Contender, patience: Duration) -> Result<Released, Error> {
     let mut result = Err(Error::unavailable("the backend does not answer"));
     let mut perhaps_done = false;
     for _ in 0..RELEASE_TRIES {
-        let limit = Instant::now() + acquire_timeout(claim.ttl).min(patience);
-        match before(limit, backend.release(claim)).await {
+        let limit = Instant::now() + acquire_timeout(contender.claim().ttl).min(patience);
+        match before(limit, contender.release()).await {
             // After a try whose answer was lost, "not mine" may mean "already released".
             Ok(Ok(Released::NotMine)) if perhaps_done => return Ok(Released::Freed),
             Ok(Ok(released)) => return Ok(released),
             Ok(Err(error)) => {
-                perhaps_done |= error.kind != Kind::Unreachable;
+                perhaps_done |= error.kind != ErrorKind::Unreachable;
                 let may_pass = error.may_pass();
                 result = Err(error);
                 if !may_pass {
@@ -174,26 +172,24 @@ pub(crate) async fn give_back(backend: &mut dyn Backend, claim: &Claim, patience
 }
 
 async fn attempt(
-    backend: &mut dyn Backend,
-    claim: &Claim,
+    contender: &mut dyn Contender,
     queue: Queue,
     limits: Limits<'_>,
     trace: &mut bool,
 ) -> Result<Attempt, Error> {
-    backend.prepare(claim);
-    let connected = before(Instant::now() + limits.connect, backend.connect()).await;
+    let connected = before(Instant::now() + limits.connect, contender.connect()).await;
     connected.map_err(|_| {
         let hint = "is it stopped or out of reach, is something else listening there, or does only one side speak TLS?";
-        Error::new(Kind::Unreachable, format!("{}; {hint}", unanswered(limits.name, limits.connect)))
+        Error::new(ErrorKind::Unreachable, format!("{}; {hint}", unanswered(limits.name, limits.connect)))
     })??;
-    let limit = acquire_timeout(claim.ttl);
-    let answered = before(Instant::now() + limit, backend.attempt(claim, queue)).await;
+    let limit = acquire_timeout(contender.claim().ttl);
+    let answered = before(Instant::now() + limit, contender.attempt(queue)).await;
     let result = answered.map_err(|_| Error::unavailable(unanswered(limits.name, limit))).flatten();
     *trace |= match &result {
         Ok(Attempt::Busy(_)) => queue == Queue::Join,
         Ok(Attempt::Held(_)) => true,
         // It may have arrived, and its answer been lost; and who refuses one request may have done the one before it.
-        Err(error) => error.kind != Kind::Unreachable,
+        Err(error) => error.kind != ErrorKind::Unreachable,
     };
     result
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(crate) use super::renewal::News;
 use super::renewal::{Renewals, Turn};
 use super::timing::Term;
-use crate::backend::{Backend, Claim, Lease, Renewal};
+use crate::backend::{Contender, Lease, Renewal};
 use crate::clock::{Instant, before, sleep_until};
 
 /// How long one look at a lock without a lease may take.
@@ -16,8 +16,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Keeps `lease` until it is lost, telling `news` of every change; ends after the news of a loss. Dropping it between
 /// or within renewals is safe: a late renewal only extends what is still ours.
 pub(crate) async fn keep(
-    backend: &mut dyn Backend,
-    claim: &Claim,
+    contender: &mut dyn Contender,
     lease: Lease,
     kill_after: Duration,
     mut news: impl FnMut(News),
@@ -26,11 +25,11 @@ pub(crate) async fn keep(
         Lease::Until { sent, ttl, renew_every } => {
             let mut renewals = Renewals::new(Term { sent, ttl, kill_after }, renew_every);
             loop {
-                rest(&mut renewals, backend, claim).await;
+                rest(&mut renewals, contender).await;
                 let now = Instant::now();
                 let heard = match renewals.turn(now) {
                     Turn::Ask(limit) => {
-                        let answer = renew(backend, claim, limit).await;
+                        let answer = renew(contender, limit).await;
                         renewals.heard(now, Instant::now(), answer)
                     }
                     Turn::GiveUp(lost) => Some(lost),
@@ -39,7 +38,7 @@ pub(crate) async fn keep(
                     None => {}
                     Some(extended @ News::Extended(_)) => {
                         news(extended);
-                        backend.concerns().into_iter().for_each(|concern| news(News::Concern(concern)));
+                        contender.concerns().into_iter().for_each(|concern| news(News::Concern(concern)));
                     }
                     Some(lost) => return news(lost),
                 }
@@ -48,7 +47,7 @@ pub(crate) async fn keep(
         Lease::Unlimited { check } => loop {
             sleep_until(Instant::now() + check).await;
             // A look that fails says nothing; the next one may.
-            if let Ok(Renewal::NotMine(why)) = renew(backend, claim, Instant::now() + LOOK).await {
+            if let Ok(Renewal::NotMine(why)) = renew(contender, Instant::now() + LOOK).await {
                 return news(News::NotMine(why));
             }
         },
@@ -57,22 +56,22 @@ pub(crate) async fn keep(
 
 /// Waits until there is something to do: when the time for it has come, or as soon as the service says that something
 /// has happened to the lock.
-async fn rest(renewals: &mut Renewals, backend: &mut dyn Backend, claim: &Claim) {
+async fn rest(renewals: &mut Renewals, contender: &mut dyn Contender) {
     if renewals.listens() {
         tokio::select! {
             biased;
             () = sleep_until(renewals.next()) => return,
-            () = backend.disturbed(claim) => renewals.disturbed(Instant::now()),
+            () = contender.disturbed() => renewals.disturbed(Instant::now()),
         }
     }
     sleep_until(renewals.next()).await;
 }
 
 /// The error is what the backend said, if it said anything in time.
-async fn renew(backend: &mut dyn Backend, claim: &Claim, limit: Instant) -> Result<Renewal, Option<String>> {
+async fn renew(contender: &mut dyn Contender, limit: Instant) -> Result<Renewal, Option<String>> {
     let answered = before(limit, async {
-        backend.connect().await?;
-        backend.renew(claim).await
+        contender.connect().await?;
+        contender.renew().await
     })
     .await;
     match answered {

@@ -17,7 +17,7 @@ use tonic::transport::Endpoint;
 use super::super::location::{Location, nested_hint};
 use super::super::tls::{Tls, refused};
 use super::super::wire::{Address, Refusal, Wire};
-use super::super::{Error, Kind};
+use super::super::{Error, ErrorKind};
 use crate::clock::{Instant, sleep_until};
 
 /// How long one member is asked alone before the next one is asked as well.
@@ -146,12 +146,12 @@ impl Cluster {
             match opened {
                 Ok(link) => return Ok(link),
                 // Every member says the same of our credentials.
-                Err(error) if error.kind == Kind::Denied => return Err(error),
+                Err(error) if error.kind == ErrorKind::Denied => return Err(error),
                 Err(error) => errors.push(error),
             }
         }
-        let unreachable = errors.iter().all(|error| error.kind == Kind::Unreachable);
-        let kind = if unreachable { Kind::Unreachable } else { Kind::Unavailable };
+        let unreachable = errors.iter().all(|error| error.kind == ErrorKind::Unreachable);
+        let kind = if unreachable { ErrorKind::Unreachable } else { ErrorKind::Unavailable };
         let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
         Err(Error::new(kind, reasons.join("; ")))
     }
@@ -163,7 +163,7 @@ impl Cluster {
             let place = &self.location;
             let message =
                 format!("{place} needs a password too: give both --user and --password-file{}", nested_hint());
-            return Err(Error::new(Kind::Denied, message));
+            return Err(Error::new(ErrorKind::Denied, message));
         }
         let address = &self.location.addresses[member];
         let name = format!("{}://{address}", self.location.scheme);
@@ -233,7 +233,7 @@ impl Cluster {
             } else {
                 format!("{text}; {hint}")
             };
-            return Error::new(Kind::Denied, format!("{place} refused the credentials: {text}"));
+            return Error::new(ErrorKind::Denied, format!("{place} refused the credentials: {text}"));
         }
         let hint = match status.code() {
             _ if says("space exceeded") => "its database is full: compact and defragment it, then disarm the alarm",

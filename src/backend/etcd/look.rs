@@ -11,7 +11,7 @@ use etcd_client::{
     TxnOpResponse, TxnResponse,
 };
 
-use super::super::{Claim, Error, Kind};
+use super::super::{Claim, Error, ErrorKind};
 use super::link::Cluster;
 use crate::holder::Holder;
 
@@ -256,7 +256,7 @@ impl<'a> Line<'a> {
         }
         let hint = "choose a --namespace that no other one begins with";
         let what = format!("too many keys of other locks are below {}: {hint}", self.prefix);
-        Err(Error::new(Kind::Unavailable, what))
+        Err(Error::new(ErrorKind::Unavailable, what))
     }
 
     async fn ask(&mut self, transaction: Txn) -> Result<Answers, Error> {

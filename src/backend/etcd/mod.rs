@@ -26,7 +26,7 @@ use self::session::{Session, Watch, value, wall_clock};
 use super::location::Location;
 use super::queue::news_every;
 use super::tls::Tls;
-use super::{Attempt, Backend, Busy, Claim, Error, Grant, Lease, Queue, Released, Renewal};
+use super::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
 use crate::clock::{Instant, before, sleep_until};
 
 /// The port that etcd listens on by default.
@@ -45,7 +45,29 @@ const VERSION: Duration = Duration::from_millis(200);
 const VERSION_SHARE: u32 = 20;
 
 /// The locks of one etcd cluster.
-pub(crate) struct EtcdBackend {
+pub(crate) struct EtcdService {
+    location: Location,
+    tls: Option<Tls>,
+}
+
+impl EtcdService {
+    /// The locks of the cluster at `location`; not connected yet.
+    #[must_use]
+    pub(super) fn new(location: Location, tls: Option<Tls>) -> Self {
+        Self { location, tls }
+    }
+}
+
+impl Service for EtcdService {
+    fn contend(&self, claim: Claim) -> Box<dyn Contender> {
+        let cluster = Cluster::new(self.location.clone(), self.tls.clone());
+        Box::new(EtcdContender { claim, cluster, session: None, inspected: false, concerns: Vec::new() })
+    }
+}
+
+/// One claim at one etcd cluster.
+struct EtcdContender {
+    claim: Claim,
     cluster: Cluster,
     session: Option<Session>,
     /// Whether the server's version was looked at in this run.
@@ -58,23 +80,17 @@ fn is_no_lease(error: &Error) -> bool {
     error.to_string().contains(NO_LEASE)
 }
 
-impl EtcdBackend {
-    /// A backend that has not connected yet.
-    #[must_use]
-    pub(super) fn new(location: Location, tls: Option<Tls>) -> Self {
-        Self { cluster: Cluster::new(location, tls), session: None, inspected: false, concerns: Vec::new() }
-    }
-
+impl EtcdContender {
     /// Looks at the queue with our key in it; also says whether that was put there only now.
-    async fn look_in_queue(&mut self, claim: &Claim) -> Result<(Look, bool), Error> {
+    async fn look_in_queue(&mut self) -> Result<(Look, bool), Error> {
         let mut just_joined = false;
         for _ in 0..JOINS {
-            self.keep_session(claim).await?;
+            self.keep_session().await?;
             let Some(session) = &mut self.session else { continue };
             let (key, lease) = (session.key.clone(), session.lease);
-            let mut line = Line::of(claim, &mut self.cluster);
+            let mut line = Line::of(&self.claim, &mut self.cluster);
             let Some(created) = session.created else {
-                match line.join(&key, value(claim, None, wall_clock()), lease).await {
+                match line.join(&key, value(&self.claim, None, wall_clock()), lease).await {
                     Ok(look) => {
                         session.created = look.own.as_ref().map(KeyValue::create_revision);
                         just_joined = true;
@@ -95,18 +111,18 @@ impl EtcdBackend {
             }
             (session.created, session.token) = (None, None);
         }
-        Err(Error::unavailable(format!("the lease or key of {} ends faster than it can be used", claim.key)))
+        Err(Error::unavailable(format!("the lease or key of {} ends faster than it can be used", self.claim.key)))
     }
 
     /// What `look` means for us, whose key is in the queue.
-    fn judge(&mut self, claim: &Claim, look: &Look, just_joined: bool) -> Result<Attempt, Error> {
+    fn judge(&mut self, look: &Look, just_joined: bool) -> Result<Attempt, Error> {
         let (Some(session), Some(own)) = (&mut self.session, &look.own) else { return Err(self.cluster.nonsense()) };
         let Some(ttl) = session.ttl else { return Err(self.cluster.nonsense()) };
         if !look.is_ours() {
             let predecessor = look.before.first().ok_or_else(|| self.cluster.nonsense())?;
             session.predecessor = Some((String::from_utf8_lossy(predecessor.key()).into_owned(), look.revision));
             session.news_at = Instant::now() + news_every(ttl / SIGNS_OF_LIFE, look.count);
-            let (holder, position) = (look.holder(&prefix(claim)), look.position(just_joined));
+            let (holder, position) = (look.holder(&prefix(&self.claim)), look.position(just_joined));
             return Ok(Attempt::Busy(Busy { holder, position, now: wall_clock() }));
         }
         if look.first.as_ref().is_none_or(|first| first.create_revision() < own.create_revision()) {
@@ -121,7 +137,7 @@ impl EtcdBackend {
         session.token = Some(token);
         let (key, lease, created, sent) = (session.key.clone(), session.lease, session.created, session.sent);
         if waited {
-            self.publish(claim, key, lease, created, token);
+            self.publish(key, lease, created, token);
         }
         Ok(Attempt::Held(Grant { token, lease: Lease::until(sent, ttl) }))
     }
@@ -166,29 +182,33 @@ impl EtcdBackend {
 }
 
 #[async_trait::async_trait(?Send)]
-impl Backend for EtcdBackend {
+impl Contender for EtcdContender {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
     async fn connect(&mut self) -> Result<(), Error> {
         self.cluster.connect().await
     }
 
-    async fn attempt(&mut self, claim: &Claim, queue: Queue) -> Result<Attempt, Error> {
+    async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         let passes = queue == Queue::Pass && self.session.is_none();
         if passes {
-            let look = Line::of(claim, &mut self.cluster).glance().await?;
+            let look = Line::of(&self.claim, &mut self.cluster).glance().await?;
             if look.first.is_some() {
-                let holder = look.holder(&prefix(claim));
+                let holder = look.holder(&prefix(&self.claim));
                 return Ok(Attempt::Busy(Busy { holder, position: None, now: wall_clock() }));
             }
         }
-        let (look, just_joined) = self.look_in_queue(claim).await?;
-        let attempt = self.judge(claim, &look, just_joined)?;
+        let (look, just_joined) = self.look_in_queue().await?;
+        let attempt = self.judge(&look, just_joined)?;
         if passes && matches!(attempt, Attempt::Busy(_)) {
             self.withdraw().await?;
         }
         Ok(attempt)
     }
 
-    async fn changed(&mut self, _claim: &Claim) -> Result<(), Error> {
+    async fn changed(&mut self) -> Result<(), Error> {
         if self.watch().await?.is_none() {
             return Ok(());
         }
@@ -223,7 +243,7 @@ impl Backend for EtcdBackend {
         }
     }
 
-    async fn renew(&mut self, _claim: &Claim) -> Result<Renewal, Error> {
+    async fn renew(&mut self) -> Result<Renewal, Error> {
         let Some(session) = &mut self.session else { return Err(Error::unavailable("there is no lock to renew")) };
         let Some(ttl) = session.ttl else { return Err(Error::unavailable("there is no lock to renew")) };
         // Where members were compared, it is known already.
@@ -253,7 +273,7 @@ impl Backend for EtcdBackend {
         })
     }
 
-    async fn disturbed(&mut self, _claim: &Claim) {
+    async fn disturbed(&mut self) {
         if self.event_of_own().await.is_none() {
             std::future::pending::<()>().await;
         }
@@ -263,7 +283,7 @@ impl Backend for EtcdBackend {
         std::mem::take(&mut self.concerns)
     }
 
-    async fn release(&mut self, _claim: &Claim) -> Result<Released, Error> {
+    async fn release(&mut self) -> Result<Released, Error> {
         if self.session.is_none() {
             return Ok(Released::NotMine);
         }

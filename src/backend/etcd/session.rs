@@ -8,11 +8,11 @@ use etcd_client::{
     Compare, CompareOp, DeleteOptions, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp, WatchStream,
 };
 
-use super::super::{Claim, Error, Kind, Released};
+use super::super::{Claim, Error, ErrorKind, Released};
 use super::link::LEASE_KNOWN;
 use super::look::prefix;
 use super::own::{self, Extended, OwnWatch};
-use super::{EtcdBackend, SIGN_ANSWERED, SIGNS_OF_LIFE, SILENT, is_no_lease};
+use super::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE, SILENT, is_no_lease};
 use crate::clock::{Instant, before};
 
 /// What is at the cluster for one claim.
@@ -77,9 +77,10 @@ fn is_lease_known(error: &Error) -> bool {
     error.to_string().contains(LEASE_KNOWN)
 }
 
-impl EtcdBackend {
+impl EtcdContender {
     /// Makes sure that there is a lease, and that it has been extended lately.
-    pub(super) async fn keep_session(&mut self, claim: &Claim) -> Result<(), Error> {
+    pub(super) async fn keep_session(&mut self) -> Result<(), Error> {
+        let claim = &self.claim;
         let session = self.session.get_or_insert_with(|| {
             let lease = lease_of(claim);
             Session {
@@ -98,7 +99,7 @@ impl EtcdBackend {
             }
         });
         let lease = session.lease;
-        let Some(ttl) = session.ttl else { return self.grant_lease(claim, lease).await };
+        let Some(ttl) = session.ttl else { return self.grant_lease(lease).await };
         let sent = Instant::now();
         // Who asks again for what is ours already found too little left of it.
         if session.token.is_none() && sent < session.sent + ttl / SIGNS_OF_LIFE {
@@ -114,15 +115,15 @@ impl EtcdBackend {
             // Our place in the queue went with it: this is a new beginning.
             Err(error) if is_no_lease(&error) => {
                 self.session = None;
-                Box::pin(self.keep_session(claim)).await
+                Box::pin(self.keep_session()).await
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn grant_lease(&mut self, claim: &Claim, lease: i64) -> Result<(), Error> {
+    async fn grant_lease(&mut self, lease: i64) -> Result<(), Error> {
         // Whole seconds are all there is: rather longer than asked.
-        let seconds = i64::try_from(claim.ttl.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
+        let seconds = i64::try_from(self.claim.ttl.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
         let sent = Instant::now();
         let options = LeaseGrantOptions::new().with_id(lease);
         let granted =
@@ -162,12 +163,12 @@ impl EtcdBackend {
 
     /// Publishes, beside what follows, since when a lock is held that had to be waited for: the first value was written
     /// when the wait began.
-    pub(super) fn publish(&self, claim: &Claim, key: String, lease: i64, created: Option<i64>, token: u64) {
+    pub(super) fn publish(&self, key: String, lease: i64, created: Option<i64>, token: u64) {
         let (Some(mut client), Some(created)) = (self.cluster.client(), created) else { return };
         // Always with the lease: a value without one would stay for ever.
         let put = TxnOp::put(
             key.as_str(),
-            value(claim, Some(token), wall_clock()),
+            value(&self.claim, Some(token), wall_clock()),
             Some(PutOptions::new().with_lease(lease)),
         );
         let unchanged = Compare::create_revision(key, CompareOp::Equal, created);
@@ -192,7 +193,7 @@ impl EtcdBackend {
                 (answer.deleted() > 0, answer.prev_kvs().iter().any(is_ours))
             }
             // Who may not do that has no key there, but leases are for everybody.
-            Err(error) if error.kind == Kind::Denied => (false, false),
+            Err(error) if error.kind == ErrorKind::Denied => (false, false),
             Err(error) => return Err(error),
         };
         match self.revoke(lease).await {

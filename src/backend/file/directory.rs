@@ -14,7 +14,7 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::fstatfs;
 use nix::unistd::geteuid;
 
-use super::super::{Error, Kind};
+use super::super::{Error, ErrorKind};
 use super::locality;
 
 /// The directory, once it has been checked.
@@ -129,5 +129,5 @@ impl Place {
 }
 
 fn cannot_use(path: &Path, reason: &str) -> Error {
-    Error::new(Kind::CannotCreate, format!("could not use the lock directory {}: {reason}", path.display()))
+    Error::new(ErrorKind::CannotCreate, format!("could not use the lock directory {}: {reason}", path.display()))
 }

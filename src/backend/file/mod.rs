@@ -29,7 +29,9 @@ use nix::sys::stat::{major, minor};
 use tokio::sync::oneshot;
 
 use self::directory::Place;
-use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released, Renewal, TOKEN_LIMIT};
+use super::{
+    Attempt, Busy, Claim, Contender, Error, ErrorKind, Grant, Lease, Queue, Released, Renewal, Service, TOKEN_LIMIT,
+};
 use crate::clock::{Instant, sleep_until, wall_micros};
 use crate::holder::{Holder, MAX_SHOWN};
 
@@ -46,7 +48,39 @@ const REFRESH: Duration = Duration::from_secs(1);
 
 /// Lock files in one directory.
 #[derive(Debug)]
-pub(crate) struct FileBackend {
+pub(crate) struct FileService {
+    /// The directory; none for the default one.
+    directory: Option<PathBuf>,
+    /// Whether a remote file system is trusted.
+    remote: bool,
+}
+
+impl FileService {
+    /// Lock files in `directory`, or in the default one; `remote` trusts a remote file system.
+    #[must_use]
+    pub(crate) fn new(directory: Option<PathBuf>, remote: bool) -> Self {
+        Self { directory, remote }
+    }
+}
+
+impl Service for FileService {
+    fn contend(&self, claim: Claim) -> Box<dyn Contender> {
+        let Self { directory, remote } = self;
+        Box::new(FileContender {
+            claim,
+            directory: directory.clone(),
+            remote: *remote,
+            place: None,
+            lock: None,
+            concerns: Vec::new(),
+        })
+    }
+}
+
+/// One claim on a lock file.
+#[derive(Debug)]
+struct FileContender {
+    claim: Claim,
     directory: Option<PathBuf>,
     remote: bool,
     place: Option<Place>,
@@ -67,27 +101,26 @@ struct LockFile {
     token: Option<u64>,
 }
 
-impl FileBackend {
-    /// Lock files in `directory`, or in the default one; `remote` trusts a remote file system.
-    #[must_use]
-    pub(crate) fn new(directory: Option<PathBuf>, remote: bool) -> Self {
-        Self { directory, remote, place: None, lock: None, concerns: Vec::new() }
-    }
-
-    fn open(&mut self, claim: &Claim) -> Result<&mut LockFile, Error> {
+impl FileContender {
+    /// Opens the lock file, unless it is open.
+    fn open(&mut self) -> Result<(), Error> {
         if self.lock.is_none() {
             let place = self.place.as_ref().ok_or_else(|| Error::unavailable("the lock directory is not open"))?;
-            let name = claim.key.file_name();
+            let name = self.claim.key.file_name();
             let path = place.path.join(&name);
             let file = place.lock_file(&name).map_err(|reason| cannot(&path, &reason))?;
             self.lock = Some(LockFile { file, path, is_volatile: place.is_volatile, queued: None, token: None });
         }
-        self.lock.as_mut().ok_or_else(|| Error::unavailable("the lock file is not open"))
+        Ok(())
     }
 }
 
 #[async_trait::async_trait(?Send)]
-impl Backend for FileBackend {
+impl Contender for FileContender {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
     async fn connect(&mut self) -> Result<(), Error> {
         if self.place.is_none() {
             self.place = Some(match &self.directory {
@@ -98,9 +131,12 @@ impl Backend for FileBackend {
         Ok(())
     }
 
-    async fn attempt(&mut self, claim: &Claim, queue: Queue) -> Result<Attempt, Error> {
+    async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         loop {
-            let lock = self.open(claim)?;
+            self.open()?;
+            let Self { claim, lock: Some(lock), .. } = self else {
+                return Err(Error::unavailable("the lock file is not open"));
+            };
             let path = lock.path.clone();
             if !lock.try_lock(queue).map_err(|error| cannot(&path, &error.to_string()))? {
                 return Ok(Attempt::Busy(lock.look(claim)));
@@ -115,7 +151,7 @@ impl Backend for FileBackend {
         }
     }
 
-    async fn changed(&mut self, _claim: &Claim) -> Result<(), Error> {
+    async fn changed(&mut self) -> Result<(), Error> {
         let Some(queued) = self.lock.as_mut().and_then(|lock| lock.queued.as_mut()) else {
             return Ok(());
         };
@@ -132,7 +168,7 @@ impl Backend for FileBackend {
         Ok(())
     }
 
-    async fn renew(&mut self, _claim: &Claim) -> Result<Renewal, Error> {
+    async fn renew(&mut self) -> Result<Renewal, Error> {
         match &self.lock {
             Some(lock) if lock.token.is_some() && lock.is_in_place() => {
                 Ok(Renewal::Extended(Lease::Unlimited { check: CHECK }))
@@ -142,7 +178,7 @@ impl Backend for FileBackend {
         }
     }
 
-    async fn release(&mut self, _claim: &Claim) -> Result<Released, Error> {
+    async fn release(&mut self) -> Result<Released, Error> {
         let Some(mut lock) = self.lock.take() else { return Ok(Released::NotMine) };
         let Some(token) = lock.token.take() else { return Ok(Released::NotMine) };
         let mine = lock.is_in_place();
@@ -373,7 +409,7 @@ fn command_name(pid: i32) -> String {
 }
 
 fn cannot(path: &Path, reason: &str) -> Error {
-    Error::new(Kind::CannotCreate, format!("could not use the lock file {}: {reason}", path.display()))
+    Error::new(ErrorKind::CannotCreate, format!("could not use the lock file {}: {reason}", path.display()))
 }
 
 #[cfg(test)]

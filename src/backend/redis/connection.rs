@@ -7,13 +7,15 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{AsyncConnectionConfig, Cmd, ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
+use ::redis::{
+    AsyncConnectionConfig, Cmd, ErrorKind as RedisErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value,
+};
 use tokio::task::JoinHandle;
 
 use super::super::location::{Location, Login, nested_hint};
 use super::super::tls::{Tls, refused};
 use super::super::wire::{Address, Choice, Refusal, Ways, Wire, forget};
-use super::super::{Error, Kind};
+use super::super::{Error, ErrorKind};
 use super::stream::Bounded;
 
 /// The port that redis listens on by default.
@@ -218,7 +220,7 @@ impl Connection {
         let text = crate::holder::shown(error.to_string().as_bytes()).to_string();
         // The server repeats what it was sent: a script, which nobody wants to read here.
         let text = text.split_once(", with args beginning with").map_or(text.as_str(), |(text, _)| text).to_owned();
-        let denied = matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm))
+        let denied = matches!(error.kind(), RedisErrorKind::AuthenticationFailed | RedisErrorKind::Server(ServerErrorKind::NoPerm))
                 || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
             // What a server that wants a password says to a request as large as a script.
             || text.contains("unauthenticated")
@@ -238,7 +240,7 @@ impl Connection {
             let hint = "check the user and password (redis://user:password@host, or --user and --password-file); a \
                         server that has no password set takes none";
             let nested = nested_hint();
-            return Error::new(Kind::Denied, format!("{server} refused the credentials: {text}; {hint}{nested}"));
+            return Error::new(ErrorKind::Denied, format!("{server} refused the credentials: {text}; {hint}{nested}"));
         }
         let hint = match error.code() {
             Some("LOADING") => "it is still loading its data",
@@ -254,7 +256,7 @@ impl Connection {
             Some("ERR") if text.contains("No such master") => "is the name after the sentinels' hosts right?",
             Some("CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN") => "its cluster is not complete",
             Some(_) => "see the server's documentation",
-            None if matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType) => {
+            None if matches!(error.kind(), RedisErrorKind::Parse | RedisErrorKind::UnexpectedReturnType) => {
                 "is it a redis server?"
             }
             None if self.server.tls.is_none() && matches!(self.server.address, Address::Tcp(..)) => {

@@ -27,7 +27,7 @@ use self::keys::Keys;
 use self::sentinel::{Master, Sentinels};
 use super::location::Location;
 use super::tls::Tls;
-use super::{Attempt, Backend, Busy, Claim, Error, Grant, Lease, Queue, Released, Renewal};
+use super::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
 use crate::clock::{Instant, before};
 use crate::holder::Holder;
 
@@ -58,14 +58,40 @@ fn patience(ttl: Duration) -> Duration {
 
 /// The locks of one redis server.
 #[derive(Debug)]
-pub(crate) struct RedisBackend {
+pub(crate) struct RedisService {
+    place: Place,
+    /// How many replicas must confirm every grant and renewal.
+    replicas: u32,
+}
+
+/// Which server it is.
+#[derive(Debug)]
+enum Place {
+    /// This one.
+    Server(Server),
+    /// The master that sentinels name.
+    Master {
+        /// The sentinels.
+        location: Location,
+        /// What the master is called there.
+        name: String,
+        /// The number of the database at the master.
+        database: u32,
+        tls: Option<Tls>,
+    },
+}
+
+/// One claim at one redis server.
+#[derive(Debug)]
+struct RedisContender {
+    claim: Claim,
     connection: Master,
     /// How many replicas must confirm every grant and renewal.
     replicas: u32,
     /// Whether the server has been asked for what makes locks unsafe.
     inspected: bool,
     concerns: Vec<String>,
-    /// How long the next [`Backend::changed`] waits at most.
+    /// How long the next [`Contender::changed`] waits at most.
     look_again: Duration,
 }
 
@@ -79,14 +105,15 @@ pub(super) fn millis(duration: Duration) -> String {
     duration.as_millis().to_string()
 }
 
-impl RedisBackend {
+impl RedisService {
     /// The locks of this server; not connected yet. `replicas` must confirm what is granted there.
     #[must_use]
     pub(super) fn new(server: Server, replicas: u32) -> Self {
-        Self::on(Master::named(server), replicas)
+        Self { place: Place::Server(server), replicas }
     }
 
-    /// The locks of the master that the sentinels at `location` call `name`.
+    /// The locks of the master that the sentinels at `location` call `name`; not connected yet. `replicas` must confirm
+    /// what is granted there.
     #[must_use]
     pub(super) fn with_sentinels(
         location: Location,
@@ -95,13 +122,30 @@ impl RedisBackend {
         tls: Option<Tls>,
         replicas: u32,
     ) -> Self {
-        Self::on(Master::of(Sentinels::new(location, name, database, tls)), replicas)
+        Self { place: Place::Master { location, name, database, tls }, replicas }
     }
+}
 
-    fn on(connection: Master, replicas: u32) -> Self {
-        Self { connection, replicas, inspected: false, concerns: Vec::new(), look_again: FOREIGN_POLL }
+impl Service for RedisService {
+    fn contend(&self, claim: Claim) -> Box<dyn Contender> {
+        let connection = match &self.place {
+            Place::Server(server) => Master::named(server.clone()),
+            Place::Master { location, name, database, tls } => {
+                Master::of(Sentinels::new(location.clone(), name.clone(), *database, tls.clone()))
+            }
+        };
+        Box::new(RedisContender {
+            claim,
+            connection,
+            replicas: self.replicas,
+            inspected: false,
+            concerns: Vec::new(),
+            look_again: FOREIGN_POLL,
+        })
     }
+}
 
+impl RedisContender {
     /// Waits until enough replicas have what this connection wrote last, and no longer than `patience`.
     async fn replicate(&mut self, patience: Duration) -> Result<(), Error> {
         if self.replicas == 0 {
@@ -122,18 +166,18 @@ impl RedisBackend {
     }
 
     /// What is in the way, in words for those who wait; decides when to look again.
-    fn busy(&mut self, claim: &Claim, obstacle: Obstacle) -> Busy {
+    fn busy(&mut self, obstacle: Obstacle) -> Busy {
         let Obstacle { holder, pttl, position, now } = obstacle;
         let holder = match holder {
             // It is free when somebody deletes it, and not before: whoever waits must know what and where.
             Holder::Foreign(mark) if pttl < 0 => {
-                let lock = Keys::of(claim).lock;
+                let lock = Keys::of(&self.claim).lock;
                 let what = format!(" (redis key {lock}, which never expires: delete it if its owner is gone)");
                 Holder::Foreign([mark, what.into_bytes()].concat())
             }
             holder => holder,
         };
-        let sign_of_life = patience(claim.ttl) / 3;
+        let sign_of_life = patience(self.claim.ttl) / 3;
         self.look_again = if position == 1 && holder != Holder::Nobody {
             let expiry = u64::try_from(pttl).map(|ms| Duration::from_millis(ms) + AFTER_EXPIRY).ok();
             let poll = if holder.id().is_none() { FOREIGN_POLL } else { sign_of_life };
@@ -179,12 +223,17 @@ pub(super) fn concerns(answers: &[Value]) -> Vec<String> {
 }
 
 #[async_trait::async_trait(?Send)]
-impl Backend for RedisBackend {
+impl Contender for RedisContender {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
     async fn connect(&mut self) -> Result<(), Error> {
         self.connection.connect().await
     }
 
-    async fn attempt(&mut self, claim: &Claim, queue: Queue) -> Result<Attempt, Error> {
+    async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
+        let claim = &self.claim;
         let keys = Keys::of(claim);
         let (ttl, patience) = (millis(claim.ttl), millis(patience(claim.ttl)));
         let join = if queue == Queue::Join { "1" } else { "0" };
@@ -202,19 +251,19 @@ impl Backend for RedisBackend {
         }
         match answers::attempted(&answer).ok_or_else(|| self.connection.nonsense())? {
             Attempted::Granted(token) => {
-                self.replicate(claim.ttl / 10).await?;
-                Ok(Attempt::Held(Grant { token, lease: Lease::until(sent, claim.ttl) }))
+                self.replicate(self.claim.ttl / 10).await?;
+                Ok(Attempt::Held(Grant { token, lease: Lease::until(sent, self.claim.ttl) }))
             }
-            Attempted::Busy(obstacle) => Ok(Attempt::Busy(self.busy(claim, obstacle))),
+            Attempted::Busy(obstacle) => Ok(Attempt::Busy(self.busy(obstacle))),
         }
     }
 
-    async fn changed(&mut self, claim: &Claim) -> Result<(), Error> {
-        let keys = Keys::of(claim);
+    async fn changed(&mut self) -> Result<(), Error> {
+        let keys = Keys::of(&self.claim);
         // Redis counts in milliseconds and takes zero for ever.
         let wait = self.look_again.max(Duration::from_millis(10));
         let mut command = ::redis::cmd("BLPOP");
-        command.arg(format!("{}{}", keys.wakes(), claim.owner.as_str())).arg(format!("{:.3}", wait.as_secs_f64()));
+        command.arg(format!("{}{}", keys.wakes(), self.claim.owner.as_str())).arg(format!("{:.3}", wait.as_secs_f64()));
         let answered =
             before(Instant::now() + wait + WAKE_SLACK, self.connection.ask(&command, Outstanding::Blocker)).await;
         match answered {
@@ -223,7 +272,8 @@ impl Backend for RedisBackend {
         }
     }
 
-    async fn renew(&mut self, claim: &Claim) -> Result<Renewal, Error> {
+    async fn renew(&mut self) -> Result<Renewal, Error> {
+        let claim = &self.claim;
         let keys = Keys::of(claim);
         let command = script(RENEW, &[keys.lock], &[&claim.owner.prefix(), &millis(claim.ttl)]);
         let sent = Instant::now();
@@ -231,15 +281,16 @@ impl Backend for RedisBackend {
         match answers::renewed(&answer).ok_or_else(|| self.connection.nonsense())? {
             Ok(()) => {
                 // Soon enough for the answer to come before the request is given up; there are further tries.
-                self.replicate(claim.ttl / 20).await?;
-                Ok(Renewal::Extended(Lease::until(sent, claim.ttl)))
+                self.replicate(self.claim.ttl / 20).await?;
+                Ok(Renewal::Extended(Lease::until(sent, self.claim.ttl)))
             }
             Err(why) => Ok(Renewal::NotMine(why)),
         }
     }
 
-    async fn release(&mut self, claim: &Claim) -> Result<Released, Error> {
+    async fn release(&mut self) -> Result<Released, Error> {
         self.connection.connect_in_order().await?;
+        let claim = &self.claim;
         let keys = Keys::of(claim);
         let command = script(
             RELEASE,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ::redis::{Cmd, Value};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::super::{Error, Kind};
+use super::super::{Error, ErrorKind};
 use super::answers::text_of;
 use super::connection::{Connection, Outstanding, Server};
 use crate::clock::{Instant, before};
@@ -114,7 +114,7 @@ async fn ask(mut connection: Connection, address: SocketAddr) -> Option<(SocketA
 fn several(server: &Server, address: SocketAddr) -> Error {
     let hint = "name one of them, or use redlock:// and name each";
     let message = format!("{server} names several independent redis servers, one of them at {address}: {hint}");
-    Error::new(Kind::Unusable, message)
+    Error::new(ErrorKind::Unusable, message)
 }
 
 #[cfg(test)]

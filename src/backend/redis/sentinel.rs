@@ -11,7 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use super::super::location::{Location, Login};
 use super::super::tls::Tls;
 use super::super::wire::Address;
-use super::super::{Error, Kind};
+use super::super::{Error, ErrorKind};
 use super::answers::text_of;
 use super::connection::{Connection, Outstanding, Server};
 use super::namesakes::Namesakes;
@@ -71,7 +71,7 @@ impl Sentinels {
             .map(|(connection, address)| async move {
                 let said = ask(connection, name).await;
                 match said {
-                    Err(error) if error.kind == Kind::Denied && location.login.password.is_some() => {
+                    Err(error) if error.kind == ErrorKind::Denied && location.login.password.is_some() => {
                         let server = Server::new("sentinel", address, &location.login, 0, tls.clone());
                         *connection = Connection::new(server);
                         ask(connection, name).await
@@ -95,11 +95,11 @@ impl Sentinels {
         match statements.into_iter().max_by_key(|statement| statement.epoch) {
             Some(statement) if enough => Ok(statement.master),
             _ => {
-                let unreachable = errors.iter().all(|error| error.kind == Kind::Unreachable);
-                let kind = match errors.iter().find(|error| error.kind == Kind::Denied) {
-                    Some(_) => Kind::Denied,
-                    None if unreachable => Kind::Unreachable,
-                    None => Kind::Unavailable,
+                let unreachable = errors.iter().all(|error| error.kind == ErrorKind::Unreachable);
+                let kind = match errors.iter().find(|error| error.kind == ErrorKind::Denied) {
+                    Some(_) => ErrorKind::Denied,
+                    None if unreachable => ErrorKind::Unreachable,
+                    None => ErrorKind::Unavailable,
                 };
                 let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
                 Err(Error::new(kind, format!("too few sentinels of {name} can be asked: {}", reasons.join("; "))))

@@ -5,9 +5,9 @@ What the servers have said to one attempt: their votes, and who stands in the wa
 use std::collections::BTreeMap;
 
 use super::super::Claim;
-use super::node::{Answer, Event, Failure};
 use super::quorum::Vote;
 use super::scripts::{Acquired, Occupant};
+use super::voter::{Answer, Event, Failure};
 use crate::holder::Holder;
 
 /// Why there are no answers, by server.
@@ -31,14 +31,14 @@ impl Count {
 
     /// Notes one answer.
     pub(super) fn add(&mut self, event: Event) {
-        self.votes[event.node] = match event.answer {
+        self.votes[event.voter] = match event.answer {
             Answer::Acquired(Acquired::Granted(count), _) => Vote::Granted(count),
             Answer::Acquired(Acquired::Busy { occupant, pttl }, _) => {
-                self.occupants.insert(event.node, (occupant, pttl));
+                self.occupants.insert(event.voter, (occupant, pttl));
                 Vote::Lost
             }
             Answer::Failed(failure) => {
-                self.failures.insert(event.node, failure);
+                self.failures.insert(event.voter, failure);
                 Vote::Lost
             }
             _ => Vote::Lost,

@@ -2,7 +2,7 @@
 A majority of independent redis servers: on each the same plain string as on a single one, so that every client of the
 published Redlock algorithm on the same servers is excluded and excludes us.
 
-All servers are asked at once, each by a task of its own ([`node`]), and what they say is counted by the pure functions
+All servers are asked at once, each by a task of its own ([`voter`]), and what they say is counted by the pure functions
 of [`quorum`], which also number the grants. The majority is one of the configured number; decisions are made as soon as
 it has spoken, and one server that is dead or silent keeps nobody waiting. There is no queue: who finds the lock busy
 looks again after a short random time.
@@ -19,9 +19,9 @@ notices that two names mean one server.
 mod count;
 #[cfg(test)]
 mod model;
-mod node;
 mod quorum;
 mod scripts;
+mod voter;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use self::count::{Count, Failures};
-use self::node::{Answer, Dispatch, Event, Order};
 use self::quorum::{Ballot, Outcome, Verdict, Vote, majority};
 use self::scripts::{Occupant, Try};
+use self::voter::{Answer, Dispatch, Event, Request};
 use super::redis::Server;
-use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released, Renewal};
+use super::{Attempt, Busy, Claim, Contender, Error, ErrorKind, Grant, Lease, Queue, Released, Renewal, Service};
 use crate::clock::{Instant, before, sleep_until, wall_micros};
 use crate::holder::Holder;
 
@@ -71,14 +71,37 @@ fn random(from: u64, to: u64) -> u64 {
     }
 }
 
-/// The locks of a majority of redis servers. Keeps one lock at a time.
+/// The locks of a majority of redis servers.
 #[derive(Debug)]
-pub(crate) struct RedlockBackend {
+pub(crate) struct RedlockService {
     servers: Vec<Server>,
     strict: bool,
-    nodes: Vec<Node>,
+}
+
+impl RedlockService {
+    /// The locks of these servers; not connected yet. With `strict`, only servers vote that keep their counters when
+    /// killed.
+    #[must_use]
+    pub(crate) fn new(servers: Vec<Server>, strict: bool) -> Self {
+        Self { servers, strict }
+    }
+}
+
+impl Service for RedlockService {
+    fn contend(&self, claim: Claim) -> Box<dyn Contender> {
+        Box::new(RedlockContender::new(claim, self.servers.clone(), self.strict))
+    }
+}
+
+/// One claim at a majority of redis servers.
+#[derive(Debug)]
+struct RedlockContender {
+    claim: Claim,
+    servers: Vec<Server>,
+    strict: bool,
+    peers: Vec<Peer>,
     events: Option<UnboundedReceiver<Event>>,
-    /// The number of the last order.
+    /// The number of the last request.
     round: u64,
     /// The number of the last attempt.
     number: u64,
@@ -96,8 +119,8 @@ pub(crate) struct RedlockBackend {
 
 /// What is known of one server.
 #[derive(Debug)]
-struct Node {
-    orders: UnboundedSender<Dispatch>,
+struct Peer {
+    requests: UnboundedSender<Dispatch>,
     run_id: Option<String>,
     acquaintance: Acquaintance,
     /// A vote of the present attempt was given back there.
@@ -124,19 +147,18 @@ enum Tried {
     Split(Busy),
 }
 
-impl RedlockBackend {
-    /// A backend that has not connected yet. With `strict`, only servers vote that keep their counters when killed.
-    #[must_use]
-    pub(crate) fn new(servers: Vec<Server>, strict: bool) -> Self {
+impl RedlockContender {
+    fn new(claim: Claim, servers: Vec<Server>, strict: bool) -> Self {
         let mut concerns = Vec::new();
         if servers.len().is_multiple_of(2) {
             let (even, odd) = (servers.len(), servers.len() - 1);
             concerns.push(format!("{even} servers survive no more losses than {odd} would: use an odd number of them"));
         }
         Self {
+            claim,
             servers,
             strict,
-            nodes: Vec::new(),
+            peers: Vec::new(),
             events: None,
             round: 0,
             number: 0,
@@ -154,61 +176,62 @@ impl RedlockBackend {
             return;
         }
         let (sender, events) = unbounded_channel();
-        let start = |(index, server): (usize, &Server)| Node {
-            orders: node::start(index, server.clone(), self.strict, sender.clone()),
+        let start = |(index, server): (usize, &Server)| Peer {
+            requests: voter::start(index, server.clone(), self.strict, sender.clone()),
             run_id: None,
             acquaintance: Acquaintance::Stranger,
             freed: false,
             denied: false,
         };
-        self.nodes = self.servers.iter().enumerate().map(start).collect();
+        self.peers = self.servers.iter().enumerate().map(start).collect();
         self.events = Some(events);
     }
 
-    /// Gives the order to those of `which`; returns what its answers are called.
-    fn tell(&mut self, which: impl Fn(usize) -> bool, order: &Order, patience: Duration) -> u64 {
+    /// Sends the request to those of `which`; returns the number of its round, which its answers carry.
+    fn tell(&mut self, which: impl Fn(usize) -> bool, request: &Request, patience: Duration) -> u64 {
         self.round += 1;
-        self.tell_in(self.round, which, order, patience);
+        self.tell_in(self.round, which, request, patience);
         self.round
     }
 
-    fn tell_all(&mut self, order: &Order, patience: Duration) -> u64 {
-        self.tell(|_| true, order, patience)
+    /// Sends the request to all; returns the number of its round, which its answers carry.
+    fn tell_all(&mut self, request: &Request, patience: Duration) -> u64 {
+        self.tell(|_| true, request, patience)
     }
 
-    /// The same in a round that has begun.
-    fn tell_in(&self, round: u64, which: impl Fn(usize) -> bool, order: &Order, patience: Duration) {
-        for (index, node) in self.nodes.iter().enumerate() {
+    /// Sends the request to those of `which` in a round that has begun: its answers carry the number of that one.
+    fn tell_in(&self, round: u64, which: impl Fn(usize) -> bool, request: &Request, patience: Duration) {
+        for (index, peer) in self.peers.iter().enumerate() {
             if which(index) {
                 // The task lives as long as this end of its channel.
-                let _ = node.orders.send(Dispatch { round, order: order.clone(), patience });
+                let _ = peer.requests.send(Dispatch { round, request: request.clone(), patience });
             }
         }
     }
 
-    /// The next answer to any order, after noting what it tells of its server.
+    /// The next answer to any request, after noting what it tells of its server.
     async fn hear(&mut self) -> Result<Event, Error> {
         let event = match &mut self.events {
             Some(events) => events.recv().await,
             None => None,
         };
         let event = event.ok_or_else(|| Error::unavailable("nobody looks after the servers"))?;
-        let node = &mut self.nodes[event.node];
+        let peer = &mut self.peers[event.voter];
         if !matches!(event.answer, Answer::Failed(_)) {
-            node.acquaintance = node.acquaintance.max(Acquaintance::Seen);
+            peer.acquaintance = peer.acquaintance.max(Acquaintance::Seen);
         }
         match &event.answer {
             Answer::Acquired(_, Some(introduction)) => {
-                node.run_id.clone_from(&introduction.run_id);
-                if std::mem::replace(&mut node.acquaintance, Acquaintance::Introduced) != Acquaintance::Introduced {
-                    let server = &self.servers[event.node];
+                peer.run_id.clone_from(&introduction.run_id);
+                if std::mem::replace(&mut peer.acquaintance, Acquaintance::Introduced) != Acquaintance::Introduced {
+                    let server = &self.servers[event.voter];
                     let concerns = introduction.concerns.iter().map(|concern| format!("{server}: {concern}"));
                     self.concerns.extend(concerns);
                 }
             }
-            Answer::Released(true) => node.freed = true,
-            Answer::Failed(failure) if failure.kind == Kind::Denied && !node.denied => {
-                node.denied = true;
+            Answer::Released(true) => peer.freed = true,
+            Answer::Failed(failure) if failure.kind == ErrorKind::Denied && !peer.denied => {
+                peer.denied = true;
                 self.concerns.push(format!("one server less: {}", failure.reason));
             }
             _ => {}
@@ -216,7 +239,7 @@ impl RedlockBackend {
         Ok(event)
     }
 
-    /// The next answer to the order `round`; none when `limit` comes first.
+    /// The next answer to the request of this `round`; none when `limit` comes first.
     async fn hear_of(&mut self, round: u64, limit: Option<Instant>) -> Result<Option<Event>, Error> {
         loop {
             let event = match limit {
@@ -234,13 +257,13 @@ impl RedlockBackend {
 
     /// The earlier server that this one is under another name.
     fn twin(&self, index: usize) -> Option<usize> {
-        let id = self.nodes[index].run_id.as_ref()?;
-        self.nodes[..index].iter().position(|other| other.run_id.as_ref() == Some(id))
+        let id = self.peers[index].run_id.as_ref()?;
+        self.peers[..index].iter().position(|other| other.run_id.as_ref() == Some(id))
     }
 
     /// What makes the list of servers useless, as far as it is known by now.
     fn misfit(&self, failures: &Failures) -> Option<Error> {
-        let twins = (0..self.nodes.len()).find_map(|index| self.twin(index).map(|twin| (twin, index)));
+        let twins = (0..self.peers.len()).find_map(|index| self.twin(index).map(|twin| (twin, index)));
         if let Some((one, other)) = twins {
             let (one, other) = (&self.servers[one], &self.servers[other]);
             return Some(Error::unavailable(format!(
@@ -256,9 +279,9 @@ impl RedlockBackend {
         let (all, failed) = (self.servers.len(), failures.len());
         let decisive = |kind| failures.values().filter(|failure| failure.kind == kind).count() > all - majority(all);
         let kind = match () {
-            () if decisive(Kind::Denied) => Kind::Denied,
-            () if failures.values().all(|failure| failure.kind == Kind::Unreachable) => Kind::Unreachable,
-            () => Kind::Unavailable,
+            () if decisive(ErrorKind::Denied) => ErrorKind::Denied,
+            () if failures.values().all(|failure| failure.kind == ErrorKind::Unreachable) => ErrorKind::Unreachable,
+            () => ErrorKind::Unavailable,
         };
         let mut text = format!("no majority: {failed} of {all} servers cannot be used");
         for (index, failure) in failures.values().enumerate() {
@@ -267,22 +290,22 @@ impl RedlockBackend {
         Error::new(kind, text)
     }
 
-    async fn try_once(&mut self, claim: &Claim, limit: Instant) -> Result<Tried, Error> {
+    async fn try_once(&mut self, limit: Instant) -> Result<Tried, Error> {
         self.start();
-        let patience = patience(claim.ttl);
+        let patience = patience(self.claim.ttl);
         if let (Some(dropped), None) = (self.attempt.clone(), self.token) {
             // Before the next one on every connection: order is kept there.
-            self.tell_all(&Order::Release(dropped), patience);
+            self.tell_all(&Request::Release(dropped), patience);
         }
         self.number += 1;
-        let attempt = Arc::new(Try::new(claim, self.number, wall_micros()));
+        let attempt = Arc::new(Try::new(&self.claim, self.number, wall_micros()));
         (self.attempt, self.token) = (Some(Arc::clone(&attempt)), None);
-        for node in &mut self.nodes {
-            node.freed = false;
+        for peer in &mut self.peers {
+            peer.freed = false;
         }
         let sent = Instant::now();
-        let round = self.tell_all(&Order::Acquire(Arc::clone(&attempt)), patience);
-        let mut count = Count::new(self.nodes.len());
+        let round = self.tell_all(&Request::Acquire(Arc::clone(&attempt)), patience);
+        let mut count = Count::new(self.peers.len());
         let mut verdict = self.poll(round, &mut count).await?;
         if !self.introduced {
             if let Some(error) = self.misfit(&count.failures) {
@@ -292,10 +315,10 @@ impl RedlockBackend {
             self.introduced = true;
         }
         // Of several that came at once the others give back what they have: it need only be asked for again.
-        while verdict == Verdict::Impossible && count.leads(claim) && Instant::now() < limit {
+        while verdict == Verdict::Impossible && count.leads(&self.claim) && Instant::now() < limit {
             sleep_until(Instant::now() + LEADER_PAUSE).await;
             let refused = count.ask_again();
-            self.tell_in(round, |index| refused.contains(&index), &Order::Acquire(Arc::clone(&attempt)), patience);
+            self.tell_in(round, |index| refused.contains(&index), &Request::Acquire(Arc::clone(&attempt)), patience);
             verdict = self.poll(round, &mut count).await?;
         }
         // Whoever waits shall have little part in the work of the servers, also when they are slow.
@@ -310,8 +333,8 @@ impl RedlockBackend {
         if let Some(token) = token {
             self.token = Some(token);
             let lacking = |index: usize| !matches!(count.votes[index], Vote::Granted(_));
-            self.tell(lacking, &Order::Join(attempt, token), patience);
-            return Ok(Tried::Held(Grant { token, lease: Lease::until(sent, claim.ttl) }));
+            self.tell(lacking, &Request::Join(attempt, token), patience);
+            return Ok(Tried::Held(Grant { token, lease: Lease::until(sent, self.claim.ttl) }));
         }
         self.withdraw(&attempt, &count.votes, patience).await?;
         self.lost(&count)
@@ -322,7 +345,7 @@ impl RedlockBackend {
     async fn poll(&mut self, round: u64, count: &mut Count) -> Result<Verdict, Error> {
         let mut decided = None;
         loop {
-            for index in 0..self.nodes.len() {
+            for index in 0..self.peers.len() {
                 if self.twin(index).is_some() {
                     count.votes[index] = Vote::Lost;
                 }
@@ -332,8 +355,8 @@ impl RedlockBackend {
                 None
             } else {
                 let missing =
-                    |(vote, node): (&Vote, &Node)| *vote == Vote::Pending && node.acquaintance == Acquaintance::Seen;
-                if self.introduced || !count.votes.iter().zip(&self.nodes).any(missing) {
+                    |(vote, peer): (&Vote, &Peer)| *vote == Vote::Pending && peer.acquaintance == Acquaintance::Seen;
+                if self.introduced || !count.votes.iter().zip(&self.peers).any(missing) {
                     return Ok(verdict);
                 }
                 Some(*decided.get_or_insert_with(|| Instant::now() + INTRODUCTION))
@@ -354,15 +377,15 @@ impl RedlockBackend {
         patience: Duration,
     ) -> Result<bool, Error> {
         let mut holders = quorum::holders(votes, token);
-        let order = Order::WriteBack(Arc::clone(attempt), token);
-        let round = self.tell(|index| holders[index] == Ballot::Pending, &order, patience);
+        let request = Request::WriteBack(Arc::clone(attempt), token);
+        let round = self.tell(|index| holders[index] == Ballot::Pending, &request, patience);
         loop {
             match quorum::outcome(&holders) {
                 Outcome::Undecided => {}
                 outcome => return Ok(outcome == Outcome::Yes),
             }
             if let Some(event) = self.hear_of(round, None).await? {
-                holders[event.node] = match event.answer {
+                holders[event.voter] = match event.answer {
                     Answer::WroteBack(true) => Ballot::Yes,
                     Answer::WroteBack(false) => Ballot::No,
                     _ => Ballot::Silent,
@@ -373,14 +396,14 @@ impl RedlockBackend {
 
     /// Gives a failed attempt back everywhere; waits for those who granted it, and a moment for those who are slow.
     async fn withdraw(&mut self, attempt: &Arc<Try>, votes: &[Vote], patience: Duration) -> Result<(), Error> {
-        let round = self.tell_all(&Order::Release(Arc::clone(attempt)), patience);
+        let round = self.tell_all(&Request::Release(Arc::clone(attempt)), patience);
         let granted = |index: usize| matches!(votes[index], Vote::Granted(_));
         let mut missing: Vec<usize> = (0..votes.len()).collect();
         let slow = Instant::now() + LAST_RELEASES;
         while !missing.is_empty() {
             let limit = (!missing.iter().copied().any(granted)).then_some(slow);
             match self.hear_of(round, limit).await? {
-                Some(event) => missing.retain(|index| *index != event.node),
+                Some(event) => missing.retain(|index| *index != event.voter),
                 // It is on its way to them: that much happens before the time is over.
                 None => break,
             }
@@ -419,14 +442,18 @@ fn describe(occupants: &[Occupant], servers: usize) -> String {
 }
 
 #[async_trait::async_trait(?Send)]
-impl Backend for RedlockBackend {
+impl Contender for RedlockContender {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
     async fn connect(&mut self) -> Result<(), Error> {
         self.start();
         if self.reached {
             return Ok(());
         }
-        let round = self.tell_all(&Order::Contact, Duration::from_secs(1));
-        let mut ballots = vec![Ballot::Pending; self.nodes.len()];
+        let round = self.tell_all(&Request::Contact, Duration::from_secs(1));
+        let mut ballots = vec![Ballot::Pending; self.peers.len()];
         let mut failures = Failures::new();
         let mut limit = None;
         loop {
@@ -448,9 +475,9 @@ impl Backend for RedlockBackend {
                 self.reached = true;
                 return Ok(());
             };
-            ballots[event.node] = match event.answer {
+            ballots[event.voter] = match event.answer {
                 Answer::Failed(failure) => {
-                    failures.insert(event.node, failure);
+                    failures.insert(event.voter, failure);
                     Ballot::Silent
                 }
                 _ => Ballot::Yes,
@@ -458,11 +485,11 @@ impl Backend for RedlockBackend {
         }
     }
 
-    async fn attempt(&mut self, claim: &Claim, queue: Queue) -> Result<Attempt, Error> {
-        let limit = Instant::now() + SPLIT.min(claim.ttl / 10);
+    async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
+        let limit = Instant::now() + SPLIT.min(self.claim.ttl / 10);
         let mut longest = SPLIT_PAUSE;
         loop {
-            match self.try_once(claim, limit).await? {
+            match self.try_once(limit).await? {
                 Tried::Held(grant) => return Ok(Attempt::Held(grant)),
                 Tried::Busy(busy) => return Ok(Attempt::Busy(busy)),
                 Tried::Split(busy) if queue == Queue::Join || Instant::now() >= limit => {
@@ -477,19 +504,19 @@ impl Backend for RedlockBackend {
         }
     }
 
-    async fn changed(&mut self, _: &Claim) -> Result<(), Error> {
+    async fn changed(&mut self) -> Result<(), Error> {
         sleep_until(self.look_again).await;
         Ok(())
     }
 
-    async fn renew(&mut self, claim: &Claim) -> Result<Renewal, Error> {
+    async fn renew(&mut self) -> Result<Renewal, Error> {
         let (Some(attempt), Some(token)) = (self.attempt.clone(), self.token) else {
             return Ok(Renewal::NotMine("it is not held".to_owned()));
         };
-        let patience = patience(claim.ttl);
+        let patience = patience(self.claim.ttl);
         let sent = Instant::now();
-        let round = self.tell_all(&Order::Renew(Arc::clone(&attempt)), patience);
-        let mut ballots = vec![Ballot::Pending; self.nodes.len()];
+        let round = self.tell_all(&Request::Renew(Arc::clone(&attempt)), patience);
+        let mut ballots = vec![Ballot::Pending; self.peers.len()];
         let (mut failures, mut occupants) = (Failures::new(), Vec::new());
         loop {
             match quorum::outcome(&ballots) {
@@ -497,35 +524,35 @@ impl Backend for RedlockBackend {
                 Outcome::Yes => {
                     // Only now: a server that joins must not replace one that has lost its vote.
                     let lacking = |index: usize| ballots[index] != Ballot::Yes;
-                    self.tell(lacking, &Order::Join(attempt, token), patience);
-                    return Ok(Renewal::Extended(Lease::until(sent, claim.ttl)));
+                    self.tell(lacking, &Request::Join(attempt, token), patience);
+                    return Ok(Renewal::Extended(Lease::until(sent, self.claim.ttl)));
                 }
                 Outcome::No => return Ok(Renewal::NotMine(describe(&occupants, self.servers.len()))),
                 Outcome::Unknown => return Err(self.no_majority(&failures)),
             }
             let Some(event) = self.hear_of(round, None).await? else { continue };
-            ballots[event.node] = match event.answer {
+            ballots[event.voter] = match event.answer {
                 Answer::Extended => Ballot::Yes,
                 Answer::NotOurs(occupant) => {
                     occupants.push(occupant);
                     Ballot::No
                 }
                 Answer::Failed(failure) => {
-                    failures.insert(event.node, failure);
+                    failures.insert(event.voter, failure);
                     Ballot::Silent
                 }
                 _ => Ballot::Silent,
             };
-            if self.twin(event.node).is_some() {
-                ballots[event.node] = Ballot::Silent;
+            if self.twin(event.voter).is_some() {
+                ballots[event.voter] = Ballot::Silent;
             }
         }
     }
 
-    async fn release(&mut self, claim: &Claim) -> Result<Released, Error> {
+    async fn release(&mut self) -> Result<Released, Error> {
         let Some(attempt) = self.attempt.clone() else { return Ok(Released::NotMine) };
-        let round = self.tell_all(&Order::Release(attempt), patience(claim.ttl));
-        let mut ballots = vec![Ballot::Pending; self.nodes.len()];
+        let round = self.tell_all(&Request::Release(attempt), patience(self.claim.ttl));
+        let mut ballots = vec![Ballot::Pending; self.peers.len()];
         let mut failures = Failures::new();
         let mut limit = None;
         loop {
@@ -549,12 +576,12 @@ impl Backend for RedlockBackend {
                     Outcome::Undecided | Outcome::Unknown => Err(self.no_majority(&failures)),
                 };
             };
-            ballots[event.node] = match event.answer {
+            ballots[event.voter] = match event.answer {
                 // A try whose answers were too few has freed it too.
-                Answer::Released(freed) if freed || self.nodes[event.node].freed => Ballot::Yes,
+                Answer::Released(freed) if freed || self.peers[event.voter].freed => Ballot::Yes,
                 Answer::Released(_) => Ballot::No,
                 Answer::Failed(failure) => {
-                    failures.insert(event.node, failure);
+                    failures.insert(event.voter, failure);
                     Ballot::Silent
                 }
                 _ => Ballot::Silent,

@@ -12,7 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use super::super::location::Location;
 use super::super::tls::Tls;
 use super::super::wire::Wire;
-use super::super::{Error, Kind};
+use super::super::{Error, ErrorKind};
 
 /// How long one server may take to accept a connection before the next one is tried beside it.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -85,7 +85,7 @@ impl Ensemble {
                         return Ok((wire, server));
                     }
                     Err(error) => {
-                        if failure.as_ref().is_none_or(|failure| failure.kind != Kind::Denied) {
+                        if failure.as_ref().is_none_or(|failure| failure.kind != ErrorKind::Denied) {
                             failure = Some(error);
                         }
                         dialing.extend(places.next().map(dial));
@@ -95,7 +95,7 @@ impl Ensemble {
                 else => break,
             }
         }
-        let failure = failure.unwrap_or_else(|| Error::new(Kind::Unreachable, "there is no server to connect to"));
+        let failure = failure.unwrap_or_else(|| Error::new(ErrorKind::Unreachable, "there is no server to connect to"));
         if count == 1 {
             return Err(failure);
         }

@@ -23,12 +23,12 @@ use std::time::Duration;
 use ::zookeeper_client::{Client, Error as ZkError};
 
 use self::ensemble::Ensemble;
-use self::names::{Contender, Directory, Standing, is_worn_out, sequence, standing};
+use self::names::{Directory, Rival, Standing, is_worn_out, sequence, standing};
 use self::session::{Placed, Session, Write, acls};
 use self::tunnel::Tunnel;
 use super::location::{Location, nested_hint};
 use super::tls::Tls;
-use super::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Queue, Released, Renewal};
+use super::{Attempt, Busy, Claim, Contender, Error, ErrorKind, Grant, Queue, Released, Renewal, Service};
 use crate::clock::{Alarm, Instant};
 use crate::holder::{Holder, shown};
 
@@ -48,19 +48,39 @@ const LOOKS: usize = 16;
 
 /// The locks of one ZooKeeper ensemble.
 #[derive(Debug)]
-pub(crate) struct ZookeeperBackend {
+pub(crate) struct ZookeeperService {
+    location: Location,
+    tls: Option<Tls>,
+}
+
+impl ZookeeperService {
+    /// The locks of the ensemble at `location`, whose path stands before every lock's; not connected yet.
+    #[must_use]
+    pub(crate) fn new(location: Location, tls: Option<Tls>) -> Self {
+        Self { location, tls }
+    }
+}
+
+impl Service for ZookeeperService {
+    fn contend(&self, claim: Claim) -> Box<dyn Contender> {
+        let ensemble = Arc::new(Ensemble::new(self.location.clone(), self.tls.clone()));
+        Box::new(ZookeeperContender { claim, ensemble, opening: None, session: None, released: None })
+    }
+}
+
+/// One claim at one ZooKeeper ensemble.
+#[derive(Debug)]
+struct ZookeeperContender {
+    claim: Claim,
     ensemble: Arc<Ensemble>,
-    /// What the next session is for.
-    claim: Option<Claim>,
     opening: Option<Opening>,
     session: Option<Session>,
-    /// The claim that was released last, and what came of it.
-    released: Option<(String, Released)>,
+    /// What came of the last release, until the next attempt.
+    released: Option<Released>,
 }
 
 /// A session that the library is about to open.
 struct Opening {
-    owner: String,
     tunnel: Tunnel,
     /// Taken before the library was asked.
     asked: Instant,
@@ -69,17 +89,11 @@ struct Opening {
 
 impl fmt::Debug for Opening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Opening({})", self.owner)
+        write!(f, "Opening({})", self.tunnel.address())
     }
 }
 
-impl ZookeeperBackend {
-    /// A backend that has not connected yet; the path of `location` stands before every lock's.
-    pub(crate) fn new(location: Location, tls: Option<Tls>) -> Self {
-        let ensemble = Arc::new(Ensemble::new(location, tls));
-        Self { ensemble, claim: None, opening: None, session: None, released: None }
-    }
-
+impl ZookeeperContender {
     fn location(&self) -> &Location {
         self.ensemble.location()
     }
@@ -89,7 +103,7 @@ impl ZookeeperBackend {
         let login = &self.location().login;
         let lacks = |what| {
             let hint = "give both --user and --password-file";
-            Error::new(Kind::Denied, format!("{} needs a {what} too: {hint}", self.location()))
+            Error::new(ErrorKind::Denied, format!("{} needs a {what} too: {hint}", self.location()))
         };
         match (&login.user, &login.password) {
             (None, None) => Ok(None),
@@ -99,17 +113,16 @@ impl ZookeeperBackend {
         }
     }
 
-    /// Makes sure that there is a live session for `claim`.
-    async fn open(&mut self, claim: &Claim) -> Result<(), Error> {
-        let owner = claim.owner.as_str();
-        if self.session.as_ref().is_some_and(|session| session.owner == owner && session.end().is_none()) {
+    /// Makes sure that there is a live session.
+    async fn open(&mut self) -> Result<(), Error> {
+        if self.session.as_ref().is_some_and(|session| session.end().is_none()) {
             return Ok(());
         }
-        let directory = Directory::of(&self.location().path, claim)
-            .map_err(|reason| Error::new(Kind::CannotCreate, format!("{}: {reason}", self.location())))?;
+        let directory = Directory::of(&self.location().path, &self.claim)
+            .map_err(|reason| Error::new(ErrorKind::CannotCreate, format!("{}: {reason}", self.location())))?;
         let login = self.login()?;
-        let known = self.opening.take().filter(|opening| opening.owner == owner);
-        let opening = if let Some(opening) = known { opening } else { self.begin(claim, login.as_deref()).await? };
+        let opening =
+            if let Some(opening) = self.opening.take() { opening } else { self.begin(login.as_deref()).await? };
         // It stays there when this future is dropped.
         let opening = self.opening.insert(opening);
         let opened = tokio::select! {
@@ -119,29 +132,32 @@ impl ZookeeperBackend {
         };
         let Some(Opening { tunnel, asked, .. }) = self.opening.take() else { return Err(self.vanished()) };
         let client = opened?.map_err(|error| self.explain_with(&error, tunnel.reason()))?;
-        let session = Session::new(claim, directory, client, tunnel, asked, acls(login.is_some()));
+        let session = Session::new(&self.claim, directory, client, tunnel, asked, acls(login.is_some()));
         self.session = Some(session);
         Ok(())
     }
 
     /// Asks the library for a session.
-    async fn begin(&self, claim: &Claim, login: Option<&str>) -> Result<Opening, Error> {
+    async fn begin(&self, login: Option<&str>) -> Result<Opening, Error> {
         room_for_library().map_err(|error| {
             Error::new(
-                Kind::Unreachable,
+                ErrorKind::Unreachable,
                 format!("could not start the ZooKeeper client on this host: {}", shortage(&error)),
             )
         })?;
         let tunnel = Tunnel::open(Arc::clone(&self.ensemble)).await.map_err(|error| {
-            Error::new(Kind::Unreachable, format!("could not listen on this host for the ZooKeeper client: {error}"))
+            Error::new(
+                ErrorKind::Unreachable,
+                format!("could not listen on this host for the ZooKeeper client: {error}"),
+            )
         })?;
-        let mut connector = Client::connector().with_session_timeout(claim.ttl.min(MAX_SESSION));
+        let mut connector = Client::connector().with_session_timeout(self.claim.ttl.min(MAX_SESSION));
         if let Some(login) = login {
             connector = connector.with_auth("digest", login.as_bytes());
         }
-        let (owner, asked, address) = (claim.owner.as_str().to_owned(), Instant::now(), tunnel.address());
+        let (asked, address) = (Instant::now(), tunnel.address());
         let client = Box::pin(async move { connector.connect(&address).await });
-        Ok(Opening { owner, tunnel, asked, client })
+        Ok(Opening { tunnel, asked, client })
     }
 
     fn vanished(&self) -> Error {
@@ -158,7 +174,7 @@ impl ZookeeperBackend {
         let denied = |what: &str| {
             let known = if location.login.user.is_some() { "check the user and password" } else { "no user was given" };
             let hint = "give them with --user and --password-file, or mend the nodes' access lists";
-            Error::new(Kind::Denied, format!("{location} {what}: {known} ({hint}{})", nested_hint()))
+            Error::new(ErrorKind::Denied, format!("{location} {what}: {known} ({hint}{})", nested_hint()))
         };
         match error {
             ZkError::NoAuth => {
@@ -169,7 +185,7 @@ impl ZookeeperBackend {
             ZkError::NoChildrenForEphemerals => {
                 let hint = "use another --namespace or chroot";
                 let what = "a node above it is ephemeral and can have no others below it";
-                Error::new(Kind::CannotCreate, format!("{location}: {what}: {hint}"))
+                Error::new(ErrorKind::CannotCreate, format!("{location}: {what}: {hint}"))
             }
             ZkError::ConnectionLoss | ZkError::Timeout | ZkError::NoHosts => {
                 let reason = reason.unwrap_or_else(|| "it does not answer".to_owned());
@@ -217,12 +233,12 @@ enum Seen {
     /// Our place is the first one.
     First,
     /// Somebody else's is.
-    Behind(Contender, Option<u64>),
+    Behind(Rival, Option<u64>),
 }
 
-impl ZookeeperBackend {
-    async fn take_or_queue(&mut self, claim: &Claim, queue: Queue) -> Result<Attempt, Error> {
-        self.open(claim).await?;
+impl ZookeeperContender {
+    async fn take_or_queue(&mut self, queue: Queue) -> Result<Attempt, Error> {
+        self.open().await?;
         // Nodes that were made only to see whether the lock is free are taken away when it is not.
         let mut only_to_see = false;
         let mut create = queue == Queue::Join;
@@ -240,7 +256,7 @@ impl ZookeeperBackend {
             match self.look(write).await? {
                 Seen::NoDirectory => no_directory = true,
                 Seen::Changed => create |= queue == Queue::Join || write == Write::Nothing,
-                Seen::First => return self.granted(claim, write).await.map(Attempt::Held),
+                Seen::First => return self.granted(write).await.map(Attempt::Held),
                 Seen::Behind(holder, position) => {
                     let busy = self.busy(&holder, position.filter(|_| !only_to_see)).await?;
                     if only_to_see {
@@ -276,7 +292,7 @@ impl ZookeeperBackend {
             self.leave().await?;
             let hint = "remove that node when nobody uses it, and it is counted anew";
             let what = format!("the sequence numbers in {} are all but used up", shown(path.as_bytes()));
-            return Err(Error::new(Kind::CannotCreate, format!("{}: {what}; {hint}", self.location())));
+            return Err(Error::new(ErrorKind::CannotCreate, format!("{}: {what}; {hint}", self.location())));
         }
         session.predecessor = None;
         session.entries = u64::try_from(children.len() / 2).unwrap_or(u64::MAX);
@@ -340,7 +356,7 @@ impl ZookeeperBackend {
     }
 
     /// The lock is ours.
-    async fn granted(&mut self, claim: &Claim, write: Write) -> Result<Grant, Error> {
+    async fn granted(&mut self, write: Write) -> Result<Grant, Error> {
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
         let Placed::At(pair) = session.placed.clone() else { return Err(self.vanished()) };
         session.note_connection();
@@ -348,12 +364,12 @@ impl ZookeeperBackend {
         // One who has waited says since when it holds; for one who has not, its nodes say it.
         let since = *session.held_since.get_or_insert(session.now());
         if !matches!(write, Write::Create | Write::CreateAll) {
-            session.publish(&pair, &claim.about.text(&claim.owner, pair.czxid, since));
+            session.publish(&pair, &self.claim.about.text(&self.claim.owner, pair.czxid, since));
         }
         Ok(Grant { token: pair.czxid, lease: session.lease() })
     }
 
-    async fn busy(&mut self, holder: &Contender, position: Option<u64>) -> Result<Busy, Error> {
+    async fn busy(&mut self, holder: &Rival, position: Option<u64>) -> Result<Busy, Error> {
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
         let read = session.read(&holder.first).await;
         let now = session.now();
@@ -418,27 +434,23 @@ impl ZookeeperBackend {
 }
 
 #[async_trait::async_trait(?Send)]
-impl Backend for ZookeeperBackend {
-    fn prepare(&mut self, claim: &Claim) {
-        self.claim = Some(claim.clone());
+impl Contender for ZookeeperContender {
+    fn claim(&self) -> &Claim {
+        &self.claim
     }
 
     async fn connect(&mut self) -> Result<(), Error> {
         match &mut self.session {
-            Some(session) if session.end().is_none() => return session.connect().await,
+            Some(session) if session.end().is_none() => session.connect().await,
             // The next renewal says that it is lost.
-            Some(session) if session.held_since.is_some() => return Ok(()),
-            _ => {}
-        }
-        match self.claim.clone() {
-            Some(claim) => self.open(&claim).await,
-            None => Ok(()),
+            Some(session) if session.held_since.is_some() => Ok(()),
+            _ => self.open().await,
         }
     }
 
-    async fn attempt(&mut self, claim: &Claim, queue: Queue) -> Result<Attempt, Error> {
+    async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         self.released = None;
-        let attempted = self.take_or_queue(claim, queue).await;
+        let attempted = self.take_or_queue(queue).await;
         // A session without a place in the queue is of no use, and would stay at the server for a while.
         let is_over = match &attempted {
             Ok(Attempt::Held(_)) => false,
@@ -451,7 +463,7 @@ impl Backend for ZookeeperBackend {
         attempted
     }
 
-    async fn changed(&mut self, _: &Claim) -> Result<(), Error> {
+    async fn changed(&mut self) -> Result<(), Error> {
         match &mut self.session {
             Some(session) if session.end().is_none() => {
                 let waited = session.wait().await;
@@ -462,9 +474,9 @@ impl Backend for ZookeeperBackend {
         }
     }
 
-    async fn renew(&mut self, claim: &Claim) -> Result<Renewal, Error> {
+    async fn renew(&mut self) -> Result<Renewal, Error> {
         let location = self.location().to_string();
-        let Some(session) = self.session.as_mut().filter(|session| session.owner == claim.owner.as_str()) else {
+        let Some(session) = self.session.as_mut() else {
             return Ok(Renewal::NotMine("it has no session".to_owned()));
         };
         if let Some(end) = session.end() {
@@ -474,7 +486,7 @@ impl Backend for ZookeeperBackend {
             return Ok(Renewal::NotMine("its nodes are gone from the server".to_owned()));
         };
         let since = *session.held_since.get_or_insert(session.now());
-        let text = claim.about.text(&claim.owner, pair.czxid, since);
+        let text = self.claim.about.text(&self.claim.owner, pair.czxid, since);
         let renewed = session.renew(&pair, &text).await;
         match renewed {
             Ok(Some(stat)) if session.is_own(&stat) => {
@@ -492,21 +504,19 @@ impl Backend for ZookeeperBackend {
         }
     }
 
-    async fn disturbed(&mut self, _: &Claim) {
+    async fn disturbed(&mut self) {
         match &mut self.session {
             Some(session) => session.disturbed().await,
             None => std::future::pending().await,
         }
     }
 
-    async fn release(&mut self, claim: &Claim) -> Result<Released, Error> {
-        let owner = claim.owner.as_str();
+    async fn release(&mut self) -> Result<Released, Error> {
         self.opening = None;
-        let known = self.released.as_ref().filter(|(released, _)| released == owner).map(|&(_, released)| released);
-        let Some(session) = self.session.as_mut().filter(|session| session.owner == owner) else {
-            return Ok(known.unwrap_or(Released::NotMine));
+        let Some(session) = self.session.as_mut() else {
+            return Ok(self.released.unwrap_or(Released::NotMine));
         };
-        let released = if let Some(released) = known {
+        let released = if let Some(released) = self.released {
             released
         } else {
             let held = session.held_since.is_some();
@@ -514,7 +524,7 @@ impl Backend for ZookeeperBackend {
             let gone = session.end().is_none() && self.leave().await?;
             if held && gone { Released::Freed } else { Released::NotMine }
         };
-        self.released = Some((owner.to_owned(), released));
+        self.released = Some(released);
         self.close().await;
         Ok(released)
     }

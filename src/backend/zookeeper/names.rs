@@ -116,9 +116,9 @@ fn after_digits(id: &str) -> String {
     format!("f{}", id.get(1..).unwrap_or_default())
 }
 
-/// One who wants the lock.
+/// Whoever else wants or holds the lock, by its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Contender {
+pub(super) struct Rival {
     /// The name of its first node: what it says of itself is there.
     pub first: String,
     /// The name of its last node, which its holder does not write to: the one to watch.
@@ -133,16 +133,16 @@ pub(super) enum Standing {
     /// Others are before us.
     Behind {
         /// The one who holds the lock.
-        holder: Contender,
+        holder: Rival,
         /// The one before us.
-        predecessor: Contender,
+        predecessor: Rival,
         /// How many are before us.
         position: u64,
     },
     /// We are not among them.
     Missing {
         /// Who holds the lock; nobody when it is free.
-        holder: Option<Contender>,
+        holder: Option<Rival>,
     },
 }
 
@@ -157,10 +157,10 @@ pub(super) fn standing(children: &[String], names: &Names) -> Standing {
     for nodes in contenders.values_mut() {
         nodes.sort_unstable();
     }
-    let contender = |id: &str| {
+    let rival = |id: &str| {
         let nodes = contenders.get(id).map_or(&[][..], Vec::as_slice);
         let name = |node: Option<&(i64, &String)>| node.map(|(_, name)| (*name).clone()).unwrap_or_default();
-        Contender { first: name(nodes.first()), last: name(nodes.last()) }
+        Rival { first: name(nodes.first()), last: name(nodes.last()) }
     };
     let first = |(id, nodes): (&String, &Vec<(i64, &String)>)| {
         nodes.first().map(|&(order, _)| Entry { order, name: id.clone() })
@@ -170,11 +170,11 @@ pub(super) fn standing(children: &[String], names: &Names) -> Standing {
     match place(&entries, |entry| entry.name == own) {
         Place::First => Standing::First,
         Place::Behind { holder, predecessor, position } => {
-            Standing::Behind { holder: contender(&holder.name), predecessor: contender(&predecessor.name), position }
+            Standing::Behind { holder: rival(&holder.name), predecessor: rival(&predecessor.name), position }
         }
         Place::Missing => {
             let holder = entries.iter().min_by_key(|entry| entry.order);
-            Standing::Missing { holder: holder.map(|entry| contender(&entry.name)) }
+            Standing::Missing { holder: holder.map(|entry| rival(&entry.name)) }
         }
     }
 }
@@ -310,22 +310,22 @@ mod tests {
             let children: Vec<String> = others.iter().map(|name| (*name).clone()).chain(ours.clone()).collect();
             standing(&children, &names)
         };
-        let contender = |first: &str, last: &str| Contender { first: first.to_owned(), last: last.to_owned() };
+        let rival = |first: &str, last: &str| Rival { first: first.to_owned(), last: last.to_owned() };
         assert_eq!(standing_among(&[]), Standing::First);
         let later = node(&other.kazoo, 9);
         assert_eq!(standing_among(&[&later, &"config".to_owned()]), Standing::First);
         // The two nodes of one contender count once.
-        let holder = contender(&other_first, &other_last);
+        let holder = rival(&other_first, &other_last);
         assert_eq!(
             standing_among(&[&other_last, &other_first]),
             Standing::Behind { holder: holder.clone(), predecessor: holder.clone(), position: 1 }
         );
         assert_eq!(
             standing_among(&[&other_first, &foreign, &other_last]),
-            Standing::Behind { holder, predecessor: contender(&foreign, &foreign), position: 2 }
+            Standing::Behind { holder, predecessor: rival(&foreign, &foreign), position: 2 }
         );
         let missing = standing(&[foreign.clone(), later], &names);
-        assert_eq!(missing, Standing::Missing { holder: Some(contender(&foreign, &foreign)) });
+        assert_eq!(missing, Standing::Missing { holder: Some(rival(&foreign, &foreign)) });
         assert_eq!(standing(&["config".to_owned()], &names), Standing::Missing { holder: None });
     }
 

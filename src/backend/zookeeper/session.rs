@@ -114,8 +114,6 @@ impl Traffic {
 /// A session, and what it has in one lock's directory.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The id of the claim that it was opened for: each has its own.
-    pub owner: String,
     /// Where the lock is.
     pub directory: Directory,
     /// How our nodes are called.
@@ -156,7 +154,6 @@ impl Session {
     ) -> Self {
         let length = client.session_timeout();
         let mut session = Self {
-            owner: claim.owner.as_str().to_owned(),
             directory,
             names: Names::of(&claim.owner),
             placed: Placed::Nowhere,

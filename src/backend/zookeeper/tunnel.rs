@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 
 use super::super::tls::refused;
 use super::super::wire::{Wire, forget};
-use super::super::{Error, Kind};
+use super::super::{Error, ErrorKind};
 use super::ensemble::{Ensemble, Server};
 use super::frames::{self, Unanswered, Welcome};
 use crate::clock::{Instant, before};
@@ -55,7 +55,7 @@ pub(super) struct Connected {
 /// Why there is no connection.
 #[derive(Clone, Debug)]
 struct Failure {
-    kind: Kind,
+    kind: ErrorKind,
     reason: String,
 }
 
@@ -162,9 +162,10 @@ impl Tunnel {
     fn why(&self, status: &Status) -> Error {
         match &status.failure {
             Some(failure) => Error::new(failure.kind, &failure.reason),
-            None => {
-                Error::new(Kind::Unreachable, format!("there is no connection to {}", self.shared.ensemble.location()))
-            }
+            None => Error::new(
+                ErrorKind::Unreachable,
+                format!("there is no connection to {}", self.shared.ensemble.location()),
+            ),
         }
     }
 }
@@ -253,7 +254,10 @@ async fn connect_and_relay(library: &mut TcpStream, shared: &Shared) -> Result<(
             unwelcome => {
                 let reason = match unwelcome {
                     Ok(Err(error)) => explain(&server, &name, &error),
-                    _ => Error::new(Kind::Unreachable, format!("{name} does not answer; is it overloaded or stopped?")),
+                    _ => Error::new(
+                        ErrorKind::Unreachable,
+                        format!("{name} does not answer; is it overloaded or stopped?"),
+                    ),
                 };
                 let all = (failed + 1) % ensemble.len() == 0;
                 shared.fail(reason, all);
@@ -347,7 +351,7 @@ fn explain(server: &Wire, name: &Server, error: &io::Error) -> Error {
         return why_ended(name, error);
     }
     let hint = "it may be starting, lack a quorum, have too many clients from here, or speak TLS on this port";
-    Error::new(Kind::Unreachable, format!("{name} hung up before it answered; {hint}"))
+    Error::new(ErrorKind::Unreachable, format!("{name} hung up before it answered; {hint}"))
 }
 
 /// Why a connection to a server ended.
@@ -356,10 +360,10 @@ fn why_ended(name: &Server, error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::InvalidData => {
             let reason = shown(text.as_bytes());
-            Error::new(Kind::Unreachable, format!("{name} does not answer as ZooKeeper does: {reason}"))
+            Error::new(ErrorKind::Unreachable, format!("{name} does not answer as ZooKeeper does: {reason}"))
         }
-        io::ErrorKind::UnexpectedEof => Error::new(Kind::Unreachable, format!("{name} closed the connection")),
-        _ => Error::new(Kind::Unreachable, format!("the connection to {name} broke: {text}")),
+        io::ErrorKind::UnexpectedEof => Error::new(ErrorKind::Unreachable, format!("{name} closed the connection")),
+        _ => Error::new(ErrorKind::Unreachable, format!("the connection to {name} broke: {text}")),
     }
 }
 

@@ -5,7 +5,7 @@ Getting the lock: an outer run that holds it for us is found first, and a refusa
 use std::os::fd::OwnedFd;
 
 use super::{nested, wait};
-use crate::backend::{Backend, Claim, Grant, Kind};
+use crate::backend::{Contender, ErrorKind, Grant};
 use crate::clock::Instant;
 use crate::config::{Patience, RunSettings};
 use crate::exit::{Exit, Failure};
@@ -26,8 +26,7 @@ pub(super) enum Waited {
 pub(super) async fn acquire(
     settings: &RunSettings,
     report: &Report,
-    backend: &mut dyn Backend,
-    claim: &Claim,
+    contender: &mut dyn Contender,
     inherited: &mut Option<OwnedFd>,
 ) -> Result<Waited, Failure> {
     let limits = Limits { connect: settings.connect_timeout, grace: settings.grace, name: &settings.target };
@@ -39,7 +38,7 @@ pub(super) async fn acquire(
     let outer = nested::Outer::inherited();
     if !outer.is_empty() {
         // One look without a trace: a lock that is held for us already must not be waited for.
-        match acquire::acquire(backend, claim, Wait::No, limits, |_| {}).await {
+        match acquire::acquire(contender, Wait::No, limits, |_| {}).await {
             Ok(grant) => return Ok(Waited::Granted(grant)),
             Err(Refused::Busy(busy)) => {
                 if let Some(cover) = nested::cover(&outer, inherited, &busy, settings.conflict).await? {
@@ -53,11 +52,11 @@ pub(super) async fn acquire(
         }
     }
     let news = wait::News::default();
-    let mut acquiring = std::pin::pin!(acquire::acquire(backend, claim, wait, limits, |heard| news.set(heard)));
+    let mut acquiring = std::pin::pin!(acquire::acquire(contender, wait, limits, |heard| news.set(heard)));
     let result = tokio::select! {
         biased;
         result = &mut acquiring => result,
-        never = wait::announce(report, &claim.key, &news) => match never {},
+        never = wait::announce(report, &settings.key, &news) => match never {},
     };
     result.map(Waited::Granted).map_err(|failed| refused(settings, failed))
 }
@@ -81,9 +80,9 @@ fn refused(settings: &RunSettings, refused: Refused) -> Failure {
         Refused::Trouble(trouble) => in_vain(&trouble),
         Refused::Failed(error) => {
             let exit = match error.kind {
-                Kind::Unreachable | Kind::Unavailable | Kind::Unusable => Exit::Unavailable,
-                Kind::Denied => Exit::Denied,
-                Kind::CannotCreate => Exit::CannotCreate,
+                ErrorKind::Unreachable | ErrorKind::Unavailable | ErrorKind::Unusable => Exit::Unavailable,
+                ErrorKind::Denied => Exit::Denied,
+                ErrorKind::CannotCreate => Exit::CannotCreate,
             };
             Failure::new(exit, error.cause.context(format!("did not get {key}")))
         }

@@ -23,7 +23,7 @@ use self::acquire::Waited;
 use self::backstop::window;
 use self::hold::{Below, Cause, Held, Hold, Left};
 use crate::backend::url::without_password;
-use crate::backend::{Backend, Claim, Grant, Lease, Released};
+use crate::backend::{Claim, Contender, Grant, Lease, Released};
 use crate::clock::{Instant, before};
 use crate::config::{Patience, RunSettings};
 use crate::exit::{Exit, Failure};
@@ -67,10 +67,9 @@ fn refuse(report: &Report, failure: &Failure) -> Exit {
 
 /// What exists before there is an event loop.
 struct Prepared {
-    claim: Claim,
     signals: Signals,
     guard: Forked,
-    backend: Box<dyn Backend>,
+    contender: Box<dyn Contender>,
     below: Below,
     /// The locked file of an outer run.
     inherited: Option<OwnedFd>,
@@ -106,7 +105,7 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
     let guard = fork_guard(command, &address, Box::new(move || farewell.say()))
         .map_err(|errno| lacking("start the guard", no_process_reason(errno)))?;
     // A certificate may be in a descriptor that was handed to us (`--tls-key <(…)`).
-    let backend = settings.target.open(&settings.options).map_err(|error| Failure::told(Exit::Usage, error))?;
+    let service = settings.target.open(&settings.options).map_err(|error| Failure::told(Exit::Usage, error))?;
     let outer = if settings.target.has_lease() { Vec::new() } else { nested::Outer::inherited() };
     let inherited = if outer.is_empty() { None } else { nested::inherited_lock(&outer) };
     let lock = inherited.as_ref().map_or(2, AsRawFd::as_raw_fd);
@@ -124,11 +123,11 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
     }
     let claim =
         Claim { key: settings.key.clone(), namespace: settings.namespace.clone(), owner, ttl: settings.ttl, about };
-    Ok(Prepared { claim, signals, guard, backend, below, inherited })
+    Ok(Prepared { signals, guard, contender: service.contend(claim), below, inherited })
 }
 
 fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
-    let Prepared { claim, signals, guard, backend, below, inherited } = prepared;
+    let Prepared { signals, guard, contender, below, inherited } = prepared;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return refuse(report, &lacking("start the event loop", error)),
@@ -137,7 +136,7 @@ fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
         let signals = SignalStream::new(signals).map_err(|error| lacking("watch the signals", error))?;
         let guard = guard.connect().map_err(|error| lacking("watch the guard", error))?;
         let mut run =
-            Run { settings, report, claim, signals, guard, backend, below, inherited, left: false, guard_done: false };
+            Run { settings, report, signals, guard, contender, below, inherited, left: false, guard_done: false };
         let outcome = run.story().await;
         // What could not be stopped stays the guard's to watch.
         if !run.left {
@@ -154,10 +153,9 @@ fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
 struct Run<'a> {
     settings: &'a RunSettings,
     report: &'a Report,
-    claim: Claim,
     signals: SignalStream,
     guard: Guard,
-    backend: Box<dyn Backend>,
+    contender: Box<dyn Contender>,
     below: Below,
     /// The locked file of an outer run.
     inherited: Option<OwnedFd>,
@@ -174,7 +172,7 @@ impl Run<'_> {
             Waited::Covered(cover) => self.hold_under(cover).await,
             Waited::Told(signal) => {
                 // The queue is left at once; what could not be taken back runs out by itself.
-                let _ = give_back(self.backend.as_mut(), &self.claim, TAKE_BACK).await;
+                let _ = give_back(self.contender.as_mut(), TAKE_BACK).await;
                 Ok(Exit::Signal(signal))
             }
         }
@@ -183,12 +181,12 @@ impl Run<'_> {
     async fn wait(&mut self) -> Result<Waited, Failure> {
         let guard = self.guard.pid();
         let acquiring = async {
-            let ready = expect_ready(&mut self.guard, &self.claim.key);
+            let ready = expect_ready(&mut self.guard, &self.settings.key);
             match start_within(self.settings) {
                 Some(limit) => before(Instant::now() + limit, ready).await.map_err(|_| slow_guard(limit))??,
                 None => ready.await?,
             }
-            acquire::acquire(self.settings, self.report, self.backend.as_mut(), &self.claim, &mut self.inherited).await
+            acquire::acquire(self.settings, self.report, self.contender.as_mut(), &mut self.inherited).await
         };
         let waited = tokio::select! {
             biased;
@@ -202,7 +200,7 @@ impl Run<'_> {
     /// Runs the command under the granted lock, and gives the lock back.
     async fn hold(&mut self, grant: Grant) -> Result<Exit, Failure> {
         let settings = self.settings;
-        let (key, target) = (self.claim.key.clone(), &settings.target);
+        let (key, target) = (self.settings.key.clone(), &settings.target);
         let (sent, ttl) = match grant.lease {
             Lease::Until { sent, ttl, .. } => (Some(sent), Some(ttl)),
             Lease::Unlimited { .. } => (None, None),
@@ -214,7 +212,7 @@ impl Run<'_> {
             let held = Held { cause: Some(Cause::TooLate), ..Held::default() };
             return self.finish(&held, term).await;
         }
-        for concern in self.backend.concerns() {
+        for concern in self.contender.concerns() {
             self.report.note(&format!("{key} at {target}: {concern}"));
         }
         if let Some(ttl) =
@@ -227,7 +225,7 @@ impl Run<'_> {
         }
         self.report.detail(&format!("acquired {key} at {target}, token {}", grant.token));
         let window = term.and_then(|term| window(&term, settings.on_lost));
-        let descriptor = self.backend.descriptor();
+        let descriptor = self.contender.descriptor();
         let spawn = Spawn {
             token: grant.token,
             ttl,
@@ -240,7 +238,7 @@ impl Run<'_> {
         let spawned = self.guard.spawn(spawn, descriptor);
         let (sender, news) = mpsc::unbounded_channel();
         let held = {
-            let keeping = keeper::keep(self.backend.as_mut(), &self.claim, grant.lease, kill_after, |news| {
+            let keeping = keeper::keep(self.contender.as_mut(), grant.lease, kill_after, |news| {
                 // The receiver lives as long as this block.
                 let _ = sender.send(news);
             });
@@ -267,7 +265,8 @@ impl Run<'_> {
             inherit: false,
             stay: settings.leftovers != crate::cli::Leftovers::Leave,
         };
-        self.report.detail(&format!("{} is held by the dlock run around this one; running under it", self.claim.key));
+        self.report
+            .detail(&format!("{} is held by the dlock run around this one; running under it", self.settings.key));
         let spawned = self.guard.spawn(spawn, cover.line());
         let (sender, news) = mpsc::unbounded_channel();
         let watching = async {
@@ -285,7 +284,7 @@ impl Run<'_> {
         // What stopped the command can be what ended the outer run: its guard sweeps this run too.
         if outcome.cause.is_none() && outcome.ran() && !outcome.told_of_loss && cover.has_ended() {
             let program = program(&settings.argv);
-            let (key, target) = (&self.claim.key, &settings.target);
+            let (key, target) = (&self.settings.key, &settings.target);
             let message = format!("lost {key} at {target}: the dlock run around this one ended before {program} did");
             if settings.on_lost != crate::cli::OnLost::Ignore {
                 return Err(Failure::told(Exit::Lost, message));
@@ -304,22 +303,22 @@ impl Run<'_> {
                 Left::Process(pid) => format!("process {pid} could not be stopped by this user"),
                 Left::Unknown => "processes cannot be listed, so something may still run".to_owned(),
             };
-            self.report.warning(&format!("{why}: {} is not released{runs_out}", self.claim.key));
+            self.report.warning(&format!("{why}: {} is not released{runs_out}", self.settings.key));
             return self.verdict(held);
         }
         let ignore = self.settings.on_lost == crate::cli::OnLost::Ignore;
         // The guard lets no command live beyond the lease: one that ended by itself ended within it, and what has run out
         // since (dlock was frozen, the server silent) was not lost while it ran.
         let ran_out = held.term.is_some_and(|term| Instant::now() >= term.expiry()) && !ignore;
-        let released = give_back(self.backend.as_mut(), &self.claim, self.settings.connect_timeout).await;
+        let released = give_back(self.contender.as_mut(), self.settings.connect_timeout).await;
         match released {
-            Ok(Released::Freed) => self.report.detail(&format!("released {}", self.claim.key)),
+            Ok(Released::Freed) => self.report.detail(&format!("released {}", self.settings.key)),
             // With --on-lost ignore the command has gone on after the one warning.
             _ if held.told_of_loss => {}
             Ok(Released::NotMine) if held.cause.is_none() && held.ran() && !ran_out => {
                 let message = format!(
                     "lost {} at {} while {} ran: it was not ours any more when it ended",
-                    self.claim.key,
+                    self.settings.key,
                     self.settings.target,
                     program(&self.settings.argv)
                 );
@@ -332,7 +331,7 @@ impl Run<'_> {
                 let within =
                     |term: Term| format!("; it runs out by itself within {}", humantime::format_duration(term.ttl));
                 let runs_out = term.map(within).unwrap_or_default();
-                self.report.warning(&format!("could not release {}: {error}{runs_out}", self.claim.key));
+                self.report.warning(&format!("could not release {}: {error}{runs_out}", self.settings.key));
             }
             Ok(Released::NotMine) => {}
         }
@@ -341,7 +340,7 @@ impl Run<'_> {
 
     fn verdict(&self, held: &Held) -> Result<Exit, Failure> {
         let program = program(&self.settings.argv);
-        let key = &self.claim.key;
+        let key = &self.settings.key;
         let cannot = |exit, reason: &str| Err(Failure::told(exit, format!("could not run {program}: {reason}")));
         match (held.cause, held.exited) {
             (Some(Cause::Lost), _) => Ok(Exit::Lost),

@@ -139,7 +139,7 @@ fn among_all_kinds_of_clients_exactly_one_is_first_and_everybody_sees_the_same_l
         (Just(clients), Just(nodes), Just(all).prop_shuffle())
     });
     holds(1500, listing, |(clients, nodes, listed)| {
-        let contender = |index: usize| Contender {
+        let rival = |index: usize| Rival {
             first: nodes[index].first().cloned().unwrap_or_default(),
             last: nodes[index].last().cloned().unwrap_or_default(),
         };
@@ -147,14 +147,12 @@ fn among_all_kinds_of_clients_exactly_one_is_first_and_everybody_sees_the_same_l
             let Client::Ours(id) = client else { continue };
             let expected = match index {
                 0 => Standing::First,
-                _ => {
-                    Standing::Behind { holder: contender(0), predecessor: contender(index - 1), position: index as u64 }
-                }
+                _ => Standing::Behind { holder: rival(0), predecessor: rival(index - 1), position: index as u64 },
             };
             prop_assert_eq!(standing(&listed, &names_of(*id)), expected);
         }
         let stranger = Names { curator: "_c_nobody-lock-".to_owned(), kazoo: "nobody__lock__".to_owned() };
-        prop_assert_eq!(standing(&listed, &stranger), Standing::Missing { holder: Some(contender(0)) });
+        prop_assert_eq!(standing(&listed, &stranger), Standing::Missing { holder: Some(rival(0)) });
         Ok(())
     });
 }

@@ -1,8 +1,8 @@
 /*!
 One server, looked after by a task of its own, so that it never keeps the others waiting.
 
-The task does what it is told in the order in which it is told, within the time each order has, and gives each order
-exactly one answer. It knows what it may have left on its server: that decides which requests may go over a new
+A voter carries out the requests that it is given, in the order in which they come, each within the time that it has, and
+gives each exactly one answer. It knows what it may have left on its server: that decides which commands may go over a new
 connection and which must follow on the old one.
 */
 
@@ -14,7 +14,7 @@ use ::redis::{Cmd, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::super::redis::connection::{Connection, Outstanding, Server};
-use super::super::{Error, Kind};
+use super::super::{Error, ErrorKind};
 use super::scripts::{self, Acquired, Introduction, Occupant, Try};
 use crate::clock::{Instant, before, sleep_until};
 
@@ -28,10 +28,10 @@ const UNREAD: Duration = Duration::from_millis(10);
 
 /// What to do.
 #[derive(Clone, Debug)]
-pub(super) enum Order {
+pub(super) enum Request {
     /// Connect, and find out whether the server may be used.
     Contact,
-    /// Ask for the vote. The orders before it have released all earlier attempts.
+    /// Ask for the vote. The requests before it have released all earlier attempts.
     Acquire(Arc<Try>),
     /// Ask for the vote of an attempt that a majority has granted with this token, unless this server may have granted
     /// it: what it granted and lost is never made again.
@@ -44,13 +44,13 @@ pub(super) enum Order {
     Release(Arc<Try>),
 }
 
-/// An order, what to call its answer, and how long the server may take.
+/// A request, what to call its answer, and how long the server may take.
 #[derive(Clone, Debug)]
 pub(super) struct Dispatch {
     /// Comes back with the answer.
     pub(super) round: u64,
     /// What to do.
-    pub(super) order: Order,
+    pub(super) request: Request,
     /// How long one answer of the server may take.
     pub(super) patience: Duration,
 }
@@ -59,14 +59,14 @@ pub(super) struct Dispatch {
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     /// What kind of failure it is.
-    pub(super) kind: Kind,
+    pub(super) kind: ErrorKind,
     /// What happened, with the server's name.
     pub(super) reason: String,
     /// The server is one that must not vote, and no waiting mends it.
     pub(super) unfit: bool,
 }
 
-/// What came of an order.
+/// What came of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     /// The server is there.
@@ -85,29 +85,29 @@ pub(super) enum Answer {
     Failed(Failure),
 }
 
-/// The answer to one order.
+/// The answer to one request.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     /// Which server.
-    pub(super) node: usize,
-    /// Which order.
+    pub(super) voter: usize,
+    /// Which request.
     pub(super) round: u64,
     /// What it came to.
     pub(super) answer: Answer,
 }
 
-/// Starts the task that looks after `server`, as number `node`. It ends when the orders do.
+/// Starts the task that looks after `server`, as number `voter`. It ends when the requests do.
 pub(super) fn start(
-    node: usize,
+    voter: usize,
     server: Server,
     strict: bool,
     events: UnboundedSender<Event>,
 ) -> UnboundedSender<Dispatch> {
-    let (sender, orders) = unbounded_channel();
-    let task = Node {
+    let (sender, requests) = unbounded_channel();
+    let task = Voter {
         name: server.to_string(),
         connection: Connection::new(server),
-        orders,
+        requests,
         waiting: VecDeque::new(),
         strict,
         known: Known::default(),
@@ -115,15 +115,15 @@ pub(super) fn start(
         asked: false,
         perhaps: 0,
     };
-    tokio::spawn(task.work(node, events));
+    tokio::spawn(task.work(voter, events));
     sender
 }
 
-struct Node {
+struct Voter {
     name: String,
     connection: Connection,
-    orders: UnboundedReceiver<Dispatch>,
-    /// Orders that came while another one was carried out.
+    requests: UnboundedReceiver<Dispatch>,
+    /// Requests that came while another one was carried out.
     waiting: VecDeque<Dispatch>,
     /// Whether it must keep its counters.
     strict: bool,
@@ -149,33 +149,33 @@ struct Known {
     doubt: Option<Instant>,
 }
 
-impl Node {
-    async fn work(mut self, node: usize, events: UnboundedSender<Event>) {
+impl Voter {
+    async fn work(mut self, voter: usize, events: UnboundedSender<Event>) {
         loop {
             let next = match self.waiting.pop_front() {
                 Some(dispatch) => Some(dispatch),
-                None => self.orders.recv().await,
+                None => self.requests.recv().await,
             };
-            let Some(Dispatch { round, order, patience }) = next else { return };
-            let done = match &order {
-                Order::Contact => self.contact(patience).await,
-                Order::Release(attempt) => self.release(attempt, patience).await,
+            let Some(Dispatch { round, request, patience }) = next else { return };
+            let done = match &request {
+                Request::Contact => self.contact(patience).await,
+                Request::Release(attempt) => self.release(attempt, patience).await,
                 _ if self.is_outdated() => Err(self.unasked()),
-                Order::Acquire(attempt) => self.acquire(attempt, patience).await,
-                Order::Join(attempt, token) => self.join(attempt, *token, patience).await,
-                Order::WriteBack(attempt, token) => self.write_back(attempt, *token, patience).await,
-                Order::Renew(attempt) => self.renew(attempt, patience).await,
+                Request::Acquire(attempt) => self.acquire(attempt, patience).await,
+                Request::Join(attempt, token) => self.join(attempt, *token, patience).await,
+                Request::WriteBack(attempt, token) => self.write_back(attempt, *token, patience).await,
+                Request::Renew(attempt) => self.renew(attempt, patience).await,
             };
             let answer = done.unwrap_or_else(Answer::Failed);
-            if events.send(Event { node, round, answer }).is_err() {
+            if events.send(Event { voter, round, answer }).is_err() {
                 return;
             }
         }
     }
 
-    /// Whether there is a newer order: then the others have decided what this one is about.
+    /// Whether there is a newer request: then the others have decided what this one is about.
     fn is_outdated(&mut self) -> bool {
-        while let Ok(dispatch) = self.orders.try_recv() {
+        while let Ok(dispatch) = self.requests.try_recv() {
             self.waiting.push_back(dispatch);
         }
         !self.waiting.is_empty()
@@ -194,9 +194,9 @@ impl Node {
                         connected.map_err(|error| failed(&error))?;
                         break;
                     }
-                    () = sleep_until(limit) => return Err(silent(&self.name, Kind::Unreachable)),
-                    Some(order) = self.orders.recv() => {
-                        self.waiting.push_back(order);
+                    () = sleep_until(limit) => return Err(silent(&self.name, ErrorKind::Unreachable)),
+                    Some(dispatch) = self.requests.recv() => {
+                        self.waiting.push_back(dispatch);
                         limit = limit.min(Instant::now() + CONNECT);
                     }
                 }
@@ -241,7 +241,7 @@ impl Node {
         let introduction = (!self.known.identified).then(|| scripts::introduced(&further));
         if introduction.as_ref().is_some_and(|introduction| introduction.is_replica) {
             let reason = format!("{} is a replica, whose vote is its master's: name the master", self.name);
-            return Err(Failure { kind: Kind::Unavailable, reason, unfit: true });
+            return Err(Failure { kind: ErrorKind::Unavailable, reason, unfit: true });
         }
         self.known.identified = true;
         Ok(Answer::Acquired(said, introduction))
@@ -333,41 +333,41 @@ impl Node {
                  appendfsync always on every server",
                 self.name
             );
-            return Err(Failure { kind: Kind::Unavailable, reason, unfit: true });
+            return Err(Failure { kind: ErrorKind::Unavailable, reason, unfit: true });
         }
         self.known.trusted = true;
         Ok(())
     }
 
-    /// Sends one request and waits for its answer, but no longer than until it is overdue or a release is ordered. What
+    /// Sends one command and waits for its answer, but no longer than until it is overdue or a release is asked for. What
     /// was sent stays on its way.
-    async fn ask(&mut self, request: &Cmd, patience: Duration) -> Result<Value, Failure> {
-        self.ask_beside(request, &[], patience).await.map(|(answer, _)| answer)
+    async fn ask(&mut self, command: &Cmd, patience: Duration) -> Result<Value, Failure> {
+        self.ask_beside(command, &[], patience).await.map(|(answer, _)| answer)
     }
 
-    /// The same with further requests in the same round trip.
+    /// Sends one command, and further ones in the same round trip, and waits for their answers as [`Self::ask`] does.
     async fn ask_beside(
         &mut self,
-        request: &Cmd,
+        command: &Cmd,
         beside: &[Cmd],
         patience: Duration,
     ) -> Result<(Value, Vec<Value>), Failure> {
         let now = Instant::now();
         let (mut limit, mut overdue) = (now + patience, false);
         self.known.doubt.get_or_insert(now);
-        let Self { connection, orders, waiting, .. } = self;
-        let is_release = |dispatch: &Dispatch| matches!(dispatch.order, Order::Release(_));
+        let Self { connection, requests, waiting, .. } = self;
+        let is_release = |dispatch: &Dispatch| matches!(dispatch.request, Request::Release(_));
         let answered = {
-            let mut asking = std::pin::pin!(connection.ask_beside(request, beside, Outstanding::Request));
+            let mut asking = std::pin::pin!(connection.ask_beside(command, beside, Outstanding::Request));
             loop {
                 tokio::select! {
                     biased;
                     answered = &mut asking => break Some(answered),
-                    Some(dispatch) = orders.recv() => {
+                    Some(dispatch) = requests.recv() => {
                         let cut = is_release(&dispatch);
                         waiting.push_back(dispatch);
                         if cut {
-                            return Err(silent(&self.name, Kind::Unavailable));
+                            return Err(silent(&self.name, ErrorKind::Unavailable));
                         }
                     }
                     () = sleep_until(limit) => {
@@ -381,7 +381,7 @@ impl Node {
             }
         };
         let Some(answered) = answered else {
-            return Err(silent(&self.name, Kind::Unavailable));
+            return Err(silent(&self.name, ErrorKind::Unavailable));
         };
         if self.connection.is_ready() {
             // Answers come in order: one answers for all before it.
@@ -399,7 +399,7 @@ impl Node {
 
     /// Nothing was sent, because the server is not there or has other things to answer first.
     fn unasked(&self) -> Failure {
-        silent(&self.name, Kind::Unreachable)
+        silent(&self.name, ErrorKind::Unreachable)
     }
 }
 
@@ -407,6 +407,6 @@ fn failed(error: &Error) -> Failure {
     Failure { kind: error.kind, reason: error.to_string(), unfit: false }
 }
 
-fn silent(name: &str, kind: Kind) -> Failure {
+fn silent(name: &str, kind: ErrorKind) -> Failure {
     Failure { kind, reason: format!("{name} does not answer"), unfit: false }
 }
