@@ -10,17 +10,12 @@ use clap::builder::{FalseyValueParser, Resettable, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::backend::registry::help;
 use crate::backend::url::without_password;
 use crate::exit::{Exit, Failure};
 
 /// The longest duration that is accepted.
 const MAX_DURATION: Duration = Duration::from_secs(315_576_000);
-
-/// What `--backend` takes.
-const BACKEND_HELP: &str = "Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, \
-    redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, \
-    redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, \
-    rediss+sentinel, redlocks, etcds or zks; default file:";
 
 /// What `dlock run` does, at length.
 const RUN_ABOUT: &str = "\
@@ -107,7 +102,7 @@ pub(crate) struct RunArgs {
     pub key: OsString,
 
     // Not parsed here: a message of the parser's would repeat a password.
-    #[arg(short, long, value_name = "URL", env = "DLOCK_BACKEND", hide_env_values = true, help = BACKEND_HELP)]
+    #[arg(short, long, value_name = "URL", env = "DLOCK_BACKEND", hide_env_values = true, help = help())]
     pub backend: Option<OsString>,
 
     /// What stands before every key on a server; empty for none; file: ignores it

@@ -202,7 +202,7 @@ fn command_line(shell: Option<OsString>, argv: Vec<OsString>, matches: &ArgMatch
 
 fn target(args: &RunArgs) -> Result<Target, Failure> {
     let mut target = match &args.backend {
-        None => Target::File { directory: None, remote: false },
+        None => Target::default_one().map_err(usage)?,
         Some(url) => {
             let url = url.to_str().ok_or_else(|| usage("--backend: the URL is not UTF-8: percent-encode it"))?;
             Target::parse(url).map_err(|error| usage(format!("--backend: {error}")))?

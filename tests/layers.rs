@@ -23,7 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "supervise",
         ],
     ),
-    ("cli.rs", &["backend::url", "exit"]),
+    ("cli.rs", &["backend::registry", "backend::url", "exit"]),
     ("config.rs", &["backend", "cli", "exit", "key", "lease", "report"]),
     ("report.rs", &["holder"]),
     ("exit.rs", &[]),
@@ -32,14 +32,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("property.rs", &[]),
     ("readable.rs", &[]),
     ("clock.rs", &["readable"]),
-    ("command/generate", &["cli", "exit"]),
+    ("command/generate", &["backend::registry", "cli", "exit"]),
     ("command/mod.rs", &[]),
     (
         "command/run",
         &["backend", "cli", "clock", "config", "exit", "holder", "key", "lease", "readable", "report", "supervise"],
     ),
     ("lease", &["backend", "clock"]),
-    ("backend", &["clock", "holder", "key"]),
+    ("backend", &["backend", "clock", "holder", "key"]),
     ("supervise", &["clock", "readable", "supervise"]),
 ];
 

@@ -1,23 +1,26 @@
 /*!
-The lock services. Each is one module behind the traits [`Service`] and [`Contender`], whose comments are the contract,
-and one arm in [`url`]; what they share knows nothing of leases being kept or of processes.
+The lock services. Each is one folder behind the traits [`Service`] and [`Contender`], whose comments are the contract,
+with a `DRIVER` that is listed in [`registry`]; what they share knows nothing of leases being kept or of processes.
 */
 
+mod driver;
+pub(crate) mod error;
 mod etcd;
-pub(crate) mod file;
-mod location;
+mod file;
+pub(crate) mod net;
 mod queue;
-pub(crate) mod redis;
+mod redis;
 mod redlock;
-pub(crate) mod tls;
+pub(crate) mod registry;
 pub(crate) mod url;
-mod wire;
 mod zookeeper;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+pub(crate) use crate::backend::error::{Error, ErrorKind};
+pub(crate) use crate::backend::net::tls;
 use crate::clock::Instant;
 use crate::holder::{About, Holder, Owner};
 use crate::key::{Key, Namespace};
@@ -135,55 +138,8 @@ pub(crate) enum Released {
     NotMine,
 }
 
-/// What kind of failure an [`Error`] is; decides the exit code and whether trying again can help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ErrorKind {
-    /// There is no connection, and nothing was sent. Trying again may help.
-    Unreachable,
-    /// No answer, or one that says "later": what was asked for may have been done. Trying again may help.
-    Unavailable,
-    /// The credentials are refused.
-    Denied,
-    /// It cannot be used as it is, and would not keep locks. Trying again does not help.
-    Unusable,
-    /// The lock file cannot be made.
-    CannotCreate,
-}
-
-/// A request that came to nothing. For an acquire or a renewal this means "unknown", never "no".
-#[derive(Debug)]
-pub(crate) struct Error {
-    /// What kind of failure it is.
-    pub kind: ErrorKind,
-    /// What happened and what to do, without secrets.
-    pub cause: anyhow::Error,
-}
-
-impl Error {
-    /// An error of this kind, in words.
-    pub(crate) fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
-        Self { kind, cause: anyhow::anyhow!("{message}") }
-    }
-
-    /// Whether trying again may mend it.
-    pub(crate) fn may_pass(&self) -> bool {
-        matches!(self.kind, ErrorKind::Unreachable | ErrorKind::Unavailable)
-    }
-
-    /// A request that may or may not have been done.
-    pub(crate) fn unavailable(message: impl fmt::Display) -> Self {
-        Self::new(ErrorKind::Unavailable, message)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#}", self.cause)
-    }
-}
-
 /// A lock service, as one URL names it.
-pub(crate) trait Service {
+pub(crate) trait Service: fmt::Debug {
     /// A contender for what `claim` asks for. Nothing is sent, and nothing connects yet.
     fn contend(&self, claim: Claim) -> Box<dyn Contender>;
 }

@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions};
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use hyper_util::rt::TokioIo;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use super::super::location::{Location, nested_hint};
-use super::super::tls::{Tls, refused};
-use super::super::wire::{Address, Refusal, Wire};
-use super::super::{Error, ErrorKind};
-use crate::clock::{Instant, sleep_until};
+use crate::backend::error::{Error, ErrorKind, reasons};
+use crate::backend::net::location::{Location, nested_hint};
+use crate::backend::net::race::{Pace, race, random_first, round};
+use crate::backend::net::tls::{Tls, refused};
+use crate::backend::net::wire::{Address, Refusal, Wire};
+use crate::clock::Instant;
 
 /// How long one member is asked alone before the next one is asked as well.
 const STAGGER: Duration = Duration::from_millis(100);
@@ -53,10 +53,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(location: Location, tls: Option<Tls>) -> Self {
-        // Everybody begins with another member, so that no member carries all who wait.
-        let mut random = [0; 2];
-        let _ = getrandom::fill(&mut random);
-        let first = usize::from(u16::from_ne_bytes(random)) % location.addresses.len();
+        let first = random_first(location.addresses.len());
         Self { location, tls: tls.map(|tls| tls.offering(b"h2")), link: None, unanswered: false, first, links: 0 }
     }
 
@@ -130,30 +127,20 @@ impl Cluster {
         let members = self.location.addresses.len();
         let begun = Instant::now();
         let first = self.first;
-        let order = (0..members).map(|place| (first + place) % members);
         // Whatever stops this attempt, the next one begins elsewhere.
         self.first = (first + 1) % members;
         let this = &*self;
-        let mut running: FuturesUnordered<_> = order
-            .zip(0u32..)
-            .map(|(member, place)| async move {
-                sleep_until(begun + STAGGER * place).await;
-                this.open(member).await
-            })
-            .collect();
-        let mut errors: Vec<Error> = Vec::new();
-        while let Some(opened) = running.next().await {
-            match opened {
-                Ok(link) => return Ok(link),
-                // Every member says the same of our credentials.
-                Err(error) if error.kind == ErrorKind::Denied => return Err(error),
-                Err(error) => errors.push(error),
+        let pace = Pace::Steady { begun, pause: STAGGER };
+        // Every member says the same of our credentials.
+        let decisive = |error: &Error| error.kind == ErrorKind::Denied;
+        let opened = race(round(members, first), pace, |member| this.open(member), decisive).await;
+        opened.map_err(|mut errors| match errors.pop() {
+            Some(denied) if decisive(&denied) => denied,
+            last => {
+                errors.extend(last);
+                Error::new(ErrorKind::of_several(errors.iter().map(|error| error.kind), 1), reasons(&errors))
             }
-        }
-        let unreachable = errors.iter().all(|error| error.kind == ErrorKind::Unreachable);
-        let kind = if unreachable { ErrorKind::Unreachable } else { ErrorKind::Unavailable };
-        let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        Err(Error::new(kind, reasons.join("; ")))
+        })
     }
 
     async fn open(&self, member: usize) -> Result<Link, Error> {

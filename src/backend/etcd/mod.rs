@@ -9,6 +9,7 @@ This is that recipe on keys, leases and watches, not the server's lock service, 
 whose lease has ended. What ownership rests on is always a linearizable read that shows our own key in first place.
 */
 
+mod driver;
 mod link;
 mod look;
 mod own;
@@ -19,18 +20,16 @@ use std::time::Duration;
 
 use etcd_client::{KeyValue, WatchFilterType, WatchOptions};
 
+pub(crate) use self::driver::DRIVER;
 use self::link::{Cluster, NO_LEASE};
 use self::look::{Line, Look, prefix};
 use self::own::{Extended, OwnWatch};
 use self::session::{Session, Watch, value, wall_clock};
-use super::location::Location;
 use super::queue::news_every;
-use super::tls::Tls;
 use super::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
+use crate::backend::net::location::Location;
+use crate::backend::net::tls::Tls;
 use crate::clock::{Instant, before, sleep_until};
-
-/// The port that etcd listens on by default.
-pub(super) const DEFAULT_PORT: u16 = 2379;
 
 /// How often who waits shows that it is alive: this part of its lease.
 const SIGNS_OF_LIFE: u32 = 3;
@@ -45,6 +44,7 @@ const VERSION: Duration = Duration::from_millis(200);
 const VERSION_SHARE: u32 = 20;
 
 /// The locks of one etcd cluster.
+#[derive(Debug)]
 pub(crate) struct EtcdService {
     location: Location,
     tls: Option<Tls>,

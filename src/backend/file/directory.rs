@@ -14,8 +14,8 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::fstatfs;
 use nix::unistd::geteuid;
 
-use super::super::{Error, ErrorKind};
 use super::locality;
+use crate::backend::error::{Error, ErrorKind};
 
 /// The directory, once it has been checked.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ is looked for twice a second.
 */
 
 mod directory;
+mod driver;
 mod floor;
 mod locality;
 
@@ -29,6 +30,7 @@ use nix::sys::stat::{major, minor};
 use tokio::sync::oneshot;
 
 use self::directory::Place;
+pub(crate) use self::driver::DRIVER;
 use super::{
     Attempt, Busy, Claim, Contender, Error, ErrorKind, Grant, Lease, Queue, Released, Renewal, Service, TOKEN_LIMIT,
 };

@@ -12,14 +12,11 @@ use ::redis::{
 };
 use tokio::task::JoinHandle;
 
-use super::super::location::{Location, Login, nested_hint};
-use super::super::tls::{Tls, refused};
-use super::super::wire::{Address, Choice, Refusal, Ways, Wire, forget};
-use super::super::{Error, ErrorKind};
 use super::stream::Bounded;
-
-/// The port that redis listens on by default.
-pub(crate) const DEFAULT_PORT: u16 = 6379;
+use crate::backend::error::{Error, ErrorKind};
+use crate::backend::net::location::{Location, Login, nested_hint};
+use crate::backend::net::tls::{Tls, refused};
+use crate::backend::net::wire::{Address, Choice, Refusal, Ways, Wire, forget};
 
 /// One server, and who we are there.
 #[derive(Clone, Debug)]

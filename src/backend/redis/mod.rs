@@ -11,6 +11,7 @@ ACL: a user needs the commands of the scripts, EVAL and BLPOP on the key pattern
 
 pub(super) mod answers;
 pub(super) mod connection;
+mod driver;
 pub(super) mod keys;
 mod namesakes;
 mod sentinel;
@@ -22,12 +23,13 @@ use ::redis::{Cmd, Value};
 
 use self::answers::{Attempted, Obstacle, text_of};
 use self::connection::Outstanding;
-pub(super) use self::connection::{DEFAULT_PORT, Server};
+pub(super) use self::connection::Server;
+pub(crate) use self::driver::{DRIVER, PORT, database};
 use self::keys::Keys;
 use self::sentinel::{Master, Sentinels};
-use super::location::Location;
-use super::tls::Tls;
 use super::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
+use crate::backend::net::location::Location;
+use crate::backend::net::tls::Tls;
 use crate::clock::{Instant, before};
 use crate::holder::Holder;
 
@@ -46,9 +48,6 @@ const WAKE_SLACK: Duration = Duration::from_secs(2);
 
 /// How long replicas have to confirm a write, however long the leases are.
 const MAX_REPLICATION: Duration = Duration::from_secs(1);
-
-/// The port that sentinels listen on by default.
-pub(super) const SENTINEL_PORT: u16 = 26379;
 
 /// How long a waiter counts as alive after its last sign of life: with a sign every third of it, a waiter that died
 /// delays the others by at most two thirds of a ttl.

@@ -13,9 +13,9 @@ use std::time::Duration;
 use ::redis::{Cmd, Value};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::super::{Error, ErrorKind};
 use super::answers::text_of;
 use super::connection::{Connection, Outstanding, Server};
+use crate::backend::error::{Error, ErrorKind};
 use crate::clock::{Instant, before};
 
 /// How many times as long as our own connection took another one may take, and how long at least.

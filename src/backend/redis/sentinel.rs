@@ -8,13 +8,13 @@ master that was cut off goes on answering until it finds out.
 use ::redis::{Cmd, Value};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::super::location::{Location, Login};
-use super::super::tls::Tls;
-use super::super::wire::Address;
-use super::super::{Error, ErrorKind};
 use super::answers::text_of;
 use super::connection::{Connection, Outstanding, Server};
 use super::namesakes::Namesakes;
+use crate::backend::error::{Error, ErrorKind, reasons};
+use crate::backend::net::location::{Location, Login};
+use crate::backend::net::tls::Tls;
+use crate::backend::net::wire::Address;
 use crate::clock::Instant;
 
 /// The sentinels of one master.
@@ -95,14 +95,8 @@ impl Sentinels {
         match statements.into_iter().max_by_key(|statement| statement.epoch) {
             Some(statement) if enough => Ok(statement.master),
             _ => {
-                let unreachable = errors.iter().all(|error| error.kind == ErrorKind::Unreachable);
-                let kind = match errors.iter().find(|error| error.kind == ErrorKind::Denied) {
-                    Some(_) => ErrorKind::Denied,
-                    None if unreachable => ErrorKind::Unreachable,
-                    None => ErrorKind::Unavailable,
-                };
-                let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
-                Err(Error::new(kind, format!("too few sentinels of {name} can be asked: {}", reasons.join("; "))))
+                let kind = ErrorKind::of_several(errors.iter().map(|error| error.kind), 1);
+                Err(Error::new(kind, format!("too few sentinels of {name} can be asked: {}", reasons(&errors))))
             }
         }
     }

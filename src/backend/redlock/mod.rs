@@ -17,6 +17,7 @@ notices that two names mean one server.
 */
 
 mod count;
+mod driver;
 #[cfg(test)]
 mod model;
 mod quorum;
@@ -30,6 +31,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use self::count::{Count, Failures};
+pub(crate) use self::driver::DRIVER;
 use self::quorum::{Ballot, Outcome, Verdict, Vote, majority};
 use self::scripts::{Occupant, Try};
 use self::voter::{Answer, Dispatch, Event, Request};
@@ -277,12 +279,9 @@ impl RedlockContender {
     /// The error when the servers that are left are no majority.
     fn no_majority(&self, failures: &Failures) -> Error {
         let (all, failed) = (self.servers.len(), failures.len());
-        let decisive = |kind| failures.values().filter(|failure| failure.kind == kind).count() > all - majority(all);
-        let kind = match () {
-            () if decisive(ErrorKind::Denied) => ErrorKind::Denied,
-            () if failures.values().all(|failure| failure.kind == ErrorKind::Unreachable) => ErrorKind::Unreachable,
-            () => ErrorKind::Unavailable,
-        };
+        // So many refusals leave no majority that knows us.
+        let refusals = all - majority(all) + 1;
+        let kind = ErrorKind::of_several(failures.values().map(|failure| failure.kind), refusals);
         let mut text = format!("no majority: {failed} of {all} servers cannot be used");
         for (index, failure) in failures.values().enumerate() {
             let _ = write!(text, "{} {}", if index == 0 { ":" } else { ";" }, failure.reason);

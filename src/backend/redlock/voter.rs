@@ -14,8 +14,8 @@ use ::redis::{Cmd, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::super::redis::connection::{Connection, Outstanding, Server};
-use super::super::{Error, ErrorKind};
 use super::scripts::{self, Acquired, Introduction, Occupant, Try};
+use crate::backend::error::{Error, ErrorKind};
 use crate::clock::{Instant, before, sleep_until};
 
 /// How long the first contact may take while nobody has anything to ask yet.

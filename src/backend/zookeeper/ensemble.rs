@@ -6,13 +6,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-
-use super::super::location::Location;
-use super::super::tls::Tls;
-use super::super::wire::Wire;
-use super::super::{Error, ErrorKind};
+use crate::backend::error::{Error, ErrorKind};
+use crate::backend::net::location::Location;
+use crate::backend::net::race::{Pace, race, random_first, round};
+use crate::backend::net::tls::Tls;
+use crate::backend::net::wire::Wire;
 
 /// How long one server may take to accept a connection before the next one is tried beside it.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -46,10 +44,8 @@ impl fmt::Debug for Ensemble {
 impl Ensemble {
     /// The servers at `location`, of which a random one is tried first: many clients share the load.
     pub(super) fn new(location: Location, tls: Option<Tls>) -> Self {
-        let mut random = [0; 2];
-        // Without random numbers the first one is as good as any.
-        let _ = getrandom::fill(&mut random);
-        Self { location, tls, next: AtomicUsize::new(usize::from(u16::from_ne_bytes(random))) }
+        let next = AtomicUsize::new(random_first(location.addresses.len()));
+        Self { location, tls, next }
     }
 
     /// How many there are.
@@ -65,41 +61,31 @@ impl Ensemble {
     /// Connects to one of them, which is not the one of the last time if there is another; an error says why none can be
     /// reached. Takes as long as it takes.
     pub(super) async fn dial(&self) -> Result<(Wire, Server), Error> {
-        let (count, first) = (self.len(), self.next.load(Ordering::Relaxed));
-        let mut places = (0..count).map(|step| (first + step) % count);
+        let count = self.len();
+        let places = round(count, self.next.load(Ordering::Relaxed));
         let dial = |place: usize| async move {
             let address = &self.location.addresses[place];
             let server = Server { name: format!("{}://{address}", self.location.scheme) };
             let wire = Wire::dial(&server, address, self.tls.as_ref()).await;
             wire.map(|wire| (place, wire, server))
         };
-        let mut dialing: FuturesUnordered<_> = places.next().into_iter().map(dial).collect();
-        let mut failure: Option<Error> = None;
-        loop {
-            let more = places.len() > 0;
-            tokio::select! {
-                biased;
-                Some(dialed) = dialing.next() => match dialed {
-                    Ok((place, wire, server)) => {
-                        self.next.store(place + 1, Ordering::Relaxed);
-                        return Ok((wire, server));
-                    }
-                    Err(error) => {
-                        if failure.as_ref().is_none_or(|failure| failure.kind != ErrorKind::Denied) {
-                            failure = Some(error);
-                        }
-                        dialing.extend(places.next().map(dial));
-                    }
-                },
-                () = tokio::time::sleep(STAGGER), if more => dialing.extend(places.next().map(dial)),
-                else => break,
+        let mut failures = match race(places, Pace::Eager(STAGGER), dial, |_| false).await {
+            Ok((place, wire, server)) => {
+                self.next.store(place + 1, Ordering::Relaxed);
+                return Ok((wire, server));
             }
-        }
-        let failure = failure.unwrap_or_else(|| Error::new(ErrorKind::Unreachable, "there is no server to connect to"));
-        if count == 1 {
+            Err(failures) => failures,
+        };
+        if count == 1
+            && let Some(failure) = failures.pop()
+        {
             return Err(failure);
         }
-        let message = format!("none of the {count} servers of {} can be used; one of them: {failure}", self.location);
-        Err(Error::new(failure.kind, message))
+        let kind = ErrorKind::of_several(failures.iter().map(|failure| failure.kind), 1);
+        // One that refuses us says more than one that cannot be reached.
+        let told = failures.iter().find(|failure| failure.kind == ErrorKind::Denied).or(failures.last());
+        let told = told.map_or_else(|| "there is none".to_owned(), ToString::to_string);
+        let message = format!("none of the {count} servers of {} can be used; one of them: {told}", self.location);
+        Err(Error::new(kind, message))
     }
 }

@@ -6,6 +6,7 @@ A lock lives as long as its session, and each claim has a session of its own. Th
 ends, and a follower tells it late that we are alive: [`timeline`] says what an answer proves.
 */
 
+mod driver;
 mod ensemble;
 mod frames;
 mod names;
@@ -22,20 +23,17 @@ use std::time::Duration;
 
 use ::zookeeper_client::{Client, Error as ZkError};
 
+pub(crate) use self::driver::DRIVER;
 use self::ensemble::Ensemble;
 use self::names::{Directory, Rival, Standing, is_worn_out, sequence, standing};
 use self::session::{Placed, Session, Write, acls};
 use self::tunnel::Tunnel;
-use super::location::{Location, nested_hint};
-use super::tls::Tls;
 use super::{Attempt, Busy, Claim, Contender, Error, ErrorKind, Grant, Queue, Released, Renewal, Service};
+use crate::backend::net::location::{Location, nested_hint};
+use crate::backend::net::tls::Tls;
 use crate::clock::{Alarm, Instant};
 use crate::holder::{Holder, shown};
 
-/// The port that ZooKeeper listens on by default.
-pub(crate) const DEFAULT_PORT: u16 = 2181;
-/// The same for TLS.
-pub(crate) const DEFAULT_TLS_PORT: u16 = 2281;
 /// The longest session that can be asked for.
 const MAX_SESSION: Duration = Duration::from_millis(i32::MAX as u64);
 /// How many descriptors must be free: three for the library itself, five for one connection and its way to a server, and

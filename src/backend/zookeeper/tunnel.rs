@@ -21,11 +21,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::super::tls::refused;
-use super::super::wire::{Wire, forget};
-use super::super::{Error, ErrorKind};
 use super::ensemble::{Ensemble, Server};
 use super::frames::{self, Unanswered, Welcome};
+use crate::backend::error::{Error, ErrorKind};
+use crate::backend::net::tls::refused;
+use crate::backend::net::wire::{Wire, forget};
 use crate::clock::{Instant, before};
 use crate::holder::shown;
 

@@ -7,10 +7,14 @@ use std::io;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
+use crate::backend::registry::names;
 use crate::exit::{self, Exit, Failure};
 
 /// The date in the pages' feet: when their words last changed, so that the same source gives the same page.
 const DATE: &str = "2026-11-20";
+
+/// The variable that tells the kind of backend: what it may be is for the backends to say.
+const BACKEND_KIND: &str = "DLOCK_BACKEND_KIND";
 
 /// What the command finds in its environment.
 const GIVEN: &[(&str, &str)] = &[
@@ -22,7 +26,7 @@ const GIVEN: &[(&str, &str)] = &[
     ),
     ("DLOCK_OWNER", "the id of this acquisition, as the holder's published text has it"),
     ("DLOCK_LEASE_TTL", "the granted lease in seconds; 0 for file:, where the lock has none"),
-    ("DLOCK_BACKEND_KIND", "file, redis, redlock, etcd or zookeeper"),
+    (BACKEND_KIND, ""),
     (
         "DLOCK_HELD",
         "for nested runs of dlock: the locks that are held around the command; dlock run for one of them starts its command \
@@ -125,7 +129,11 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
     entries(&mut page, options.chain(OTHERS.iter().copied()));
     page.control("PP", []);
     page.text([roman("The command run under a lock finds:")]);
-    entries(&mut page, GIVEN.iter().copied());
+    let kinds = names();
+    entries(
+        &mut page,
+        GIVEN.iter().map(|&(name, meaning)| (name, if name == BACKEND_KIND { kinds.as_str() } else { meaning })),
+    );
     page.control("SH", ["EXAMPLES"]);
     for (index, (what, line)) in examples.iter().enumerate() {
         if index > 0 {

@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::tls::{Tls, alert};
-use super::{Error, ErrorKind};
-use crate::clock::{Instant, sleep_until};
+use crate::backend::error::{Error, ErrorKind};
+use crate::backend::net::race::{Pace, race};
+use crate::backend::net::tls::{Tls, alert};
+use crate::clock::Instant;
 
 /// How long one address of a name is tried alone before the next one is tried as well.
 const STAGGER: Duration = Duration::from_millis(50);
@@ -108,7 +108,10 @@ impl Wire {
         Self::dial_to(Choice::Any, name, address, tls).await
     }
 
-    /// The same to one of several addresses of a name.
+    /// Connects to `address`, with TLS where `tls` is given; `choice` says to which of the addresses that its name has. Takes
+    /// as long as it takes.
+    ///
+    /// Errors call the server `name`.
     pub(crate) async fn dial_to(
         choice: Choice,
         name: &(dyn fmt::Display + Sync),
@@ -179,29 +182,18 @@ async fn connect(host: &str, port: u16, choice: Choice) -> io::Result<(TcpStream
     };
     // The order of the others stays as the resolver has it.
     addresses.sort_by_key(|address| choice != Choice::Rather(*address));
-    let mut trying: FuturesUnordered<_> = addresses
-        .iter()
-        .copied()
-        .zip(0u32..)
-        .map(|(address, place)| async move {
-            if place > 0 {
-                sleep_until(begun + STAGGER * place).await;
-            }
-            TcpStream::connect(address).await.map(|stream| (stream, address))
-        })
-        .collect();
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
-    while let Some(connected) = trying.next().await {
-        match connected {
-            Ok((stream, taken)) => {
-                drop(trying);
-                addresses.retain(|address| *address != taken);
-                return Ok((stream, Ways { taken: Some(taken), others: addresses }));
-            }
-            Err(error) => failed = error,
+    let attempt =
+        |address: SocketAddr| async move { TcpStream::connect(address).await.map(|stream| (stream, address)) };
+    match race(addresses.clone(), Pace::Steady { begun, pause: STAGGER }, attempt, |_| false).await {
+        Ok((stream, taken)) => {
+            addresses.retain(|address| *address != taken);
+            Ok((stream, Ways { taken: Some(taken), others: addresses }))
+        }
+        Err(errors) => {
+            let none = || io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+            Err(errors.into_iter().next_back().unwrap_or_else(none))
         }
     }
-    Err(failed)
 }
 
 /// Lets go of a connection whose last request is to be repeated on another: what the network has not delivered yet

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use percent_encoding::percent_decode_str;
 
-use super::wire::Address;
+use crate::backend::net::wire::Address;
 
 /// Who we are at a server.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -52,16 +52,6 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    /// The server of `scheme` on this host, at its usual port.
-    pub(crate) fn local(scheme: &'static str, port: u16) -> Self {
-        Self {
-            scheme,
-            login: Login::default(),
-            addresses: vec![Address::Tcp("localhost".to_owned(), port)],
-            path: String::new(),
-        }
-    }
-
     /// Reads what follows `scheme://`. The error ends in `hint`.
     pub(crate) fn parse(scheme: &'static str, rest: &str, port: u16, hint: &str) -> Result<Self, String> {
         if rest.contains(['?', '#']) {

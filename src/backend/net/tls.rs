@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::{Error, ErrorKind};
+use crate::backend::error::{Error, ErrorKind};
 
 /// What the user says about TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Tls {
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name, certified })
     }
 
-    /// The same, offering `protocol` in the handshake (ALPN).
+    /// These certificates and keys, and a handshake that offers `protocol` (ALPN).
     #[must_use]
     pub(crate) fn offering(mut self, protocol: &[u8]) -> Self {
         let mut config = self.connector.config().as_ref().clone();

@@ -1,0 +1,112 @@
+/*!
+What every backend says of itself, so that nothing outside of its folder names it: how its URLs are written and read, and
+what it can do.
+*/
+
+use std::fmt;
+
+use crate::backend::net::location::Location;
+use crate::backend::net::tls::Tls;
+use crate::backend::{Options, Service};
+
+/// A kind of lock service.
+pub(crate) struct Driver {
+    /// Its name in `DLOCK_BACKEND_KIND`.
+    pub name: &'static str,
+    /// The forms of its URLs, in the order in which they are listed for users.
+    pub forms: &'static [Form],
+    /// Schemes of other clients, and what somebody probably means who writes one here.
+    pub meant: &'static [(&'static str, &'static str)],
+    /// Which part of a lease may at most be between SIGTERM and SIGKILL: one of so many.
+    pub kill_after_share: u32,
+    /// Whether locks end by themselves when they are not renewed.
+    pub has_lease: bool,
+    /// Which options mean something there.
+    pub abilities: Abilities,
+}
+
+/// Which options mean something at a backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Abilities {
+    /// `--replicas`.
+    pub replicas: bool,
+    /// `--strict-fencing`.
+    pub strict_fencing: bool,
+}
+
+/// Reads what follows `scheme://` (or what follows `scheme:`, see [`Follows::Anything`]). The last argument says how to
+/// write such a URL. The error says what to do, and holds no part of the URL that could be a password.
+pub(crate) type Read = fn(&'static Scheme, &str, &str) -> Result<Box<dyn Place>, String>;
+
+/// One form of a backend's URLs.
+pub(crate) struct Form {
+    /// What its URLs begin with.
+    pub schemes: &'static [Scheme],
+    /// How they are written in the help text.
+    pub short: &'static str,
+    /// How they are written in full, for who got it wrong.
+    pub full: &'static str,
+    /// What may follow a scheme.
+    pub follows: Follows,
+    /// Reads what follows a scheme.
+    pub read: Read,
+}
+
+impl Form {
+    /// How a URL of this form is written, for the end of an error.
+    #[must_use]
+    pub(crate) fn hint(&self) -> String {
+        format!("use {}, with @ : / % in a password as %40 %3A %2F %25", self.full)
+    }
+}
+
+/// What may follow a scheme in a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Follows {
+    /// A colon and anything, or nothing: [`Form::read`] decides.
+    Anything,
+    /// `://` and the servers; the scheme alone is the server on this host.
+    ServersOrNothing,
+    /// `://` and the servers.
+    Servers,
+}
+
+/// A scheme: what a URL begins with, without the colon.
+#[derive(Debug)]
+pub(crate) struct Scheme {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether what travels to the servers is encrypted; none where nothing leaves this host.
+    pub tls: Option<bool>,
+    /// The port that such servers listen on by default.
+    pub port: u16,
+}
+
+impl Scheme {
+    /// A scheme for servers that listen on `port` by default, for plain text.
+    pub(crate) const fn plain(name: &'static str, port: u16) -> Self {
+        Self { name, tls: Some(false), port }
+    }
+
+    /// A scheme for servers that listen on `port` by default, for TLS.
+    pub(crate) const fn tls(name: &'static str, port: u16) -> Self {
+        Self { name, tls: Some(true), port }
+    }
+
+    /// A scheme for what is on this host.
+    pub(crate) const fn local(name: &'static str) -> Self {
+        Self { name, tls: None, port: 0 }
+    }
+}
+
+/// Where the locks of one backend are, as a URL says it. Shown and debugged without the password; what is shown means the
+/// same when it is read again.
+pub(crate) trait Place: fmt::Debug + fmt::Display {
+    /// The servers and who we are there, for credentials from elsewhere; none where there are no servers.
+    fn location(&mut self) -> Option<&mut Location> {
+        None
+    }
+
+    /// The service there. `tls` is what the scheme asks for. Nothing is sent yet.
+    fn open(&self, options: &Options, tls: Option<Tls>) -> Box<dyn Service>;
+}

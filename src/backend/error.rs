@@ -1,0 +1,108 @@
+/*!
+What can go wrong at a lock service, as dlock tells it: what kind of failure it is, and what to do in words. Knows no
+library and no service; each backend's `errors` makes these out of what was said there.
+*/
+
+use std::fmt;
+
+/// What kind of failure an [`Error`] is; decides the exit code and whether trying again can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorKind {
+    /// There is no connection, and nothing was sent. Trying again may help.
+    Unreachable,
+    /// No answer, or one that says "later": what was asked for may have been done. Trying again may help.
+    Unavailable,
+    /// The credentials are refused.
+    Denied,
+    /// It cannot be used as it is, and would not keep locks. Trying again does not help.
+    Unusable,
+    /// The lock file cannot be made.
+    CannotCreate,
+}
+
+impl ErrorKind {
+    /// The kind of the failure when several servers failed, each in one of these ways: the credentials are wrong when at
+    /// least so many `refusals` say so, and nothing was sent when nobody could be reached.
+    #[must_use]
+    pub(crate) fn of_several(kinds: impl IntoIterator<Item = Self>, refusals: usize) -> Self {
+        let kinds: Vec<Self> = kinds.into_iter().collect();
+        let denied = kinds.iter().filter(|kind| **kind == Self::Denied).count();
+        match () {
+            () if denied >= refusals => Self::Denied,
+            () if kinds.iter().all(|kind| *kind == Self::Unreachable) => Self::Unreachable,
+            () => Self::Unavailable,
+        }
+    }
+}
+
+/// A request that came to nothing. For an acquire or a renewal this means "unknown", never "no".
+#[derive(Debug)]
+pub(crate) struct Error {
+    /// What kind of failure it is.
+    pub kind: ErrorKind,
+    /// What happened and what to do, without secrets.
+    pub cause: anyhow::Error,
+}
+
+impl Error {
+    /// An error of this kind, in words.
+    pub(crate) fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
+        Self { kind, cause: anyhow::anyhow!("{message}") }
+    }
+
+    /// Whether trying again may mend it.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self.kind, ErrorKind::Unreachable | ErrorKind::Unavailable)
+    }
+
+    /// A request that may or may not have been done.
+    pub(crate) fn unavailable(message: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Unavailable, message)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#}", self.cause)
+    }
+}
+
+/// What each of several servers said, in one line.
+#[must_use]
+pub(crate) fn reasons(errors: &[Error]) -> String {
+    let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    reasons.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_failures_refusals_count_first_and_silence_only_when_all_are_silent() {
+        use ErrorKind::{CannotCreate, Denied, Unavailable, Unreachable, Unusable};
+        for (kinds, refusals, expected) in [
+            (&[Unreachable][..], 1, Unreachable),
+            (&[Unreachable, Unreachable], 1, Unreachable),
+            (&[Unreachable, Unavailable], 1, Unavailable),
+            (&[Unavailable, Unusable, CannotCreate], 1, Unavailable),
+            (&[Unreachable, Denied], 1, Denied),
+            (&[Denied], 1, Denied),
+            // Of five servers of which a majority decides, three must refuse.
+            (&[Denied, Denied, Unreachable], 3, Unavailable),
+            (&[Denied, Denied, Denied], 3, Denied),
+            (&[Denied, Denied, Denied, Unavailable], 3, Denied),
+            (&[], 1, Unreachable),
+        ] {
+            assert_eq!(ErrorKind::of_several(kinds.iter().copied(), refusals), expected, "{kinds:?} {refusals}");
+        }
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        use ErrorKind::{CannotCreate, Denied, Unavailable, Unreachable, Unusable};
+        let passes = |kind| Error::new(kind, "").may_pass();
+        assert!([Unreachable, Unavailable].into_iter().all(passes));
+        assert!(![Denied, Unusable, CannotCreate].into_iter().any(passes));
+    }
+}

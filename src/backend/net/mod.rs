@@ -1,0 +1,8 @@
+/*!
+What every backend that has servers needs: where they are, the way there, and whom to believe. Knows no lock.
+*/
+
+pub(crate) mod location;
+pub(crate) mod race;
+pub(crate) mod tls;
+pub(crate) mod wire;

@@ -1,0 +1,125 @@
+/*!
+The backends there are. All that users see of them comes from this list: the schemes, the hints, the help text, the man
+page.
+
+A backend is one folder with a `DRIVER`, its `mod` line in [`crate::backend`] and its line in this list.
+*/
+
+use crate::backend::driver::{Driver, Follows, Form, Scheme};
+use crate::backend::{etcd, file, redis, redlock, zookeeper};
+
+/// All backends, in the order in which they are listed for users.
+pub(crate) static DRIVERS: &[&Driver] =
+    &[&file::DRIVER, &redis::DRIVER, &redlock::DRIVER, &etcd::DRIVER, &zookeeper::DRIVER];
+
+/// The URL of the locks where the user names none.
+pub(crate) const DEFAULT: &str = "file:";
+
+/// Every scheme, with its form and its backend.
+pub(crate) fn schemes() -> impl Iterator<Item = (&'static Driver, &'static Form, &'static Scheme)> {
+    forms().flat_map(|(driver, form)| form.schemes.iter().map(move |scheme| (driver, form, scheme)))
+}
+
+fn forms() -> impl Iterator<Item = (&'static Driver, &'static Form)> {
+    DRIVERS.iter().flat_map(|driver| driver.forms.iter().map(move |form| (*driver, form)))
+}
+
+/// What somebody probably means who writes a scheme of other clients.
+#[must_use]
+pub(crate) fn meant(scheme: &str) -> Option<&'static str> {
+    let meant = DRIVERS.iter().flat_map(|driver| driver.meant);
+    meant.copied().find(|(written, _)| *written == scheme).map(|(_, meant)| meant)
+}
+
+/// All schemes, for who wrote one that there is not.
+#[must_use]
+pub(crate) fn choice() -> String {
+    let names = |anything: bool, end: &str| {
+        let schemes = schemes().filter(|(_, form, _)| (form.follows == Follows::Anything) == anything);
+        schemes.map(|(.., scheme)| format!("{}{end}", scheme.name)).collect::<Vec<_>>()
+    };
+    listed(&[names(true, ":"), vec![names(false, "://").join(" ")]].concat(), " or ")
+}
+
+/// The names of all backends, in words.
+#[must_use]
+pub(crate) fn names() -> String {
+    listed(&DRIVERS.iter().map(|driver| driver.name).collect::<Vec<_>>(), " or ")
+}
+
+/// What `--backend` takes, for the help text.
+#[must_use]
+pub(crate) fn help() -> String {
+    let short: Vec<&str> = forms().map(|(_, form)| form.short).collect();
+    let tls: Vec<&str> =
+        schemes().filter(|(.., scheme)| scheme.tls == Some(true)).map(|(.., scheme)| scheme.name).collect();
+    format!("Where the lock is: {}; with TLS {}; default {DEFAULT}", listed(&short, " or "), listed(&tls, " or "))
+}
+
+/// `items` with commas between them, and `last` before the last one.
+fn listed(items: &[impl AsRef<str>], last: &str) -> String {
+    let mut text = String::new();
+    for (index, item) in items.iter().enumerate() {
+        let between = match index {
+            0 => "",
+            _ if index + 1 == items.len() => last,
+            _ => ", ",
+        };
+        text.push_str(between);
+        text.push_str(item.as_ref());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_backends_share_a_name_or_a_scheme() {
+        let names: BTreeSet<&str> = DRIVERS.iter().map(|driver| driver.name).collect();
+        assert_eq!(names.len(), DRIVERS.len());
+        let known: BTreeSet<&str> = schemes().map(|(.., scheme)| scheme.name).collect();
+        assert_eq!(known.len(), schemes().count());
+        for (written, _) in DRIVERS.iter().flat_map(|driver| driver.meant) {
+            assert!(!known.contains(written), "{written} is a scheme");
+        }
+    }
+
+    #[test]
+    fn every_driver_can_be_chosen() {
+        for driver in DRIVERS {
+            assert!(driver.forms.iter().any(|form| !form.schemes.is_empty()), "{}", driver.name);
+            assert!(driver.kill_after_share >= 2, "{}: a command must have time to work", driver.name);
+        }
+        assert!(schemes().any(|(.., scheme)| DEFAULT.strip_suffix(':') == Some(scheme.name)));
+    }
+
+    #[test]
+    fn what_users_read_of_backends() {
+        assert_eq!(names(), "file, redis, redlock, etcd or zookeeper");
+        assert_eq!(
+            choice(),
+            "file: or redis:// rediss:// valkey:// valkeys:// redis+unix:// redis+sentinel:// redis-sentinel:// \
+             rediss+sentinel:// redlock:// redlocks:// etcd:// etcds:// zk:// zks://"
+        );
+        assert_eq!(
+            help(),
+            "Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, \
+             redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, \
+             redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, \
+             rediss+sentinel, redlocks, etcds or zks; default file:"
+        );
+    }
+
+    #[test]
+    fn lists_read_as_sentences() {
+        for (items, expected) in
+            [(&[][..], ""), (&["a"], "a"), (&["a", "b"], "a or b"), (&["a", "b", "c"], "a, b or c")]
+        {
+            assert_eq!(listed(items, " or "), expected);
+        }
+    }
+}

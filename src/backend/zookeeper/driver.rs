@@ -1,0 +1,74 @@
+/*!
+How a ZooKeeper ensemble is named in a URL.
+*/
+
+use std::fmt;
+
+use super::ZookeeperService;
+use crate::backend::driver::{Abilities, Driver, Follows, Form, Place, Scheme};
+use crate::backend::net::location::Location;
+use crate::backend::net::tls::Tls;
+use crate::backend::{Options, Service};
+
+/// A ZooKeeper ensemble. A session may be older at the leader than the last answer to us, so that less of a lease is left.
+pub(crate) static DRIVER: Driver = Driver {
+    name: "zookeeper",
+    forms: &[Form {
+        // The ports that ZooKeeper listens on by default.
+        schemes: &[Scheme::plain("zk", 2181), Scheme::tls("zks", 2281)],
+        short: "zk://host,host,host[/chroot]",
+        full: "zk://[user:password@]host[:port],host[:port],…[/chroot]",
+        follows: Follows::ServersOrNothing,
+        read: |scheme, rest, hint| Ok(Box::new(Servers::read(scheme, rest, hint)?)),
+    }],
+    meant: &[("zookeeper", "zk://, or zks:// with TLS")],
+    kill_after_share: 4,
+    has_lease: true,
+    abilities: Abilities { replicas: false, strict_fencing: false },
+};
+
+/// The servers of one ensemble, or some of them; the path is the chroot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Servers(Location);
+
+impl Servers {
+    fn read(scheme: &'static Scheme, rest: &str, hint: &str) -> Result<Self, String> {
+        let location = Location::parse(scheme.name, rest, scheme.port, hint)?;
+        let bad = |part: &str| part.is_empty() || part == "." || part == ".." || part.contains(char::is_control);
+        if !location.path.is_empty() && location.path.trim_end_matches('/').split('/').any(bad) {
+            return Err(format!("the chroot is no path that ZooKeeper allows; {hint}"));
+        }
+        let path = location.path.trim_end_matches('/').to_owned();
+        Ok(Self(Location { path, ..location }))
+    }
+}
+
+impl fmt::Display for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Place for Servers {
+    fn location(&mut self) -> Option<&mut Location> {
+        Some(&mut self.0)
+    }
+
+    fn open(&self, _options: &Options, tls: Option<Tls>) -> Box<dyn Service> {
+        Box::new(ZookeeperService::new(self.0.clone(), tls))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_is_one_that_zookeeper_allows() {
+        let read = |rest| Servers::read(&DRIVER.forms[0].schemes[0], rest, "");
+        assert_eq!(read("u:p@a,b:1/x/y/").expect("valid").to_string(), "zk://u@a:2181,b:1/x/y");
+        for bad in ["a//", "a/x//y", "a/./x", "a/../x", "a/%01"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}
