@@ -10,23 +10,18 @@ use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions};
 use hyper_util::rt::TokioIo;
-use tonic::Code;
 use tonic::transport::Endpoint;
 
-use crate::backend::error::{Error, ErrorKind, reasons};
+use super::errors::{self, About, Fault, no_member};
+use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::location::{Location, nested_hint};
 use crate::backend::net::race::{Pace, race, random_first, round};
-use crate::backend::net::tls::{Tls, refused};
+use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::{Address, Refusal, Wire};
 use crate::clock::Instant;
 
 /// How long one member is asked alone before the next one is asked as well.
 const STAGGER: Duration = Duration::from_millis(100);
-
-/// What the service says of a lease that there is not.
-pub(super) const NO_LEASE: &str = "lease not found";
-/// What it says when a lease is asked for by the id of one that there is.
-pub(super) const LEASE_KNOWN: &str = "lease already exists";
 
 /// A connection to one member.
 pub(super) struct Link {
@@ -83,22 +78,19 @@ impl Cluster {
     pub(super) async fn ask<T, F: Future<Output = Result<T, etcd_client::Error>>>(
         &mut self,
         request: impl FnOnce(Client) -> F,
-    ) -> Result<T, Error> {
-        let Some(link) = &self.link else {
-            return Err(Error::unavailable(format!("there is no connection to {}", self.location)));
-        };
+    ) -> Result<T, Fault> {
+        let Some(link) = &self.link else { return Err(errors::no_connection(&self.location).into()) };
         let client = link.client.clone();
         self.unanswered = true;
         let answer = request(client).await;
         self.unanswered = false;
         answer.map_err(|error| {
             let refusal = self.link.as_ref().map(|link| link.refusal.clone()).unwrap_or_default();
-            let explained = self.explain(&error, &refusal);
-            // Another member may do better, unless the answer is about us or what is ours.
-            if explained.may_pass() && !is_about_lease(&error) {
+            let fault = self.explain(&error, &refusal);
+            if fault.is_of_the_member() {
                 self.drop_link();
             }
-            explained
+            fault
         })
     }
 
@@ -119,7 +111,7 @@ impl Cluster {
 
     /// An answer that no etcd gives.
     pub(super) fn nonsense(&self) -> Error {
-        Error::unavailable(format!("{} gave an answer that makes no sense; is it etcd?", self.location))
+        errors::nonsense(&self.location)
     }
 
     /// The first member that answers and knows a leader.
@@ -138,7 +130,7 @@ impl Cluster {
             Some(denied) if decisive(&denied) => denied,
             last => {
                 errors.extend(last);
-                Error::new(ErrorKind::of_several(errors.iter().map(|error| error.kind), 1), reasons(&errors))
+                no_member(&errors)
             }
         })
     }
@@ -147,19 +139,14 @@ impl Cluster {
         let login = &self.location.login;
         // Without this the user would be left out in silence, and the locks be open to everybody.
         if login.user.is_some() && login.password.is_none() {
-            let place = &self.location;
-            let message =
-                format!("{place} needs a password too: give both --user and --password-file{}", nested_hint());
-            return Err(Error::new(ErrorKind::Denied, message));
+            return Err(errors::no_password(&self.location, nested_hint()));
         }
         let address = &self.location.addresses[member];
         let name = format!("{}://{address}", self.location.scheme);
         let wire = Wire::dial(&name, address, self.tls.as_ref()).await?;
         let refusal = wire.refusal();
-        let channel = channel(address, wire, self.tls.is_some()).await.map_err(|error| match refusal.said() {
-            Some(said) => refused(&name, &said),
-            None => Error::unavailable(format!("could not use {address}: {}", in_full(&error.to_string(), &error))),
-        })?;
+        let channel = channel(address, wire, self.tls.is_some()).await;
+        let channel = channel.map_err(|error| errors::unusable(address, &error, refusal.said().as_deref(), &name))?;
         let mut options = ConnectOptions::new().with_require_leader(true).with_auto_token_refresh(true);
         if let (Some(user), Some(password)) = (&self.location.login.user, &self.location.login.password) {
             options = options.with_user(user, password);
@@ -171,82 +158,26 @@ impl Cluster {
         if self.location.addresses.len() > 1 {
             let status = client.status().await.map_err(|error| self.explain(&error, &refusal))?;
             if status.leader() == 0 {
-                return Err(Error::unavailable(format!("{address} knows no leader: is a majority of etcd running?")));
+                return Err(errors::no_leader(address));
             }
             if status.is_learner() {
-                return Err(Error::unavailable(format!("{address} is a learner, which serves no locks")));
+                return Err(errors::learner(address));
             }
             version = Some(status.version().to_owned());
         }
         Ok(Link { client, member, refusal, version })
     }
 
-    /// What to ask oneself when the answer is none of etcd's.
-    fn doubt(&self) -> &'static str {
-        if self.tls.is_some() {
-            "is etcd running there?"
-        } else {
-            "is etcd running there, or one with TLS, for which the scheme is etcds://?"
-        }
-    }
-
-    fn explain(&self, error: &etcd_client::Error, refusal: &Refusal) -> Error {
-        let place = &self.location;
-        if let Some(said) = refusal.said() {
-            return refused(place, &said);
-        }
-        let etcd_client::Error::GRpcStatus(status) = error else {
-            let text = crate::holder::shown(in_full(&error.to_string(), error).as_bytes()).to_string();
-            return Error::unavailable(format!("{place} did not do as asked: {text}; {}", self.doubt()));
+    /// What an error on a connection that the server may have refused by this `refusal` means.
+    fn explain(&self, error: &etcd_client::Error, refusal: &Refusal) -> Fault {
+        let about = About {
+            place: &self.location,
+            has_tls: self.tls.is_some(),
+            has_password: self.location.login.password.is_some(),
+            nested: nested_hint(),
         };
-        let text = crate::holder::shown(in_full(status.message(), status).as_bytes()).to_string();
-        let says = |words: &str| status.message().contains(words);
-        let denied = matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated)
-            || says("authentication")
-            || says("user name is empty")
-            || says("user name not found")
-            || says("password");
-        if denied {
-            let nested = nested_hint();
-            let hint = format!(
-                "give the user and password (etcd://user:password@host, or --user and --password-file){nested}"
-            );
-            let text = if says("permission denied") {
-                format!("{text}; let the user's role read and write the keys of --namespace")
-            } else if says("authentication is not enabled") {
-                format!("{text}; leave out the user and password")
-            } else if self.location.login.password.is_none() {
-                format!("no password was given ({text}); {hint}")
-            } else {
-                format!("{text}; {hint}")
-            };
-            return Error::new(ErrorKind::Denied, format!("{place} refused the credentials: {text}"));
-        }
-        let hint = match status.code() {
-            _ if says("space exceeded") => "its database is full: compact and defragment it, then disarm the alarm",
-            _ if says("no leader") => "is a majority of etcd running?",
-            Code::ResourceExhausted => "it is overloaded, or somebody's value is too large",
-            Code::Unimplemented => "is it an etcd with API version 3?",
-            _ => self.doubt(),
-        };
-        Error::unavailable(format!("{place} did not do as asked: {text}; {hint}"))
+        errors::explain(error, refusal.said().as_deref(), about)
     }
-}
-
-/// What an error says, and its first cause: that a connection broke is called no more than a transport error.
-fn in_full(text: &str, error: &dyn std::error::Error) -> String {
-    let cause = std::iter::successors(error.source(), |error| error.source()).last().map(ToString::to_string);
-    cause.filter(|cause| !text.contains(cause)).map_or_else(|| text.to_owned(), |cause| format!("{text}: {cause}"))
-}
-
-/// Whether this is a sound answer: that there is no such lease, or that there is one already.
-fn is_about_lease(error: &etcd_client::Error) -> bool {
-    let text = match error {
-        etcd_client::Error::GRpcStatus(status) => status.message(),
-        etcd_client::Error::LeaseKeepAliveError(text) => text,
-        _ => return false,
-    };
-    text.contains(NO_LEASE) || text.contains(LEASE_KNOWN)
 }
 
 /// A channel over this one connection, `encrypted` already or not; when that breaks, so does the channel.

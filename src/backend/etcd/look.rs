@@ -11,7 +11,8 @@ use etcd_client::{
     TxnOpResponse, TxnResponse,
 };
 
-use super::super::{Claim, Error, ErrorKind};
+use super::super::{Claim, Error};
+use super::errors::{self, Fault};
 use super::link::Cluster;
 use crate::holder::Holder;
 
@@ -171,7 +172,7 @@ impl<'a> Line<'a> {
 
     /// Puts `key` with `value` at the end, bound to `lease`, unless it is there already. Who is before it is known only
     /// where that is nobody.
-    pub(super) async fn join(&mut self, key: &str, value: String, lease: i64) -> Result<Look, Error> {
+    pub(super) async fn join(&mut self, key: &str, value: String, lease: i64) -> Result<Look, Fault> {
         let mut put = vec![TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)))];
         put.extend(operations(&self.prefix, key, None));
         let transaction = Txn::new()
@@ -254,9 +255,7 @@ impl<'a> Line<'a> {
             }
             from = last;
         }
-        let hint = "choose a --namespace that no other one begins with";
-        let what = format!("too many keys of other locks are below {}: {hint}", self.prefix);
-        Err(Error::new(ErrorKind::Unavailable, what))
+        Err(errors::too_many_keys(&self.prefix))
     }
 
     async fn ask(&mut self, transaction: Txn) -> Result<Answers, Error> {

@@ -10,6 +10,7 @@ whose lease has ended. What ownership rests on is always a linearizable read tha
 */
 
 mod driver;
+mod errors;
 mod link;
 mod look;
 mod own;
@@ -21,7 +22,8 @@ use std::time::Duration;
 use etcd_client::{KeyValue, WatchFilterType, WatchOptions};
 
 pub(crate) use self::driver::DRIVER;
-use self::link::{Cluster, NO_LEASE};
+use self::errors::Fault;
+use self::link::Cluster;
 use self::look::{Line, Look, prefix};
 use self::own::{Extended, OwnWatch};
 use self::session::{Session, Watch, value, wall_clock};
@@ -35,8 +37,6 @@ use crate::clock::{Instant, before, sleep_until};
 const SIGNS_OF_LIFE: u32 = 3;
 /// How long the answer to that may take: this part of its lease.
 const SIGN_ANSWERED: u32 = 6;
-/// What is said when it takes longer.
-const SILENT: &str = "the member of etcd that was asked does not answer";
 /// How often one attempt begins anew because what it made was taken away.
 const JOINS: usize = 4;
 /// How long the first renewal waits for the server's version at most, and for which part of the lease.
@@ -75,11 +75,6 @@ struct EtcdContender {
     concerns: Vec<String>,
 }
 
-/// Whether the service says that there is no such lease.
-fn is_no_lease(error: &Error) -> bool {
-    error.to_string().contains(NO_LEASE)
-}
-
 impl EtcdContender {
     /// Looks at the queue with our key in it; also says whether that was put there only now.
     async fn look_in_queue(&mut self) -> Result<(Look, bool), Error> {
@@ -99,8 +94,8 @@ impl EtcdContender {
                         }
                     }
                     // It ended between the two requests: once more from the beginning.
-                    Err(error) if is_no_lease(&error) => self.session = None,
-                    Err(error) => return Err(error),
+                    Err(Fault::NoLease(_)) => self.session = None,
+                    Err(fault) => return Err(fault.into()),
                 }
                 continue;
             };
@@ -111,7 +106,7 @@ impl EtcdContender {
             }
             (session.created, session.token) = (None, None);
         }
-        Err(Error::unavailable(format!("the lease or key of {} ends faster than it can be used", self.claim.key)))
+        Err(errors::too_short_lived(&self.claim.key))
     }
 
     /// What `look` means for us, whose key is in the queue.
@@ -158,7 +153,7 @@ impl EtcdContender {
             let opened = self.cluster.ask(|mut client| async move { client.watch(predecessor, Some(options)).await });
             match before(Instant::now() + ttl / SIGN_ANSWERED, opened).await {
                 Ok(stream) => Watch { key, link, stream: stream?, works: false },
-                Err(_) => return Err(Error::unavailable(SILENT)),
+                Err(_) => return Err(errors::silence()),
             }
         };
         Ok(Some(session.watch.insert(watch)))
@@ -237,15 +232,15 @@ impl Contender for EtcdContender {
                     session.watch = None;
                     self.cluster.drop_link();
                     // At once, but for a way to the server on which no watch ever works.
-                    return if worked { Ok(()) } else { Err(Error::unavailable("etcd ended a watch before it began")) };
+                    return if worked { Ok(()) } else { Err(errors::no_watch()) };
                 }
             }
         }
     }
 
     async fn renew(&mut self) -> Result<Renewal, Error> {
-        let Some(session) = &mut self.session else { return Err(Error::unavailable("there is no lock to renew")) };
-        let Some(ttl) = session.ttl else { return Err(Error::unavailable("there is no lock to renew")) };
+        let Some(session) = &mut self.session else { return Err(errors::nothing_to_renew()) };
+        let Some(ttl) = session.ttl else { return Err(errors::nothing_to_renew()) };
         // Where members were compared, it is known already.
         let known = self.cluster.version().map(str::to_owned);
         let patience = (!self.inspected && known.is_none()).then(|| VERSION.min(ttl / VERSION_SHARE));

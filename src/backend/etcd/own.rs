@@ -7,7 +7,7 @@ use std::time::Duration;
 use etcd_client::{Client, GetOptions, KeyValue, WatchOptions, WatchStream};
 
 use super::super::Error;
-use super::is_no_lease;
+use super::errors::Fault;
 use super::link::Cluster;
 use crate::clock::{Instant, before};
 
@@ -51,8 +51,8 @@ pub(super) async fn extend(
             let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
             Ok(Extended::Lease { sent, own: read.take_kvs().into_iter().next(), revision, version })
         }
-        Err(error) if is_no_lease(&error) => Ok(Extended::NoLease),
-        Err(error) => Err(error),
+        Err(Fault::NoLease(_)) => Ok(Extended::NoLease),
+        Err(fault) => Err(fault.into()),
     }
 }
 

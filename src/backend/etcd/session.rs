@@ -9,10 +9,10 @@ use etcd_client::{
 };
 
 use super::super::{Claim, Error, ErrorKind, Released};
-use super::link::LEASE_KNOWN;
+use super::errors::{self, Fault};
 use super::look::prefix;
 use super::own::{self, Extended, OwnWatch};
-use super::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE, SILENT, is_no_lease};
+use super::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE};
 use crate::clock::{Instant, before};
 
 /// What is at the cluster for one claim.
@@ -72,11 +72,6 @@ pub(super) fn value(claim: &Claim, token: Option<u64>, since: u64) -> String {
     format!("{}{token}\"since\":{since},{}", claim.owner.prefix(), claim.about.rest())
 }
 
-/// Whether it says that the lease to be granted is there already.
-fn is_lease_known(error: &Error) -> bool {
-    error.to_string().contains(LEASE_KNOWN)
-}
-
 impl EtcdContender {
     /// Makes sure that there is a lease, and that it has been extended lately.
     pub(super) async fn keep_session(&mut self) -> Result<(), Error> {
@@ -113,11 +108,11 @@ impl EtcdContender {
                 Ok(())
             }
             // Our place in the queue went with it: this is a new beginning.
-            Err(error) if is_no_lease(&error) => {
+            Err(Fault::NoLease(_)) => {
                 self.session = None;
                 Box::pin(self.keep_session()).await
             }
-            Err(error) => Err(error),
+            Err(fault) => Err(fault.into()),
         }
     }
 
@@ -131,7 +126,7 @@ impl EtcdContender {
         let (sent, ttl) = match granted {
             Ok(granted) => (sent, granted.ttl()),
             // An earlier request was done, and its answer was lost.
-            Err(error) if is_lease_known(&error) => {
+            Err(Fault::LeaseKnown(_)) => {
                 let sent = Instant::now();
                 let asked = self.cluster.ask(|mut client| async move {
                     client.lease_keep_alive(lease).await?;
@@ -139,7 +134,7 @@ impl EtcdContender {
                 });
                 (sent, asked.await?.granted_ttl())
             }
-            Err(error) => return Err(error),
+            Err(fault) => return Err(fault.into()),
         };
         let ttl = u64::try_from(ttl).ok().filter(|&ttl| ttl > 0).ok_or_else(|| self.cluster.nonsense())?;
         if let Some(session) = &mut self.session {
@@ -155,7 +150,7 @@ impl EtcdContender {
         let Some(ttl) = session.ttl else { return Ok(false) };
         let extending = own::extend(&mut self.cluster, session.lease, &session.key, None);
         let extended = before(Instant::now() + ttl / SIGN_ANSWERED, extending).await;
-        let extended = extended.map_err(|_| Error::unavailable(SILENT))??;
+        let extended = extended.map_err(|_| errors::silence())??;
         let Extended::Lease { sent, own, .. } = extended else { return Ok(false) };
         session.sent = sent;
         Ok(own.is_some_and(|own| Some(own.create_revision()) == session.created))
@@ -193,8 +188,8 @@ impl EtcdContender {
                 (answer.deleted() > 0, answer.prev_kvs().iter().any(is_ours))
             }
             // Who may not do that has no key there, but leases are for everybody.
-            Err(error) if error.kind == ErrorKind::Denied => (false, false),
-            Err(error) => return Err(error),
+            Err(Fault::Failed(error)) if error.kind == ErrorKind::Denied => (false, false),
+            Err(fault) => return Err(fault.into()),
         };
         match self.revoke(lease).await {
             Ok(()) => {}
@@ -209,9 +204,8 @@ impl EtcdContender {
     /// Ends our lease, if there is one.
     async fn revoke(&mut self, lease: i64) -> Result<(), Error> {
         match self.cluster.ask(|mut client| async move { client.lease_revoke(lease).await }).await {
-            Ok(_) => Ok(()),
-            Err(error) if is_no_lease(&error) => Ok(()),
-            Err(error) => Err(error),
+            Ok(_) | Err(Fault::NoLease(_)) => Ok(()),
+            Err(fault) => Err(fault.into()),
         }
     }
 }

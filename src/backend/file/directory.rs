@@ -14,8 +14,9 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::fstatfs;
 use nix::unistd::geteuid;
 
+use super::errors::{self, no_directory};
 use super::locality;
-use crate::backend::error::{Error, ErrorKind};
+use crate::backend::error::Error;
 
 /// The directory, once it has been checked.
 #[derive(Debug)]
@@ -34,13 +35,13 @@ impl Place {
         let meta = place.metadata()?;
         let sticky = meta.mode() & libc::S_ISVTX != 0;
         let problem = if meta.uid() != geteuid().as_raw() && meta.uid() != 0 {
-            "it belongs to another user: use a directory of this user or of root"
+            errors::OTHER_OWNER
         } else if meta.mode() & libc::S_IWOTH != 0 && !sticky {
-            "everybody may remove files in it: chmod o-w it, or set its sticky bit (chmod +t)"
+            errors::OPEN_TO_ALL
         } else {
             return Ok(place);
         };
-        Err(cannot_use(path, problem))
+        Err(no_directory(path, problem))
     }
 
     /// The default directory, made if it is not there: chosen by the user's id alone, so that a shell and a crontab
@@ -56,46 +57,37 @@ impl Place {
         };
         match std::fs::DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(cannot_use(&path, &format!("{error}; name another with --backend file:///dir")));
+                return Err(no_directory(&path, &errors::default_not_made(&error)));
             }
             _ => {}
         }
         let place = Self::open(&path, OFlag::O_NOFOLLOW, remote)?;
         let meta = place.metadata()?;
         if meta.uid() != user.as_raw() || meta.mode() & 0o077 != 0 {
-            let problem =
-                "it must belong to this user with mode 0700: remove it, or name another with --backend file:///dir";
-            return Err(cannot_use(&path, problem));
+            return Err(no_directory(&path, errors::NOT_PRIVATE));
         }
         Ok(place)
     }
 
     fn open(path: &Path, extra: OFlag, remote: bool) -> Result<Self, Error> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | extra;
-        let descriptor = nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| {
-            let reason = match errno {
-                Errno::ENOENT => "it does not exist: make it (mkdir -m 0700)".to_owned(),
-                Errno::ENOTDIR => "it is not a directory: name one".to_owned(),
-                Errno::EACCES => format!("{}: this user must be able to read it", errno.desc()),
-                other => other.desc().to_owned(),
-            };
-            cannot_use(path, &reason)
-        })?;
+        let descriptor = nix::fcntl::open(path, flags, Mode::empty())
+            .map_err(|errno| no_directory(path, &errors::directory_refused(errno)))?;
         let magic = match fstatfs(&descriptor) {
             // The magic numbers have 32 bits; the field is wider, and on some machines signed.
             Ok(found) => u32::try_from(found.filesystem_type().0 & 0xffff_ffff).unwrap_or_default(),
             Err(_) if remote => 0,
-            Err(errno) => return Err(cannot_use(path, errno.desc())),
+            Err(errno) => return Err(no_directory(path, errno.desc())),
         };
         if !remote && let Some(problem) = locality::objection(magic) {
-            return Err(cannot_use(path, &problem));
+            return Err(no_directory(path, &problem));
         }
         Ok(Self { path: path.to_owned(), is_volatile: locality::is_volatile(magic), descriptor })
     }
 
     fn metadata(&self) -> Result<std::fs::Metadata, Error> {
-        let descriptor = self.descriptor.try_clone().map_err(|error| cannot_use(&self.path, &error.to_string()))?;
-        File::from(descriptor).metadata().map_err(|error| cannot_use(&self.path, &error.to_string()))
+        let descriptor = self.descriptor.try_clone().map_err(|error| no_directory(&self.path, &error.to_string()))?;
+        File::from(descriptor).metadata().map_err(|error| no_directory(&self.path, &error.to_string()))
     }
 
     /// Opens the lock file, made if it is not there; nothing but a regular file, and through no link.
@@ -109,25 +101,8 @@ impl Place {
             Err(Errno::ENOENT) => open(flags | OFlag::O_CREAT),
             other => other,
         };
-        let file = File::from(descriptor.map_err(|errno| match errno {
-            Errno::ELOOP => "it is a symbolic link: remove it".to_owned(),
-            Errno::EISDIR => "it is a directory: remove it, or choose another key".to_owned(),
-            // A socket.
-            Errno::ENXIO => "it is not a regular file: remove it, or choose another key".to_owned(),
-            Errno::EACCES | Errno::EPERM | Errno::EROFS => {
-                format!("{}: this user must be able to write there", errno.desc())
-            }
-            other => other.desc().to_owned(),
-        })?);
+        let file = File::from(descriptor.map_err(errors::file_refused)?);
         let meta = file.metadata().map_err(|error| error.to_string())?;
-        if meta.is_file() {
-            Ok(file)
-        } else {
-            Err("it is not a regular file: remove it, or choose another key".to_owned())
-        }
+        if meta.is_file() { Ok(file) } else { Err(errors::NO_FILE.to_owned()) }
     }
-}
-
-fn cannot_use(path: &Path, reason: &str) -> Error {
-    Error::new(ErrorKind::CannotCreate, format!("could not use the lock directory {}: {reason}", path.display()))
 }

@@ -15,6 +15,7 @@ is looked for twice a second.
 
 mod directory;
 mod driver;
+mod errors;
 mod floor;
 mod locality;
 
@@ -31,9 +32,8 @@ use tokio::sync::oneshot;
 
 use self::directory::Place;
 pub(crate) use self::driver::DRIVER;
-use super::{
-    Attempt, Busy, Claim, Contender, Error, ErrorKind, Grant, Lease, Queue, Released, Renewal, Service, TOKEN_LIMIT,
-};
+use self::errors::no_lock_file;
+use super::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, TOKEN_LIMIT};
 use crate::clock::{Instant, sleep_until, wall_micros};
 use crate::holder::{Holder, MAX_SHOWN};
 
@@ -107,10 +107,10 @@ impl FileContender {
     /// Opens the lock file, unless it is open.
     fn open(&mut self) -> Result<(), Error> {
         if self.lock.is_none() {
-            let place = self.place.as_ref().ok_or_else(|| Error::unavailable("the lock directory is not open"))?;
+            let place = self.place.as_ref().ok_or_else(errors::directory_not_open)?;
             let name = self.claim.key.file_name();
             let path = place.path.join(&name);
-            let file = place.lock_file(&name).map_err(|reason| cannot(&path, &reason))?;
+            let file = place.lock_file(&name).map_err(|reason| no_lock_file(&path, &reason))?;
             self.lock = Some(LockFile { file, path, is_volatile: place.is_volatile, queued: None, token: None });
         }
         Ok(())
@@ -137,15 +137,15 @@ impl Contender for FileContender {
         loop {
             self.open()?;
             let Self { claim, lock: Some(lock), .. } = self else {
-                return Err(Error::unavailable("the lock file is not open"));
+                return Err(errors::file_not_open());
             };
             let path = lock.path.clone();
-            if !lock.try_lock(queue).map_err(|error| cannot(&path, &error.to_string()))? {
+            if !lock.try_lock(queue).map_err(|error| no_lock_file(&path, &error.to_string()))? {
                 return Ok(Attempt::Busy(lock.look(claim)));
             }
             // Somebody may have put another file in its place while we waited: that one is the lock.
             if lock.is_in_place() {
-                let (token, concern) = lock.take(claim).map_err(|reason| cannot(&path, &reason))?;
+                let (token, concern) = lock.take(claim).map_err(|reason| no_lock_file(&path, &reason))?;
                 self.concerns.extend(concern);
                 return Ok(Attempt::Held(Grant { token, lease: Lease::Unlimited { check: CHECK } }));
             }
@@ -189,7 +189,7 @@ impl Contender for FileContender {
             let _ = lock.write(token, "");
         }
         // Explicitly, because a daemon that the command left behind may have inherited the descriptor.
-        unlock(&lock.file).map_err(|error| cannot(&lock.path, &error.to_string()))?;
+        unlock(&lock.file).map_err(|error| no_lock_file(&lock.path, &error.to_string()))?;
         Ok(if mine { Released::Freed } else { Released::NotMine })
     }
 
@@ -244,9 +244,7 @@ impl LockFile {
         let written = content.and_then(|content| {
             let (token, concern) = self.next_token(content.counter, wall_micros());
             let text = claim.about.text(&claim.owner, token, wall_micros() / 1000);
-            self.write(token, &text)
-                .map(|()| (token, concern))
-                .map_err(|error| format!("could not write to it: {error}"))
+            self.write(token, &text).map(|()| (token, concern)).map_err(|error| errors::unwritten(&error))
         });
         match &written {
             Ok((token, _)) => self.token = Some(*token),
@@ -268,7 +266,7 @@ impl LockFile {
         let mut file = &self.file;
         file.seek(SeekFrom::Start(0))
             .and_then(|_| file.take(2 * MAX_SHOWN as u64).read_to_end(&mut content))
-            .map_err(|error| format!("could not read it: {error}"))?;
+            .map_err(|error| errors::unread(&error))?;
         Ok(content)
     }
 
@@ -321,7 +319,7 @@ impl Content {
             return Ok(Self::default());
         }
         let Some(content) = content.strip_prefix(MARK.as_bytes()) else {
-            return Err("it holds data that is not dlock's: choose another key, or move the file away".to_owned());
+            return Err(errors::NOT_OURS.to_owned());
         };
         let mut lines = content.split(|&byte| byte == b'\n');
         let counter = lines.next().and_then(|line| std::str::from_utf8(line).ok()?.trim().parse().ok());
@@ -408,10 +406,6 @@ fn wait_in_kernel(file: File) -> io::Result<oneshot::Receiver<io::Result<()>>> {
 fn command_name(pid: i32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm"))
         .map_or_else(|_| "a process".to_owned(), |name| name.trim().to_owned())
-}
-
-fn cannot(path: &Path, reason: &str) -> Error {
-    Error::new(ErrorKind::CannotCreate, format!("could not use the lock file {}: {reason}", path.display()))
 }
 
 #[cfg(test)]

@@ -7,13 +7,12 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind as RedisErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value,
-};
+use ::redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, Value};
 use tokio::task::JoinHandle;
 
+use super::errors::{self, About};
 use super::stream::Bounded;
-use crate::backend::error::{Error, ErrorKind};
+use crate::backend::error::Error;
 use crate::backend::net::location::{Location, Login, nested_hint};
 use crate::backend::net::tls::{Tls, refused};
 use crate::backend::net::wire::{Address, Choice, Refusal, Ways, Wire, forget};
@@ -153,8 +152,7 @@ impl Connection {
         if let Some(password) = server.login.password.as_ref().or(none.as_ref()) {
             info = info.set_password(password);
         }
-        let socket =
-            wire.socket().map_err(|error| Error::unavailable(format!("could not connect to {server}: {error}")))?;
+        let socket = wire.socket().map_err(|error| errors::no_socket(server, &error))?;
         let refusal = wire.refusal();
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let (connection, driver) = MultiplexedConnection::new_with_config(&info, Bounded::new(wire), config)
@@ -168,7 +166,8 @@ impl Connection {
         self.ask_beside(command, &[], outstanding).await.map(|(answer, _)| answer)
     }
 
-    /// The same with further requests in the same round trip; what the server has against those is among their answers.
+    /// Sends one request, and further ones in the same round trip, and waits for all answers. The error is the first one's;
+    /// what the server has against the others is among their answers. When this future is dropped, what it sent stays noted.
     pub(in super::super) async fn ask_beside(
         &mut self,
         command: &Cmd,
@@ -176,7 +175,7 @@ impl Connection {
         outstanding: Outstanding,
     ) -> Result<(Value, Vec<Value>), Error> {
         let Some(link) = &mut self.link else {
-            return Err(Error::unavailable(format!("there is no connection to {}", self.server)));
+            return Err(errors::no_connection(&self.server));
         };
         link.outstanding = outstanding;
         let further: Vec<_> = beside
@@ -214,65 +213,22 @@ impl Connection {
         if let Some(said) = refusal.said() {
             return refused(server, &said);
         }
-        let text = crate::holder::shown(error.to_string().as_bytes()).to_string();
-        // The server repeats what it was sent: a script, which nobody wants to read here.
-        let text = text.split_once(", with args beginning with").map_or(text.as_str(), |(text, _)| text).to_owned();
-        let denied = matches!(error.kind(), RedisErrorKind::AuthenticationFailed | RedisErrorKind::Server(ServerErrorKind::NoPerm))
-                || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
-            // What a server that wants a password says to a request as large as a script.
-            || text.contains("unauthenticated")
-            // What a script says of a user who may not run its commands or use its keys.
-            || text.contains("No permissions") || text.contains("user executing the script");
-        let text = if denied && self.server.login.password.is_none() {
-            // What is said of a large request is only confusing.
-            if text.contains("unauthenticated") {
-                "no password was given".to_owned()
-            } else {
-                format!("no password was given ({text})")
-            }
-        } else {
-            text
+        let about = About {
+            name: server,
+            has_password: server.login.password.is_some(),
+            is_plain: server.tls.is_none() && matches!(server.address, Address::Tcp(..)),
+            nested: nested_hint(),
         };
-        if denied {
-            let hint = "check the user and password (redis://user:password@host, or --user and --password-file); a \
-                        server that has no password set takes none";
-            let nested = nested_hint();
-            return Error::new(ErrorKind::Denied, format!("{server} refused the credentials: {text}; {hint}{nested}"));
-        }
-        let hint = match error.code() {
-            Some("LOADING") => "it is still loading its data",
-            Some("READONLY") => "it is a replica: name the master",
-            Some("MISCONF") => "it cannot save its data: see its log",
-            Some("OOM") => "it is out of memory: see its maxmemory",
-            Some("MOVED" | "ASK" | "CROSSSLOT") => "it is one of a cluster's servers: name one that stands alone",
-            _ if text.contains("unknown command 'EVAL'") => {
-                "is it a sentinel? those are named by redis+sentinel://host,host/NAME"
-            }
-            _ if text.contains("unknown command 'SENTINEL'") => "it is no sentinel: is the port right (26379)?",
-            _ if text.contains("DB index") => "it has fewer databases: name a lower number, or none",
-            Some("ERR") if text.contains("No such master") => "is the name after the sentinels' hosts right?",
-            Some("CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN") => "its cluster is not complete",
-            Some(_) => "see the server's documentation",
-            None if matches!(error.kind(), RedisErrorKind::Parse | RedisErrorKind::UnexpectedReturnType) => {
-                "is it a redis server?"
-            }
-            None if self.server.tls.is_none() && matches!(self.server.address, Address::Tcp(..)) => {
-                "is a redis server running there, or one with TLS, which has schemes of its own (rediss://)?"
-            }
-            None => "is a redis server running there?",
-        };
-        let did = if error.is_connection_dropped() { "broke off the connection" } else { "did not do as asked" };
-        Error::unavailable(format!("{server} {did}: {text}; {hint}"))
+        errors::explain(error, about)
     }
 
     /// An answer that no lock server gives.
     pub(in super::super) fn nonsense(&self) -> Error {
-        let server = &self.server;
-        Error::unavailable(format!("{server} gave an answer that makes no sense; is it a redis server?"))
+        errors::nonsense(&self.server)
     }
 
     /// No answer at all.
     pub(in super::super) fn silence(&self) -> Error {
-        Error::unavailable(format!("{} does not answer", self.server))
+        errors::silence(&self.server)
     }
 }

@@ -12,6 +12,7 @@ ACL: a user needs the commands of the scripts, EVAL and BLPOP on the key pattern
 pub(super) mod answers;
 pub(super) mod connection;
 mod driver;
+mod errors;
 pub(super) mod keys;
 mod namesakes;
 mod sentinel;
@@ -155,11 +156,7 @@ impl RedisContender {
         command.arg(self.replicas).arg(millis(patience));
         match self.connection.ask(&command, Outstanding::Blocker).await? {
             Value::Int(confirmed) if confirmed >= i64::from(self.replicas) => Ok(()),
-            Value::Int(confirmed) => Err(Error::unavailable(format!(
-                "{confirmed} of the {} replicas that --replicas wants confirmed within {}; are they connected?",
-                self.replicas,
-                humantime::format_duration(patience)
-            ))),
+            Value::Int(confirmed) => Err(errors::unconfirmed(confirmed, self.replicas, patience)),
             _ => Err(self.connection.nonsense()),
         }
     }

@@ -14,8 +14,9 @@ use ::redis::{Cmd, Value};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::answers::text_of;
-use super::connection::{Connection, Outstanding, Server};
-use crate::backend::error::{Error, ErrorKind};
+use super::connection::{Connection, Outstanding};
+use super::errors;
+use crate::backend::error::Error;
 use crate::clock::{Instant, before};
 
 /// How many times as long as our own connection took another one may take, and how long at least.
@@ -93,13 +94,12 @@ impl Namesakes {
         while let Ok(Some(answer)) = before(limit, asking.next()).await {
             let Some((address, other)) = answer else { continue };
             if !other.is_related(&ours) {
-                return Err(several(&server, address));
+                return Err(errors::several_servers(&server, address));
             }
             is_home |= self.home == Some(address);
         }
         if !is_home && self.identity.as_ref().is_some_and(|before| !before.is_related(&ours)) {
-            let hint = "does its name lead to several independent ones?";
-            return Err(Error::unavailable(format!("{server} is another server than before; {hint}")));
+            return Err(errors::another_server(&server));
         }
         (self.home, self.identity) = (ways.taken, Some(ours));
         Ok(())
@@ -109,12 +109,6 @@ impl Namesakes {
 async fn ask(mut connection: Connection, address: SocketAddr) -> Option<(SocketAddr, Identity)> {
     connection.connect().await.ok()?;
     Some((address, identity(&mut connection).await?))
-}
-
-fn several(server: &Server, address: SocketAddr) -> Error {
-    let hint = "name one of them, or use redlock:// and name each";
-    let message = format!("{server} names several independent redis servers, one of them at {address}: {hint}");
-    Error::new(ErrorKind::Unusable, message)
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::answers::text_of;
 use super::connection::{Connection, Outstanding, Server};
+use super::errors;
 use super::namesakes::Namesakes;
-use crate::backend::error::{Error, ErrorKind, reasons};
+use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::location::{Location, Login};
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Address;
@@ -94,10 +95,7 @@ impl Sentinels {
         let enough = statements.len() == needed;
         match statements.into_iter().max_by_key(|statement| statement.epoch) {
             Some(statement) if enough => Ok(statement.master),
-            _ => {
-                let kind = ErrorKind::of_several(errors.iter().map(|error| error.kind), 1);
-                Err(Error::new(kind, format!("too few sentinels of {name} can be asked: {}", reasons(&errors))))
-            }
+            _ => Err(errors::too_few_sentinels(name, &errors)),
         }
     }
 }
@@ -110,7 +108,7 @@ async fn ask(connection: &mut Connection, name: &str) -> Result<Statement, Error
     let Value::Array(fields) = &answer else { return Err(connection.nonsense()) };
     let statement = read(fields).ok_or_else(|| connection.nonsense())?;
     if statement.leaving {
-        return Err(Error::unavailable(format!("{} is being replaced as the master of {name}", statement.master)));
+        return Err(errors::master_leaves(&statement.master, name));
     }
     Ok(statement)
 }
@@ -173,7 +171,8 @@ impl Master {
         Ok(())
     }
 
-    /// The same for what must be executed last, see [`Connection::connect_in_order`].
+    /// Makes sure that there is a connection to the master for what must be executed last, see
+    /// [`Connection::connect_in_order`].
     pub(super) async fn connect_in_order(&mut self) -> Result<(), Error> {
         if !self.connection.is_there() {
             self.find().await?;
@@ -207,10 +206,10 @@ impl Master {
         if self.address.as_ref() == Some(&master) {
             return Ok(answer);
         }
-        let message = format!("the sentinels have made {master} the master of {}", sentinels.name);
+        let error = errors::another_master(&master, &sentinels.name);
         self.connection = Connection::new(sentinels.server(&master));
         self.address = Some(master);
-        Err(Error::unavailable(message))
+        Err(error)
     }
 
     /// See [`Connection::nonsense`].

@@ -5,13 +5,11 @@ What the servers have said to one attempt: their votes, and who stands in the wa
 use std::collections::BTreeMap;
 
 use super::super::Claim;
+use super::errors::Failures;
 use super::quorum::Vote;
 use super::scripts::{Acquired, Occupant};
-use super::voter::{Answer, Event, Failure};
+use super::voter::{Answer, Event};
 use crate::holder::Holder;
-
-/// Why there are no answers, by server.
-pub(super) type Failures = BTreeMap<usize, Failure>;
 
 /// The answers to one attempt so far.
 pub(super) struct Count {

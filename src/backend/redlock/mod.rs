@@ -18,20 +18,21 @@ notices that two names mean one server.
 
 mod count;
 mod driver;
+mod errors;
 #[cfg(test)]
 mod model;
 mod quorum;
 mod scripts;
 mod voter;
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use self::count::{Count, Failures};
+use self::count::Count;
 pub(crate) use self::driver::DRIVER;
+use self::errors::Failures;
 use self::quorum::{Ballot, Outcome, Verdict, Vote, majority};
 use self::scripts::{Occupant, Try};
 use self::voter::{Answer, Dispatch, Event, Request};
@@ -217,7 +218,7 @@ impl RedlockContender {
             Some(events) => events.recv().await,
             None => None,
         };
-        let event = event.ok_or_else(|| Error::unavailable("nobody looks after the servers"))?;
+        let event = event.ok_or_else(errors::nobody_there)?;
         let peer = &mut self.peers[event.voter];
         if !matches!(event.answer, Answer::Failed(_)) {
             peer.acquaintance = peer.acquaintance.max(Acquaintance::Seen);
@@ -268,25 +269,14 @@ impl RedlockContender {
         let twins = (0..self.peers.len()).find_map(|index| self.twin(index).map(|twin| (twin, index)));
         if let Some((one, other)) = twins {
             let (one, other) = (&self.servers[one], &self.servers[other]);
-            return Some(Error::unavailable(format!(
-                "{one} and {other} are the same server, which has one vote: name each server once"
-            )));
+            return Some(errors::twins(one, other));
         }
-        let unfit = failures.values().find(|failure| failure.unfit)?;
-        Some(Error::new(unfit.kind, &unfit.reason))
+        failures.values().find(|failure| failure.unfit).map(errors::misfit)
     }
 
     /// The error when the servers that are left are no majority.
     fn no_majority(&self, failures: &Failures) -> Error {
-        let (all, failed) = (self.servers.len(), failures.len());
-        // So many refusals leave no majority that knows us.
-        let refusals = all - majority(all) + 1;
-        let kind = ErrorKind::of_several(failures.values().map(|failure| failure.kind), refusals);
-        let mut text = format!("no majority: {failed} of {all} servers cannot be used");
-        for (index, failure) in failures.values().enumerate() {
-            let _ = write!(text, "{} {}", if index == 0 { ":" } else { ";" }, failure.reason);
-        }
-        Error::new(kind, text)
+        errors::no_majority(failures, self.servers.len())
     }
 
     async fn try_once(&mut self, limit: Instant) -> Result<Tried, Error> {

@@ -14,8 +14,8 @@ use ::redis::{Cmd, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::super::redis::connection::{Connection, Outstanding, Server};
+use super::errors::{self, Failure};
 use super::scripts::{self, Acquired, Introduction, Occupant, Try};
-use crate::backend::error::{Error, ErrorKind};
 use crate::clock::{Instant, before, sleep_until};
 
 /// How long the first contact may take while nobody has anything to ask yet.
@@ -53,17 +53,6 @@ pub(super) struct Dispatch {
     pub(super) request: Request,
     /// How long one answer of the server may take.
     pub(super) patience: Duration,
-}
-
-/// Why there is no answer from the server.
-#[derive(Clone, Debug)]
-pub(super) struct Failure {
-    /// What kind of failure it is.
-    pub(super) kind: ErrorKind,
-    /// What happened, with the server's name.
-    pub(super) reason: String,
-    /// The server is one that must not vote, and no waiting mends it.
-    pub(super) unfit: bool,
 }
 
 /// What came of a request.
@@ -191,10 +180,10 @@ impl Voter {
                 tokio::select! {
                     biased;
                     connected = &mut connecting => {
-                        connected.map_err(|error| failed(&error))?;
+                        connected.map_err(|error| errors::failed(&error))?;
                         break;
                     }
-                    () = sleep_until(limit) => return Err(silent(&self.name, ErrorKind::Unreachable)),
+                    () = sleep_until(limit) => return Err(errors::unasked(&self.name)),
                     Some(dispatch) = self.requests.recv() => {
                         self.waiting.push_back(dispatch);
                         limit = limit.min(Instant::now() + CONNECT);
@@ -240,8 +229,7 @@ impl Voter {
         }
         let introduction = (!self.known.identified).then(|| scripts::introduced(&further));
         if introduction.as_ref().is_some_and(|introduction| introduction.is_replica) {
-            let reason = format!("{} is a replica, whose vote is its master's: name the master", self.name);
-            return Err(Failure { kind: ErrorKind::Unavailable, reason, unfit: true });
+            return Err(errors::replica(&self.name));
         }
         self.known.identified = true;
         Ok(Answer::Acquired(said, introduction))
@@ -291,7 +279,7 @@ impl Voter {
         }
         self.forget_connection();
         match before(Instant::now() + patience.max(CONNECT), self.connection.connect()).await {
-            Ok(connected) => connected.map_err(|error| failed(&error)),
+            Ok(connected) => connected.map_err(|error| errors::failed(&error)),
             Err(_) => Err(self.unasked()),
         }
     }
@@ -322,18 +310,11 @@ impl Voter {
         }
         let lack = match self.ask(&scripts::durability(), patience).await {
             Ok(answer) => scripts::lacks_durability(&answer),
-            Err(failure) if self.connection.is_ready() => {
-                Some(format!("it does not say whether it keeps it ({})", failure.reason))
-            }
+            Err(failure) if self.connection.is_ready() => Some(errors::untold(&failure)),
             Err(failure) => return Err(failure),
         };
         if let Some(lack) = lack {
-            let reason = format!(
-                "{} may forget its counter when it is killed: {lack}; --strict-fencing needs appendonly yes and \
-                 appendfsync always on every server",
-                self.name
-            );
-            return Err(Failure { kind: ErrorKind::Unavailable, reason, unfit: true });
+            return Err(errors::forgetful(&self.name, &lack));
         }
         self.known.trusted = true;
         Ok(())
@@ -367,7 +348,7 @@ impl Voter {
                         let cut = is_release(&dispatch);
                         waiting.push_back(dispatch);
                         if cut {
-                            return Err(silent(&self.name, ErrorKind::Unavailable));
+                            return Err(errors::unanswered(&self.name));
                         }
                     }
                     () = sleep_until(limit) => {
@@ -381,7 +362,7 @@ impl Voter {
             }
         };
         let Some(answered) = answered else {
-            return Err(silent(&self.name, ErrorKind::Unavailable));
+            return Err(errors::unanswered(&self.name));
         };
         if self.connection.is_ready() {
             // Answers come in order: one answers for all before it.
@@ -390,23 +371,15 @@ impl Voter {
         } else {
             self.forget_connection();
         }
-        answered.map_err(|error| failed(&error))
+        answered.map_err(|error| errors::failed(&error))
     }
 
     fn read<T>(&self, answer: &Value, read: impl Fn(&Value) -> Option<T>) -> Result<T, Failure> {
-        read(answer).ok_or_else(|| failed(&self.connection.nonsense()))
+        read(answer).ok_or_else(|| errors::failed(&self.connection.nonsense()))
     }
 
-    /// Nothing was sent, because the server is not there or has other things to answer first.
+    /// See [`errors::unasked`].
     fn unasked(&self) -> Failure {
-        silent(&self.name, ErrorKind::Unreachable)
+        errors::unasked(&self.name)
     }
-}
-
-fn failed(error: &Error) -> Failure {
-    Failure { kind: error.kind, reason: error.to_string(), unfit: false }
-}
-
-fn silent(name: &str, kind: ErrorKind) -> Failure {
-    Failure { kind, reason: format!("{name} does not answer"), unfit: false }
 }

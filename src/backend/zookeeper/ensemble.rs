@@ -6,7 +6,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::backend::error::{Error, ErrorKind};
+use super::errors::no_server;
+use crate::backend::error::Error;
 use crate::backend::net::location::Location;
 use crate::backend::net::race::{Pace, race, random_first, round};
 use crate::backend::net::tls::Tls;
@@ -69,23 +70,12 @@ impl Ensemble {
             let wire = Wire::dial(&server, address, self.tls.as_ref()).await;
             wire.map(|wire| (place, wire, server))
         };
-        let mut failures = match race(places, Pace::Eager(STAGGER), dial, |_| false).await {
+        match race(places, Pace::Eager(STAGGER), dial, |_| false).await {
             Ok((place, wire, server)) => {
                 self.next.store(place + 1, Ordering::Relaxed);
-                return Ok((wire, server));
+                Ok((wire, server))
             }
-            Err(failures) => failures,
-        };
-        if count == 1
-            && let Some(failure) = failures.pop()
-        {
-            return Err(failure);
+            Err(failures) => Err(no_server(failures, &self.location)),
         }
-        let kind = ErrorKind::of_several(failures.iter().map(|failure| failure.kind), 1);
-        // One that refuses us says more than one that cannot be reached.
-        let told = failures.iter().find(|failure| failure.kind == ErrorKind::Denied).or(failures.last());
-        let told = told.map_or_else(|| "there is none".to_owned(), ToString::to_string);
-        let message = format!("none of the {count} servers of {} can be used; one of them: {told}", self.location);
-        Err(Error::new(kind, message))
     }
 }

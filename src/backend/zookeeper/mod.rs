@@ -8,6 +8,7 @@ ends, and a follower tells it late that we are alive: [`timeline`] says what an 
 
 mod driver;
 mod ensemble;
+mod errors;
 mod frames;
 mod names;
 mod own;
@@ -25,14 +26,15 @@ use ::zookeeper_client::{Client, Error as ZkError};
 
 pub(crate) use self::driver::DRIVER;
 use self::ensemble::Ensemble;
+use self::errors::About;
 use self::names::{Directory, Rival, Standing, is_worn_out, sequence, standing};
 use self::session::{Placed, Session, Write, acls};
 use self::tunnel::Tunnel;
-use super::{Attempt, Busy, Claim, Contender, Error, ErrorKind, Grant, Queue, Released, Renewal, Service};
+use super::{Attempt, Busy, Claim, Contender, Error, Grant, Queue, Released, Renewal, Service};
 use crate::backend::net::location::{Location, nested_hint};
 use crate::backend::net::tls::Tls;
 use crate::clock::{Alarm, Instant};
-use crate::holder::{Holder, shown};
+use crate::holder::Holder;
 
 /// The longest session that can be asked for.
 const MAX_SESSION: Duration = Duration::from_millis(i32::MAX as u64);
@@ -99,10 +101,7 @@ impl ZookeeperContender {
     /// Who we are, as ZooKeeper's `digest` scheme has it.
     fn login(&self) -> Result<Option<String>, Error> {
         let login = &self.location().login;
-        let lacks = |what| {
-            let hint = "give both --user and --password-file";
-            Error::new(ErrorKind::Denied, format!("{} needs a {what} too: {hint}", self.location()))
-        };
+        let lacks = |what| errors::half_login(self.location(), what);
         match (&login.user, &login.password) {
             (None, None) => Ok(None),
             (Some(user), Some(password)) => Ok(Some(format!("{user}:{password}"))),
@@ -117,7 +116,7 @@ impl ZookeeperContender {
             return Ok(());
         }
         let directory = Directory::of(&self.location().path, &self.claim)
-            .map_err(|reason| Error::new(ErrorKind::CannotCreate, format!("{}: {reason}", self.location())))?;
+            .map_err(|reason| errors::unspeakable(self.location(), &reason))?;
         let login = self.login()?;
         let opening =
             if let Some(opening) = self.opening.take() { opening } else { self.begin(login.as_deref()).await? };
@@ -137,18 +136,8 @@ impl ZookeeperContender {
 
     /// Asks the library for a session.
     async fn begin(&self, login: Option<&str>) -> Result<Opening, Error> {
-        room_for_library().map_err(|error| {
-            Error::new(
-                ErrorKind::Unreachable,
-                format!("could not start the ZooKeeper client on this host: {}", shortage(&error)),
-            )
-        })?;
-        let tunnel = Tunnel::open(Arc::clone(&self.ensemble)).await.map_err(|error| {
-            Error::new(
-                ErrorKind::Unreachable,
-                format!("could not listen on this host for the ZooKeeper client: {error}"),
-            )
-        })?;
+        room_for_library().map_err(|error| errors::no_room(&error))?;
+        let tunnel = Tunnel::open(Arc::clone(&self.ensemble)).await.map_err(|error| errors::no_listener(&error))?;
         let mut connector = Client::connector().with_session_timeout(self.claim.ttl.min(MAX_SESSION));
         if let Some(login) = login {
             connector = connector.with_auth("digest", login.as_bytes());
@@ -159,7 +148,7 @@ impl ZookeeperContender {
     }
 
     fn vanished(&self) -> Error {
-        Error::unavailable(format!("the session with {} ended before it began", self.location()))
+        errors::vanished(self.location())
     }
 
     fn explain(&self, error: &ZkError) -> Error {
@@ -169,41 +158,13 @@ impl ZookeeperContender {
     /// An error of the library in words; `reason` is why the connection ended, where it did.
     fn explain_with(&self, error: &ZkError, reason: Option<String>) -> Error {
         let location = self.location();
-        let denied = |what: &str| {
-            let known = if location.login.user.is_some() { "check the user and password" } else { "no user was given" };
-            let hint = "give them with --user and --password-file, or mend the nodes' access lists";
-            Error::new(ErrorKind::Denied, format!("{location} {what}: {known} ({hint}{})", nested_hint()))
+        let about = About {
+            place: location,
+            has_user: location.login.user.is_some(),
+            directory: self.session.as_ref().map(|session| session.directory.path()),
+            nested: nested_hint(),
         };
-        match error {
-            ZkError::NoAuth => {
-                let path = self.session.as_ref().map_or("its nodes", |session| session.directory.path());
-                denied(&format!("refused access to {}", shown(path.as_bytes())))
-            }
-            ZkError::AuthFailed | ZkError::InvalidAcl => denied("refused the credentials"),
-            ZkError::NoChildrenForEphemerals => {
-                let hint = "use another --namespace or chroot";
-                let what = "a node above it is ephemeral and can have no others below it";
-                Error::new(ErrorKind::CannotCreate, format!("{location}: {what}: {hint}"))
-            }
-            ZkError::ConnectionLoss | ZkError::Timeout | ZkError::NoHosts => {
-                let reason = reason.unwrap_or_else(|| "it does not answer".to_owned());
-                Error::unavailable(format!("lost the connection to {location}: {reason}"))
-            }
-            other => {
-                let text = other.to_string();
-                Error::unavailable(format!("{location} did not do as asked: {}", shown(text.as_bytes())))
-            }
-        }
-    }
-}
-
-/// What this host lacks, in the words of those who set limits.
-fn shortage(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => {
-            "no more threads are allowed here (ulimit -u, or the limit of the control group)".into()
-        }
-        _ => error.to_string(),
+        errors::explain(error, reason, about)
     }
 }
 
@@ -264,8 +225,7 @@ impl ZookeeperContender {
                 }
             }
         }
-        let what = "its nodes went as soon as they were made; is something removing them?";
-        Err(Error::unavailable(format!("could not queue at {}: {what}", self.location())))
+        Err(errors::no_place(self.location()))
     }
 
     /// One look at the queue after `write`, with everything that calls for another one set right.
@@ -288,9 +248,7 @@ impl ZookeeperContender {
         {
             let path = session.directory.path().to_owned();
             self.leave().await?;
-            let hint = "remove that node when nobody uses it, and it is counted anew";
-            let what = format!("the sequence numbers in {} are all but used up", shown(path.as_bytes()));
-            return Err(Error::new(ErrorKind::CannotCreate, format!("{}: {what}; {hint}", self.location())));
+            return Err(errors::worn_out(self.location(), &path));
         }
         session.predecessor = None;
         session.entries = u64::try_from(children.len() / 2).unwrap_or(u64::MAX);
@@ -473,7 +431,6 @@ impl Contender for ZookeeperContender {
     }
 
     async fn renew(&mut self) -> Result<Renewal, Error> {
-        let location = self.location().to_string();
         let Some(session) = self.session.as_mut() else {
             return Ok(Renewal::NotMine("it has no session".to_owned()));
         };
@@ -493,7 +450,7 @@ impl Contender for ZookeeperContender {
                 Ok(Renewal::Extended(session.lease()))
             }
             Ok(Some(_)) => Ok(Renewal::NotMine("its node is another session's".to_owned())),
-            Ok(None) => Err(Error::unavailable(format!("{location} gave an answer that has no sense"))),
+            Ok(None) => Err(errors::nonsense(self.location())),
             Err(ZkError::NoNode) => Ok(Renewal::NotMine("its node is gone from the server".to_owned())),
             Err(error) => match session.end() {
                 Some(end) => Ok(Renewal::NotMine(end.to_owned())),

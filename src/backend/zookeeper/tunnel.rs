@@ -22,12 +22,11 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::ensemble::{Ensemble, Server};
+use super::errors;
 use super::frames::{self, Unanswered, Welcome};
 use crate::backend::error::{Error, ErrorKind};
-use crate::backend::net::tls::refused;
 use crate::backend::net::wire::{Wire, forget};
 use crate::clock::{Instant, before};
-use crate::holder::shown;
 
 /// How long to wait when no server could be used.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
@@ -162,10 +161,7 @@ impl Tunnel {
     fn why(&self, status: &Status) -> Error {
         match &status.failure {
             Some(failure) => Error::new(failure.kind, &failure.reason),
-            None => Error::new(
-                ErrorKind::Unreachable,
-                format!("there is no connection to {}", self.shared.ensemble.location()),
-            ),
+            None => errors::no_connection(self.shared.ensemble.location()),
         }
     }
 }
@@ -253,11 +249,8 @@ async fn connect_and_relay(library: &mut TcpStream, shared: &Shared) -> Result<(
             }
             unwelcome => {
                 let reason = match unwelcome {
-                    Ok(Err(error)) => explain(&server, &name, &error),
-                    _ => Error::new(
-                        ErrorKind::Unreachable,
-                        format!("{name} does not answer; is it overloaded or stopped?"),
-                    ),
+                    Ok(Err(error)) => errors::unwelcome(&name, &error, server.refusal().said().as_deref()),
+                    _ => errors::no_welcome(&name),
                 };
                 let all = (failed + 1) % ensemble.len() == 0;
                 shared.fail(reason, all);
@@ -331,40 +324,12 @@ async fn relay(library: &mut TcpStream, server: Wire, name: &Server, mut abandon
     if !unanswered().any() {
         abandoned.nothing();
     }
-    ended.map_err(|error: io::Error| match refusal.said() {
-        Some(said) => refused(name, &said),
-        None => why_ended(name, &error),
-    })
+    ended.map_err(|error: io::Error| errors::ended(name, &error, refusal.said().as_deref()))
 }
 
 async fn send(server: &mut (impl AsyncWrite + Unpin), frame: &[u8]) -> io::Result<()> {
     server.write_all(frame).await?;
     server.flush().await
-}
-
-/// Why a server did not welcome us.
-fn explain(server: &Wire, name: &Server, error: &io::Error) -> Error {
-    if let Some(said) = server.refusal().said() {
-        return refused(name, &said);
-    }
-    if error.kind() == io::ErrorKind::InvalidData {
-        return why_ended(name, error);
-    }
-    let hint = "it may be starting, lack a quorum, have too many clients from here, or speak TLS on this port";
-    Error::new(ErrorKind::Unreachable, format!("{name} hung up before it answered; {hint}"))
-}
-
-/// Why a connection to a server ended.
-fn why_ended(name: &Server, error: &io::Error) -> Error {
-    let text = error.to_string();
-    match error.kind() {
-        io::ErrorKind::InvalidData => {
-            let reason = shown(text.as_bytes());
-            Error::new(ErrorKind::Unreachable, format!("{name} does not answer as ZooKeeper does: {reason}"))
-        }
-        io::ErrorKind::UnexpectedEof => Error::new(ErrorKind::Unreachable, format!("{name} closed the connection")),
-        _ => Error::new(ErrorKind::Unreachable, format!("the connection to {name} broke: {text}")),
-    }
 }
 
 /// A server's socket, which is let go of without a word when it goes while an answer is owed: see [`forget`].

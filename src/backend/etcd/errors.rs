@@ -1,0 +1,375 @@
+/*!
+What etcd or its client library said, in dlock's words: what kind of failure it is, and what to do.
+
+Nothing here asks or changes anything, so that every sentence has a row in the table below.
+*/
+
+use std::fmt::Display;
+
+use tonic::{Code, Status};
+
+use crate::backend::error::{Error, ErrorKind, reasons};
+use crate::backend::net::tls::refused;
+use crate::backend::net::wire::Address;
+use crate::holder::shown;
+
+/// What the service says of a lease that there is not.
+const NO_LEASE: &str = "lease not found";
+/// What it says when a lease is asked for by the id of one that there is.
+const LEASE_KNOWN: &str = "lease already exists";
+
+/// What is known of a cluster beside what it says.
+#[derive(Clone, Copy)]
+pub(super) struct About<'a> {
+    /// How it is called in messages.
+    pub place: &'a dyn Display,
+    /// Whether it is spoken to by TLS.
+    pub has_tls: bool,
+    /// Whether a password was given.
+    pub has_password: bool,
+    /// What to add to advice about credentials.
+    pub nested: &'a str,
+}
+
+/// Why a request has not been done.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// There is no such lease: a sound answer, also where the caller has nothing to say to it.
+    NoLease(Error),
+    /// A lease of this id is there already: a sound answer too.
+    LeaseKnown(Error),
+    /// It failed.
+    Failed(Error),
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::NoLease(error) | Fault::LeaseKnown(error) | Fault::Failed(error) => error,
+        }
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Fault {
+    /// Whether another member may do better: not where the answer is about us or what is ours.
+    pub(super) fn is_of_the_member(&self) -> bool {
+        matches!(self, Self::Failed(error) if error.may_pass())
+    }
+}
+
+/// What an error of the client library means, or one that a member answered with; `refusal` is what the server said against
+/// our certificate on this connection.
+pub(super) fn explain(error: &etcd_client::Error, refusal: Option<&str>, about: About<'_>) -> Fault {
+    if let Some(said) = refusal {
+        return Fault::Failed(refused(about.place, said));
+    }
+    let place = about.place;
+    let (told, said) = match error {
+        etcd_client::Error::GRpcStatus(status) => (of_status(status, about), status.message()),
+        other => {
+            let text = shown(in_full(&other.to_string(), other).as_bytes()).to_string();
+            let told = Error::unavailable(format!("{place} did not do as asked: {text}; {}", doubt(about)));
+            (told, if let etcd_client::Error::LeaseKeepAliveError(said) = other { said.as_str() } else { "" })
+        }
+    };
+    match () {
+        () if said.contains(NO_LEASE) => Fault::NoLease(told),
+        () if said.contains(LEASE_KNOWN) => Fault::LeaseKnown(told),
+        () => Fault::Failed(told),
+    }
+}
+
+fn of_status(status: &Status, about: About<'_>) -> Error {
+    let place = about.place;
+    let text = shown(in_full(status.message(), status).as_bytes()).to_string();
+    let says = |words: &str| status.message().contains(words);
+    if is_denied(status) {
+        let nested = about.nested;
+        let hint =
+            format!("give the user and password (etcd://user:password@host, or --user and --password-file){nested}");
+        let text = if says("permission denied") {
+            format!("{text}; let the user's role read and write the keys of --namespace")
+        } else if says("authentication is not enabled") {
+            format!("{text}; leave out the user and password")
+        } else if about.has_password {
+            format!("{text}; {hint}")
+        } else {
+            format!("no password was given ({text}); {hint}")
+        };
+        return Error::new(ErrorKind::Denied, format!("{place} refused the credentials: {text}"));
+    }
+    let hint = match status.code() {
+        _ if says("space exceeded") => "its database is full: compact and defragment it, then disarm the alarm",
+        _ if says("no leader") => "is a majority of etcd running?",
+        Code::ResourceExhausted => "it is overloaded, or somebody's value is too large",
+        Code::Unimplemented => "is it an etcd with API version 3?",
+        _ => doubt(about),
+    };
+    Error::unavailable(format!("{place} did not do as asked: {text}; {hint}"))
+}
+
+/// Whether it is about the credentials.
+fn is_denied(status: &Status) -> bool {
+    let says = |words: &str| status.message().contains(words);
+    matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated)
+        || says("authentication")
+        || says("user name is empty")
+        || says("user name not found")
+        || says("password")
+}
+
+/// What to ask oneself when the answer is none of etcd's.
+fn doubt(about: About<'_>) -> &'static str {
+    if about.has_tls {
+        "is etcd running there?"
+    } else {
+        "is etcd running there, or one with TLS, for which the scheme is etcds://?"
+    }
+}
+
+/// What an error says, and its first cause: that a connection broke is called no more than a transport error.
+fn in_full(text: &str, error: &dyn std::error::Error) -> String {
+    let cause = std::iter::successors(error.source(), |error| error.source()).last().map(ToString::to_string);
+    cause.filter(|cause| !text.contains(cause)).map_or_else(|| text.to_owned(), |cause| format!("{text}: {cause}"))
+}
+
+/// There is nothing to send a request on.
+pub(super) fn no_connection(place: &dyn Display) -> Error {
+    Error::unavailable(format!("there is no connection to {place}"))
+}
+
+/// An answer that no etcd gives.
+pub(super) fn nonsense(place: &dyn Display) -> Error {
+    Error::unavailable(format!("{place} gave an answer that makes no sense; is it etcd?"))
+}
+
+/// A user without a password: the library would leave the user out in silence.
+pub(super) fn no_password(place: &dyn Display, nested: &str) -> Error {
+    let message = format!("{place} needs a password too: give both --user and --password-file{nested}");
+    Error::new(ErrorKind::Denied, message)
+}
+
+/// A connection to a member on which etcd's protocol could not be begun; `refusal` is what the server said against our
+/// certificate, which then is called `name`.
+pub(super) fn unusable(
+    address: &Address,
+    error: &dyn std::error::Error,
+    refusal: Option<&str>,
+    name: &dyn Display,
+) -> Error {
+    match refusal {
+        Some(said) => refused(name, said),
+        None => Error::unavailable(format!("could not use {address}: {}", in_full(&error.to_string(), error))),
+    }
+}
+
+/// A member that is cut off from the others.
+pub(super) fn no_leader(address: &Address) -> Error {
+    Error::unavailable(format!("{address} knows no leader: is a majority of etcd running?"))
+}
+
+/// A member that has no vote yet.
+pub(super) fn learner(address: &Address) -> Error {
+    Error::unavailable(format!("{address} is a learner, which serves no locks"))
+}
+
+/// No member could be used.
+pub(super) fn no_member(errors: &[Error]) -> Error {
+    Error::new(ErrorKind::of_several(errors.iter().map(|error| error.kind), 1), reasons(errors))
+}
+
+/// The member that was asked for a sign of life is frozen or cut off.
+pub(super) fn silence() -> Error {
+    Error::unavailable("the member of etcd that was asked does not answer")
+}
+
+/// What an attempt made for the lock `key` was taken away each time.
+pub(super) fn too_short_lived(key: &dyn Display) -> Error {
+    Error::unavailable(format!("the lease or key of {key} ends faster than it can be used"))
+}
+
+/// A watch that never began.
+pub(super) fn no_watch() -> Error {
+    Error::unavailable("etcd ended a watch before it began")
+}
+
+/// A renewal of what was never acquired.
+pub(super) fn nothing_to_renew() -> Error {
+    Error::unavailable("there is no lock to renew")
+}
+
+/// Below `prefix` there are so many keys of other locks that no look finds the entries among them.
+pub(super) fn too_many_keys(prefix: &str) -> Error {
+    let hint = "choose a --namespace that no other one begins with";
+    Error::unavailable(format!("too many keys of other locks are below {prefix}: {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::ErrorKind::{Denied, Unavailable, Unreachable};
+    use super::*;
+
+    const GIVE: &str = "give the user and password (etcd://user:password@host, or --user and --password-file)";
+    const PLAIN: &str = "is etcd running there, or one with TLS, for which the scheme is etcds://?";
+
+    fn about(has_tls: bool, has_password: bool) -> About<'static> {
+        About { place: &"E", has_tls, has_password, nested: "; NESTED" }
+    }
+
+    fn status(code: Code, said: &str) -> etcd_client::Error {
+        etcd_client::Error::GRpcStatus(Status::new(code, said))
+    }
+
+    fn told(error: &Error) -> (ErrorKind, String) {
+        (error.kind, error.to_string())
+    }
+
+    #[test]
+    fn what_etcd_says_of_the_credentials() {
+        for (code, said, has_password, text) in [
+            (
+                Code::PermissionDenied,
+                "etcdserver: permission denied",
+                true,
+                "etcdserver: permission denied; let the user's role read and write the keys of --namespace".to_owned(),
+            ),
+            (
+                Code::FailedPrecondition,
+                "etcdserver: authentication is not enabled",
+                true,
+                "etcdserver: authentication is not enabled; leave out the user and password".to_owned(),
+            ),
+            (
+                Code::InvalidArgument,
+                "etcdserver: authentication failed, invalid user ID or password",
+                true,
+                format!("etcdserver: authentication failed, invalid user ID or password; {GIVE}; NESTED"),
+            ),
+            (
+                Code::InvalidArgument,
+                "etcdserver: user name is empty",
+                false,
+                format!("no password was given (etcdserver: user name is empty); {GIVE}; NESTED"),
+            ),
+            (
+                Code::FailedPrecondition,
+                "etcdserver: user name not found",
+                true,
+                format!("etcdserver: user name not found; {GIVE}; NESTED"),
+            ),
+            (
+                Code::Unauthenticated,
+                "etcdserver: invalid auth token",
+                true,
+                format!("etcdserver: invalid auth token; {GIVE}; NESTED"),
+            ),
+        ] {
+            let fault = explain(&status(code, said), None, about(false, has_password));
+            assert!(matches!(fault, Fault::Failed(_)) && !fault.is_of_the_member(), "{said}");
+            assert_eq!(told(&fault.into()), (Denied, format!("E refused the credentials: {text}")), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_else_etcd_says() {
+        let full = "its database is full: compact and defragment it, then disarm the alarm";
+        for (code, said, has_tls, hint) in [
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", false, full),
+            (Code::Unavailable, "etcdserver: no leader", false, "is a majority of etcd running?"),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: too many requests",
+                false,
+                "it is overloaded, or somebody's value is too large",
+            ),
+            (Code::Unimplemented, "unknown service", false, "is it an etcd with API version 3?"),
+            (Code::Unknown, "what", false, PLAIN),
+            (Code::Unavailable, "transport is closing", true, "is etcd running there?"),
+        ] {
+            let fault = explain(&status(code, said), None, about(has_tls, true));
+            assert!(fault.is_of_the_member(), "{said}");
+            let text = format!("E did not do as asked: {said}; {hint}");
+            assert_eq!(told(&fault.into()), (Unavailable, text), "{said}");
+        }
+    }
+
+    #[test]
+    fn sound_answers_about_leases_are_no_faults_of_the_member() {
+        let not_found = status(Code::NotFound, "etcdserver: requested lease not found");
+        let gone = etcd_client::Error::LeaseKeepAliveError("lease not found".to_owned());
+        let known = status(Code::FailedPrecondition, "etcdserver: lease already exists");
+        for error in [&not_found, &gone] {
+            let fault = explain(error, None, about(false, true));
+            assert!(matches!(fault, Fault::NoLease(_)) && !fault.is_of_the_member(), "{error}");
+        }
+        let fault = explain(&known, None, about(false, true));
+        assert!(matches!(fault, Fault::LeaseKnown(_)) && !fault.is_of_the_member());
+        let (kind, text) = told(&fault.into());
+        let expected = format!("E did not do as asked: etcdserver: lease already exists; {PLAIN}");
+        assert_eq!((kind, text), (Unavailable, expected));
+        // On a connection that the server has refused nothing else counts.
+        assert!(matches!(explain(&not_found, Some("SAID"), about(true, true)), Fault::Failed(_)));
+    }
+
+    #[test]
+    fn what_the_library_says() {
+        let broken = etcd_client::Error::IoError(io::Error::other("broken"));
+        let watch = etcd_client::Error::WatchError("odd".to_owned());
+        for (error, has_tls, refusal, kind, text) in [
+            (&broken, false, None, Unavailable, format!("E did not do as asked: io error: broken; {PLAIN}")),
+            (
+                &broken,
+                true,
+                None,
+                Unavailable,
+                "E did not do as asked: io error: broken; is etcd running there?".to_owned(),
+            ),
+            (&watch, false, None, Unavailable, format!("E did not do as asked: watch error: odd; {PLAIN}")),
+            (&broken, true, Some("SAID"), Denied, "E refused the TLS connection: SAID".to_owned()),
+        ] {
+            let fault = explain(error, refusal, about(has_tls, true));
+            assert_eq!(told(&fault.into()), (kind, text), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_dlock_says_by_itself() {
+        let address = Address::Tcp("h".to_owned(), 1);
+        let broken = io::Error::other("broken");
+        let failed = || [Error::new(Unreachable, "one"), Error::new(Unavailable, "two")];
+        for (error, kind, text) in [
+            (no_connection(&"E"), Unavailable, "there is no connection to E"),
+            (nonsense(&"E"), Unavailable, "E gave an answer that makes no sense; is it etcd?"),
+            (
+                no_password(&"E", "; NESTED"),
+                Denied,
+                "E needs a password too: give both --user and --password-file; NESTED",
+            ),
+            (unusable(&address, &broken, None, &"N"), Unavailable, "could not use h:1: broken"),
+            (unusable(&address, &broken, Some("SAID"), &"N"), Denied, "N refused the TLS connection: SAID"),
+            (no_leader(&address), Unavailable, "h:1 knows no leader: is a majority of etcd running?"),
+            (learner(&address), Unavailable, "h:1 is a learner, which serves no locks"),
+            (no_member(&failed()), Unavailable, "one; two"),
+            (no_member(&failed()[..1]), Unreachable, "one"),
+            (silence(), Unavailable, "the member of etcd that was asked does not answer"),
+            (too_short_lived(&"k"), Unavailable, "the lease or key of k ends faster than it can be used"),
+            (no_watch(), Unavailable, "etcd ended a watch before it began"),
+            (nothing_to_renew(), Unavailable, "there is no lock to renew"),
+            (
+                too_many_keys("ns/k/"),
+                Unavailable,
+                "too many keys of other locks are below ns/k/: choose a --namespace that no other one begins with",
+            ),
+        ] {
+            assert_eq!(told(&error), (kind, text.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+/*!
+What the kernel said of a lock file or its directory, in dlock's words: what kind of failure it is, and what to do.
+
+Nothing here asks or changes anything, so that every sentence has a row in the table below.
+*/
+
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use crate::backend::error::{Error, ErrorKind};
+
+/// What is in the place of a lock file and is none.
+pub(super) const NO_FILE: &str = "it is not a regular file: remove it, or choose another key";
+/// A lock file that holds what dlock did not write.
+pub(super) const NOT_OURS: &str = "it holds data that is not dlock's: choose another key, or move the file away";
+/// A directory of somebody who could exchange what is in it.
+pub(super) const OTHER_OWNER: &str = "it belongs to another user: use a directory of this user or of root";
+/// A directory in which anybody could exchange what is in it.
+pub(super) const OPEN_TO_ALL: &str = "everybody may remove files in it: chmod o-w it, or set its sticky bit (chmod +t)";
+/// The default directory, which somebody else has made.
+pub(super) const NOT_PRIVATE: &str =
+    "it must belong to this user with mode 0700: remove it, or name another with --backend file:///dir";
+
+/// A lock file cannot be used, for this `reason`.
+pub(super) fn no_lock_file(path: &Path, reason: &str) -> Error {
+    Error::new(ErrorKind::CannotCreate, format!("could not use the lock file {}: {reason}", path.display()))
+}
+
+/// A directory for lock files cannot be used, for this `reason`.
+pub(super) fn no_directory(path: &Path, reason: &str) -> Error {
+    Error::new(ErrorKind::CannotCreate, format!("could not use the lock directory {}: {reason}", path.display()))
+}
+
+/// There is no directory yet: the contender was not connected.
+pub(super) fn directory_not_open() -> Error {
+    Error::unavailable("the lock directory is not open")
+}
+
+/// There is no lock file, although one was just opened.
+pub(super) fn file_not_open() -> Error {
+    Error::unavailable("the lock file is not open")
+}
+
+/// Why the default directory cannot be made.
+pub(super) fn default_not_made(error: &std::io::Error) -> String {
+    format!("{error}; name another with --backend file:///dir")
+}
+
+/// Why a directory cannot be opened.
+pub(super) fn directory_refused(errno: Errno) -> String {
+    match errno {
+        Errno::ENOENT => "it does not exist: make it (mkdir -m 0700)".to_owned(),
+        Errno::ENOTDIR => "it is not a directory: name one".to_owned(),
+        Errno::EACCES => format!("{}: this user must be able to read it", errno.desc()),
+        other => other.desc().to_owned(),
+    }
+}
+
+/// Why a lock file cannot be opened or made.
+pub(super) fn file_refused(errno: Errno) -> String {
+    match errno {
+        Errno::ELOOP => "it is a symbolic link: remove it".to_owned(),
+        Errno::EISDIR => "it is a directory: remove it, or choose another key".to_owned(),
+        // A socket.
+        Errno::ENXIO => NO_FILE.to_owned(),
+        Errno::EACCES | Errno::EPERM | Errno::EROFS => {
+            format!("{}: this user must be able to write there", errno.desc())
+        }
+        other => other.desc().to_owned(),
+    }
+}
+
+/// Why what a lock file says is not known.
+pub(super) fn unread(error: &std::io::Error) -> String {
+    format!("could not read it: {error}")
+}
+
+/// Why the token could not be written down.
+pub(super) fn unwritten(error: &std::io::Error) -> String {
+    format!("could not write to it: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::ErrorKind::{CannotCreate, Unavailable};
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_of_a_directory() {
+        for (errno, said) in [
+            (Errno::ENOENT, "it does not exist: make it (mkdir -m 0700)"),
+            (Errno::ENOTDIR, "it is not a directory: name one"),
+            (Errno::EACCES, "Permission denied: this user must be able to read it"),
+            (Errno::ELOOP, "Too many symbolic links encountered"),
+            (Errno::EIO, "I/O error"),
+        ] {
+            assert_eq!(directory_refused(errno), said, "{errno}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_says_of_a_lock_file() {
+        for (errno, said) in [
+            (Errno::ELOOP, "it is a symbolic link: remove it"),
+            (Errno::EISDIR, "it is a directory: remove it, or choose another key"),
+            (Errno::ENXIO, "it is not a regular file: remove it, or choose another key"),
+            (Errno::EACCES, "Permission denied: this user must be able to write there"),
+            (Errno::EPERM, "Operation not permitted: this user must be able to write there"),
+            (Errno::EROFS, "Read-only file system: this user must be able to write there"),
+            (Errno::ENOSPC, "No space left on device"),
+        ] {
+            assert_eq!(file_refused(errno), said, "{errno}");
+        }
+    }
+
+    #[test]
+    fn what_dlock_says_by_itself() {
+        let full = io::Error::other("full");
+        for (reason, said) in [
+            (default_not_made(&full), "full; name another with --backend file:///dir"),
+            (unread(&full), "could not read it: full"),
+            (unwritten(&full), "could not write to it: full"),
+        ] {
+            assert_eq!(reason, said);
+        }
+        for (told, kind, text) in [
+            (
+                no_lock_file(Path::new("/d/k.lock"), NO_FILE),
+                CannotCreate,
+                format!("could not use the lock file /d/k.lock: {NO_FILE}"),
+            ),
+            (
+                no_directory(Path::new("/d"), OPEN_TO_ALL),
+                CannotCreate,
+                format!("could not use the lock directory /d: {OPEN_TO_ALL}"),
+            ),
+            (directory_not_open(), Unavailable, "the lock directory is not open".to_owned()),
+            (file_not_open(), Unavailable, "the lock file is not open".to_owned()),
+        ] {
+            assert_eq!((told.kind, told.to_string()), (kind, text));
+        }
+        for advice in [NO_FILE, NOT_OURS, OTHER_OWNER, OPEN_TO_ALL, NOT_PRIVATE] {
+            assert!(advice.contains(": "), "{advice}: says what is wrong, and what to do");
+        }
+    }
+}

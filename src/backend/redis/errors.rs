@@ -1,0 +1,290 @@
+/*!
+What a redis server or the client library said, in dlock's words: what kind of failure it is, and what to do.
+
+Nothing here asks or changes anything, so that every sentence has a row in the table below.
+*/
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ::redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind};
+
+use crate::backend::error::{Error, ErrorKind, reasons};
+use crate::backend::net::wire::Address;
+
+/// What is known of a server beside what it says.
+#[derive(Clone, Copy)]
+pub(super) struct About<'a> {
+    /// How it is called in messages.
+    pub name: &'a dyn Display,
+    /// Whether a password was given.
+    pub has_password: bool,
+    /// Whether it is spoken to in plain text over a network: it may speak TLS there.
+    pub is_plain: bool,
+    /// What to add to advice about credentials.
+    pub nested: &'a str,
+}
+
+/// What an error of the client library means, or one that a server answered with.
+pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
+    let server = about.name;
+    let text = crate::holder::shown(error.to_string().as_bytes()).to_string();
+    // The server repeats what it was sent: a script, which nobody wants to read here.
+    let text = text.split_once(", with args beginning with").map_or(text.as_str(), |(text, _)| text).to_owned();
+    if is_denied(error, &text) {
+        let text = match (about.has_password, text.contains("unauthenticated")) {
+            (true, _) => text,
+            // What is said of a large request is only confusing.
+            (false, true) => "no password was given".to_owned(),
+            (false, false) => format!("no password was given ({text})"),
+        };
+        let hint = "check the user and password (redis://user:password@host, or --user and --password-file); a \
+                    server that has no password set takes none";
+        let nested = about.nested;
+        return Error::new(ErrorKind::Denied, format!("{server} refused the credentials: {text}; {hint}{nested}"));
+    }
+    let did = if error.is_connection_dropped() { "broke off the connection" } else { "did not do as asked" };
+    Error::unavailable(format!("{server} {did}: {text}; {}", hint(error, &text, about.is_plain)))
+}
+
+/// Whether it is about the credentials; `text` is what the error says.
+fn is_denied(error: &RedisError, text: &str) -> bool {
+    matches!(error.kind(), RedisErrorKind::AuthenticationFailed | RedisErrorKind::Server(ServerErrorKind::NoPerm))
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
+        // What a server that wants a password says to a request as large as a script.
+        || text.contains("unauthenticated")
+        // What a script says of a user who may not run its commands or use its keys.
+        || text.contains("No permissions") || text.contains("user executing the script")
+}
+
+/// What to do about an error that is not about the credentials; `text` is what it says.
+fn hint(error: &RedisError, text: &str, is_plain: bool) -> &'static str {
+    match error.code() {
+        Some("LOADING") => "it is still loading its data",
+        Some("READONLY") => "it is a replica: name the master",
+        Some("MISCONF") => "it cannot save its data: see its log",
+        Some("OOM") => "it is out of memory: see its maxmemory",
+        Some("MOVED" | "ASK" | "CROSSSLOT") => "it is one of a cluster's servers: name one that stands alone",
+        _ if text.contains("unknown command 'EVAL'") => {
+            "is it a sentinel? those are named by redis+sentinel://host,host/NAME"
+        }
+        _ if text.contains("unknown command 'SENTINEL'") => "it is no sentinel: is the port right (26379)?",
+        _ if text.contains("DB index") => "it has fewer databases: name a lower number, or none",
+        Some("ERR") if text.contains("No such master") => "is the name after the sentinels' hosts right?",
+        Some("CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN") => "its cluster is not complete",
+        Some(_) => "see the server's documentation",
+        None if matches!(error.kind(), RedisErrorKind::Parse | RedisErrorKind::UnexpectedReturnType) => {
+            "is it a redis server?"
+        }
+        None if is_plain => {
+            "is a redis server running there, or one with TLS, which has schemes of its own (rediss://)?"
+        }
+        None => "is a redis server running there?",
+    }
+}
+
+/// A new connection cannot be kept.
+pub(super) fn no_socket(server: &dyn Display, error: &std::io::Error) -> Error {
+    Error::unavailable(format!("could not connect to {server}: {error}"))
+}
+
+/// There is nothing to send a request on.
+pub(super) fn no_connection(server: &dyn Display) -> Error {
+    Error::unavailable(format!("there is no connection to {server}"))
+}
+
+/// An answer that no lock server gives.
+pub(super) fn nonsense(server: &dyn Display) -> Error {
+    Error::unavailable(format!("{server} gave an answer that makes no sense; is it a redis server?"))
+}
+
+/// No answer at all.
+pub(super) fn silence(server: &dyn Display) -> Error {
+    Error::unavailable(format!("{server} does not answer"))
+}
+
+/// Only `confirmed` of the `wanted` replicas have confirmed a write within `patience`.
+pub(super) fn unconfirmed(confirmed: i64, wanted: u32, patience: Duration) -> Error {
+    let within = humantime::format_duration(patience);
+    Error::unavailable(format!(
+        "{confirmed} of the {wanted} replicas that --replicas wants confirmed within {within}; are they connected?"
+    ))
+}
+
+/// So few sentinels could be asked for the master called `name` that no majority of them spoke.
+pub(super) fn too_few_sentinels(name: &str, errors: &[Error]) -> Error {
+    let kind = ErrorKind::of_several(errors.iter().map(|error| error.kind), 1);
+    Error::new(kind, format!("too few sentinels of {name} can be asked: {}", reasons(errors)))
+}
+
+/// Most sentinels hold the master called `name` for dead, or another one is about to take its place.
+pub(super) fn master_leaves(master: &Address, name: &str) -> Error {
+    Error::unavailable(format!("{master} is being replaced as the master of {name}"))
+}
+
+/// The sentinels named another master while the last one was asked.
+pub(super) fn another_master(master: &Address, name: &str) -> Error {
+    Error::unavailable(format!("the sentinels have made {master} the master of {name}"))
+}
+
+/// Behind the name of the server there is another one than before.
+pub(super) fn another_server(server: &dyn Display) -> Error {
+    let hint = "does its name lead to several independent ones?";
+    Error::unavailable(format!("{server} is another server than before; {hint}"))
+}
+
+/// The name of the server leads to several that know nothing of each other, one of them at `address`.
+pub(super) fn several_servers(server: &dyn Display, address: SocketAddr) -> Error {
+    let hint = "name one of them, or use redlock:// and name each";
+    let message = format!("{server} names several independent redis servers, one of them at {address}: {hint}");
+    Error::new(ErrorKind::Unusable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use ::redis::parse_redis_value;
+
+    use super::ErrorKind::{Denied, Unavailable, Unreachable, Unusable};
+    use super::*;
+
+    const PASSWORD: &str = "check the user and password (redis://user:password@host, or --user and --password-file); a \
+                            server that has no password set takes none";
+    const PLAIN: &str = "is a redis server running there, or one with TLS, which has schemes of its own (rediss://)?";
+
+    /// What a server answers.
+    fn answer(line: &str) -> RedisError {
+        let answer = parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("valid");
+        answer.extract_error().expect_err("an error")
+    }
+
+    fn explained(error: &RedisError, has_password: bool, is_plain: bool, nested: &str) -> (ErrorKind, String) {
+        let error = explain(error, About { name: &"S", has_password, is_plain, nested });
+        (error.kind, error.to_string())
+    }
+
+    #[test]
+    fn what_a_server_says_of_the_credentials() {
+        for (said, has_password, text) in [
+            ("NOAUTH Authentication required.", false, "no password was given (\"NOAUTH\": Authentication required.)"),
+            ("NOAUTH Authentication required.", true, "\"NOAUTH\": Authentication required."),
+            ("WRONGPASS invalid pair.", true, "\"WRONGPASS\": invalid pair."),
+            ("NOPERM no permissions", true, "NoPerm: no permissions"),
+            ("ERR Protocol error: unauthenticated bulk length", false, "no password was given"),
+            (
+                "ERR Protocol error: unauthenticated bulk length",
+                true,
+                "ResponseError: Protocol error: unauthenticated bulk length",
+            ),
+            ("ERR The user executing the script can't", true, "ResponseError: The user executing the script can't"),
+            ("ERR No permissions to access a key", true, "ResponseError: No permissions to access a key"),
+        ] {
+            let (kind, told) = explained(&answer(said), has_password, true, "; NESTED");
+            assert_eq!(
+                (kind, told),
+                (Denied, format!("S refused the credentials: {text}; {PASSWORD}; NESTED")),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_else_a_server_says() {
+        for (said, text, hint) in [
+            ("LOADING loading", "BusyLoading: loading", "it is still loading its data"),
+            ("READONLY no", "ReadOnly: no", "it is a replica: name the master"),
+            ("MISCONF disk", "\"MISCONF\": disk", "it cannot save its data: see its log"),
+            ("OOM full", "\"OOM\": full", "it is out of memory: see its maxmemory"),
+            ("MOVED 1 h:1", "Moved: 1 h:1", "it is one of a cluster's servers: name one that stands alone"),
+            ("ASK 1 h:1", "Ask: 1 h:1", "it is one of a cluster's servers: name one that stands alone"),
+            ("CROSSSLOT x", "CrossSlot: x", "it is one of a cluster's servers: name one that stands alone"),
+            (
+                "ERR unknown command 'EVAL', with args beginning with: 'local'",
+                "ResponseError: unknown command 'EVAL'",
+                "is it a sentinel? those are named by redis+sentinel://host,host/NAME",
+            ),
+            (
+                "ERR unknown command 'SENTINEL', with args beginning with: 'MASTER'",
+                "ResponseError: unknown command 'SENTINEL'",
+                "it is no sentinel: is the port right (26379)?",
+            ),
+            (
+                "ERR DB index is out of range",
+                "ResponseError: DB index is out of range",
+                "it has fewer databases: name a lower number, or none",
+            ),
+            (
+                "ERR No such master with that name",
+                "ResponseError: No such master with that name",
+                "is the name after the sentinels' hosts right?",
+            ),
+            ("CLUSTERDOWN x", "ClusterDown: x", "its cluster is not complete"),
+            ("MASTERDOWN x", "MasterDown: x", "its cluster is not complete"),
+            ("TRYAGAIN x", "TryAgain: x", "its cluster is not complete"),
+            ("ERR what", "ResponseError: what", "see the server's documentation"),
+            ("NEW what", "\"NEW\": what", "see the server's documentation"),
+        ] {
+            let (kind, told) = explained(&answer(said), true, true, "");
+            assert_eq!((kind, told), (Unavailable, format!("S did not do as asked: {text}; {hint}")), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_the_library_says() {
+        let broken = RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        let garbled = RedisError::from((RedisErrorKind::Parse, "garbled"));
+        let unexpected = RedisError::from((RedisErrorKind::UnexpectedReturnType, "odd"));
+        let refused = RedisError::from((RedisErrorKind::AuthenticationFailed, "no"));
+        let local = "is a redis server running there?";
+        for (error, is_plain, kind, text) in [
+            (&broken, true, Unavailable, format!("S broke off the connection: broken pipe; {PLAIN}")),
+            (&broken, false, Unavailable, format!("S broke off the connection: broken pipe; {local}")),
+            (&garbled, true, Unavailable, "S did not do as asked: garbled - Parse; is it a redis server?".to_owned()),
+            (
+                &unexpected,
+                true,
+                Unavailable,
+                "S did not do as asked: odd - UnexpectedReturnType; is it a redis server?".to_owned(),
+            ),
+            (&refused, true, Denied, format!("S refused the credentials: no - AuthenticationFailed; {PASSWORD}")),
+        ] {
+            assert_eq!(explained(error, true, is_plain, ""), (kind, text), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_dlock_says_by_itself() {
+        let master = Address::Tcp("h".to_owned(), 1);
+        let failed = [Error::new(Unreachable, "one"), Error::new(Denied, "two")];
+        for (error, kind, text) in [
+            (no_socket(&"S", &io::Error::other("full")), Unavailable, "could not connect to S: full"),
+            (no_connection(&"S"), Unavailable, "there is no connection to S"),
+            (nonsense(&"S"), Unavailable, "S gave an answer that makes no sense; is it a redis server?"),
+            (silence(&"S"), Unavailable, "S does not answer"),
+            (
+                unconfirmed(1, 2, Duration::from_millis(500)),
+                Unavailable,
+                "1 of the 2 replicas that --replicas wants confirmed within 500ms; are they connected?",
+            ),
+            (too_few_sentinels("m", &failed), Denied, "too few sentinels of m can be asked: one; two"),
+            (too_few_sentinels("m", &failed[..1]), Unreachable, "too few sentinels of m can be asked: one"),
+            (master_leaves(&master, "m"), Unavailable, "h:1 is being replaced as the master of m"),
+            (another_master(&master, "m"), Unavailable, "the sentinels have made h:1 the master of m"),
+            (
+                another_server(&"S"),
+                Unavailable,
+                "S is another server than before; does its name lead to several independent ones?",
+            ),
+            (
+                several_servers(&"S", SocketAddr::from(([10, 0, 0, 1], 6379))),
+                Unusable,
+                "S names several independent redis servers, one of them at 10.0.0.1:6379: name one of them, or use \
+                 redlock:// and name each",
+            ),
+        ] {
+            assert_eq!((error.kind, error.to_string()), (kind, text.to_owned()));
+        }
+    }
+}

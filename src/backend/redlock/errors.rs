@@ -1,0 +1,164 @@
+/*!
+What several servers said together, or are together, in dlock's words: what kind of failure it is, and what to do. What one
+of them said is told by [`crate::backend::redis`].
+
+Nothing here asks or changes anything, so that every sentence has a row in the table below.
+*/
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write};
+
+use super::quorum::majority;
+use crate::backend::error::{Error, ErrorKind};
+
+/// Why there is no answer from a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// What kind of failure it is.
+    pub kind: ErrorKind,
+    /// What happened, with the server's name.
+    pub reason: String,
+    /// The server is one that must not vote, and no waiting mends it.
+    pub unfit: bool,
+}
+
+/// Why there are no answers, by server.
+pub(super) type Failures = BTreeMap<usize, Failure>;
+
+/// A request to one server came to nothing.
+pub(super) fn failed(error: &Error) -> Failure {
+    Failure { kind: error.kind, reason: error.to_string(), unfit: false }
+}
+
+/// Nothing was sent, because the server is not there or has other things to answer first.
+pub(super) fn unasked(server: &str) -> Failure {
+    Failure { kind: ErrorKind::Unreachable, reason: format!("{server} does not answer"), unfit: false }
+}
+
+/// Something was sent, and no answer came in time.
+pub(super) fn unanswered(server: &str) -> Failure {
+    Failure { kind: ErrorKind::Unavailable, reason: format!("{server} does not answer"), unfit: false }
+}
+
+/// The server has no vote of its own.
+pub(super) fn replica(server: &str) -> Failure {
+    let reason = format!("{server} is a replica, whose vote is its master's: name the master");
+    Failure { kind: ErrorKind::Unavailable, reason, unfit: true }
+}
+
+/// With strict fencing: the server may forget its counter, because it has this `lack`.
+pub(super) fn forgetful(server: &str, lack: &str) -> Failure {
+    let reason = format!(
+        "{server} may forget its counter when it is killed: {lack}; --strict-fencing needs appendonly yes and \
+         appendfsync always on every server"
+    );
+    Failure { kind: ErrorKind::Unavailable, reason, unfit: true }
+}
+
+/// With strict fencing: what is lacking at a server that gave this `failure` when it was asked for its settings.
+pub(super) fn untold(failure: &Failure) -> String {
+    format!("it does not say whether it keeps it ({})", failure.reason)
+}
+
+/// A server that must not vote makes the whole list useless.
+pub(super) fn misfit(failure: &Failure) -> Error {
+    Error::new(failure.kind, &failure.reason)
+}
+
+/// Two of the names lead to one server.
+pub(super) fn twins(one: &dyn Display, other: &dyn Display) -> Error {
+    Error::unavailable(format!("{one} and {other} are the same server, which has one vote: name each server once"))
+}
+
+/// The servers that are left, of so many in `all`, are no majority.
+pub(super) fn no_majority(failures: &Failures, all: usize) -> Error {
+    // So many refusals leave no majority that knows us.
+    let refusals = all - majority(all) + 1;
+    let kind = ErrorKind::of_several(failures.values().map(|failure| failure.kind), refusals);
+    let mut text = format!("no majority: {} of {all} servers cannot be used", failures.len());
+    for (index, failure) in failures.values().enumerate() {
+        let _ = write!(text, "{} {}", if index == 0 { ":" } else { ";" }, failure.reason);
+    }
+    Error::new(kind, text)
+}
+
+/// The tasks that look after the servers have ended.
+pub(super) fn nobody_there() -> Error {
+    Error::unavailable("nobody looks after the servers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ErrorKind::{Denied, Unavailable, Unreachable};
+    use super::*;
+
+    #[test]
+    fn what_becomes_of_one_server() {
+        let refused = Error::new(Denied, "S refused");
+        for (failure, kind, reason, unfit) in [
+            (failed(&refused), Denied, "S refused", false),
+            (unasked("S"), Unreachable, "S does not answer", false),
+            (unanswered("S"), Unavailable, "S does not answer", false),
+            (replica("S"), Unavailable, "S is a replica, whose vote is its master's: name the master", true),
+            (
+                forgetful("S", "LACK"),
+                Unavailable,
+                "S may forget its counter when it is killed: LACK; --strict-fencing needs appendonly yes and appendfsync \
+                 always on every server",
+                true,
+            ),
+        ] {
+            assert_eq!(failure, Failure { kind, reason: reason.to_owned(), unfit });
+        }
+        assert_eq!(untold(&failed(&refused)), "it does not say whether it keeps it (S refused)");
+    }
+
+    #[test]
+    fn what_becomes_of_all() {
+        let failures = |kinds: &[ErrorKind]| -> Failures {
+            let failure = |(index, kind): (usize, &ErrorKind)| {
+                (index, Failure { kind: *kind, reason: format!("S{index}"), unfit: false })
+            };
+            kinds.iter().enumerate().map(failure).collect()
+        };
+        for (error, kind, text) in [
+            (misfit(&replica("S")), Unavailable, "S is a replica, whose vote is its master's: name the master"),
+            (twins(&"S", &"T"), Unavailable, "S and T are the same server, which has one vote: name each server once"),
+            (nobody_there(), Unavailable, "nobody looks after the servers"),
+            (
+                no_majority(&failures(&[Unreachable, Unreachable]), 3),
+                Unreachable,
+                "no majority: 2 of 3 servers cannot be used: S0; S1",
+            ),
+            (
+                no_majority(&failures(&[Unreachable, Unavailable]), 3),
+                Unavailable,
+                "no majority: 2 of 3 servers cannot be used: S0; S1",
+            ),
+            // One that refuses leaves two that might be a majority.
+            (
+                no_majority(&failures(&[Denied, Unreachable]), 3),
+                Unavailable,
+                "no majority: 2 of 3 servers cannot be used: S0; S1",
+            ),
+            (
+                no_majority(&failures(&[Denied, Denied]), 3),
+                Denied,
+                "no majority: 2 of 3 servers cannot be used: S0; S1",
+            ),
+            (
+                no_majority(&failures(&[Denied, Denied, Unreachable]), 5),
+                Unavailable,
+                "no majority: 3 of 5 servers cannot be used: S0; S1; S2",
+            ),
+            (
+                no_majority(&failures(&[Denied, Denied]), 4),
+                Denied,
+                "no majority: 2 of 4 servers cannot be used: S0; S1",
+            ),
+            (no_majority(&failures(&[]), 3), Unreachable, "no majority: 0 of 3 servers cannot be used"),
+        ] {
+            assert_eq!((error.kind, error.to_string()), (kind, text.to_owned()));
+        }
+    }
+}

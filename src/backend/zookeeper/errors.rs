@@ -1,0 +1,313 @@
+/*!
+What a ZooKeeper server or the client library said, in dlock's words: what kind of failure it is, and what to do.
+
+Nothing here asks or changes anything, so that every sentence has a row in the table below.
+*/
+
+use std::fmt::Display;
+use std::io;
+
+use ::zookeeper_client::Error as ZkError;
+
+use crate::backend::error::{Error, ErrorKind};
+use crate::backend::net::tls::refused;
+use crate::holder::shown;
+
+/// What is known of an ensemble beside what it says.
+#[derive(Clone, Copy)]
+pub(super) struct About<'a> {
+    /// How it is called in messages.
+    pub place: &'a dyn Display,
+    /// Whether a user was given.
+    pub has_user: bool,
+    /// The lock's directory, where a session has one.
+    pub directory: Option<&'a str>,
+    /// What to add to advice about credentials.
+    pub nested: &'a str,
+}
+
+/// What an error of the library means, or one that a server answered with; `reason` is why the connection ended, where it
+/// did.
+pub(super) fn explain(error: &ZkError, reason: Option<String>, about: About<'_>) -> Error {
+    let place = about.place;
+    match error {
+        ZkError::NoAuth => {
+            let path = about.directory.unwrap_or("its nodes");
+            denied(&format!("refused access to {}", shown(path.as_bytes())), about)
+        }
+        ZkError::AuthFailed | ZkError::InvalidAcl => denied("refused the credentials", about),
+        ZkError::NoChildrenForEphemerals => {
+            let hint = "use another --namespace or chroot";
+            let what = "a node above it is ephemeral and can have no others below it";
+            Error::new(ErrorKind::CannotCreate, format!("{place}: {what}: {hint}"))
+        }
+        ZkError::ConnectionLoss | ZkError::Timeout | ZkError::NoHosts => {
+            let reason = reason.unwrap_or_else(|| "it does not answer".to_owned());
+            Error::unavailable(format!("lost the connection to {place}: {reason}"))
+        }
+        other => {
+            let text = other.to_string();
+            Error::unavailable(format!("{place} did not do as asked: {}", shown(text.as_bytes())))
+        }
+    }
+}
+
+fn denied(what: &str, about: About<'_>) -> Error {
+    let (place, nested) = (about.place, about.nested);
+    let known = if about.has_user { "check the user and password" } else { "no user was given" };
+    let hint = "give them with --user and --password-file, or mend the nodes' access lists";
+    Error::new(ErrorKind::Denied, format!("{place} {what}: {known} ({hint}{nested})"))
+}
+
+/// One half of the credentials without the other; `lacking` is the one that is not there.
+pub(super) fn half_login(place: &dyn Display, lacking: &str) -> Error {
+    let hint = "give both --user and --password-file";
+    Error::new(ErrorKind::Denied, format!("{place} needs a {lacking} too: {hint}"))
+}
+
+/// The lock cannot be spelled there, for this `reason`.
+pub(super) fn unspeakable(place: &dyn Display, reason: &str) -> Error {
+    Error::new(ErrorKind::CannotCreate, format!("{place}: {reason}"))
+}
+
+/// This host lacks what the client library needs.
+pub(super) fn no_room(error: &io::Error) -> Error {
+    // In the words of those who set limits.
+    let lack = match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            "no more threads are allowed here (ulimit -u, or the limit of the control group)".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    Error::new(ErrorKind::Unreachable, format!("could not start the ZooKeeper client on this host: {lack}"))
+}
+
+/// There can be no listener for the client library.
+pub(super) fn no_listener(error: &io::Error) -> Error {
+    Error::new(ErrorKind::Unreachable, format!("could not listen on this host for the ZooKeeper client: {error}"))
+}
+
+/// There is no session any more where there was one a moment ago.
+pub(super) fn vanished(place: &dyn Display) -> Error {
+    Error::unavailable(format!("the session with {place} ended before it began"))
+}
+
+/// What an attempt made was taken away each time.
+pub(super) fn no_place(place: &dyn Display) -> Error {
+    let what = "its nodes went as soon as they were made; is something removing them?";
+    Error::unavailable(format!("could not queue at {place}: {what}"))
+}
+
+/// So many nodes were made in `directory` that the order of the next ones is not certain.
+pub(super) fn worn_out(place: &dyn Display, directory: &str) -> Error {
+    let hint = "remove that node when nobody uses it, and it is counted anew";
+    let what = format!("the sequence numbers in {} are all but used up", shown(directory.as_bytes()));
+    Error::new(ErrorKind::CannotCreate, format!("{place}: {what}; {hint}"))
+}
+
+/// An answer that no ZooKeeper gives.
+pub(super) fn nonsense(place: &dyn Display) -> Error {
+    Error::unavailable(format!("{place} gave an answer that has no sense"))
+}
+
+/// There is no connection, and it is not known why.
+pub(super) fn no_connection(place: &dyn Display) -> Error {
+    Error::new(ErrorKind::Unreachable, format!("there is no connection to {place}"))
+}
+
+/// None of the servers, so many as `errors`, can be reached.
+pub(super) fn no_server(mut errors: Vec<Error>, place: &dyn Display) -> Error {
+    let count = errors.len();
+    if count == 1
+        && let Some(error) = errors.pop()
+    {
+        return error;
+    }
+    let kind = ErrorKind::of_several(errors.iter().map(|error| error.kind), 1);
+    // One that refuses us says more than one that cannot be reached.
+    let told = errors.iter().find(|error| error.kind == ErrorKind::Denied).or(errors.last());
+    let told = told.map_or_else(|| "there is none".to_owned(), ToString::to_string);
+    Error::new(kind, format!("none of the {count} servers of {place} can be used; one of them: {told}"))
+}
+
+/// The server called `name` did not answer the connect request in time.
+pub(super) fn no_welcome(name: &dyn Display) -> Error {
+    Error::new(ErrorKind::Unreachable, format!("{name} does not answer; is it overloaded or stopped?"))
+}
+
+/// Why the server called `name` did not welcome us; `refusal` is what it said against our certificate.
+pub(super) fn unwelcome(name: &dyn Display, error: &io::Error, refusal: Option<&str>) -> Error {
+    if let Some(said) = refusal {
+        return refused(name, said);
+    }
+    if error.kind() == io::ErrorKind::InvalidData {
+        return ended(name, error, None);
+    }
+    let hint = "it may be starting, lack a quorum, have too many clients from here, or speak TLS on this port";
+    Error::new(ErrorKind::Unreachable, format!("{name} hung up before it answered; {hint}"))
+}
+
+/// Why a connection to the server called `name` ended; `refusal` is what it said against our certificate.
+pub(super) fn ended(name: &dyn Display, error: &io::Error, refusal: Option<&str>) -> Error {
+    if let Some(said) = refusal {
+        return refused(name, said);
+    }
+    let text = error.to_string();
+    let what = match error.kind() {
+        io::ErrorKind::InvalidData => format!("{name} does not answer as ZooKeeper does: {}", shown(text.as_bytes())),
+        io::ErrorKind::UnexpectedEof => format!("{name} closed the connection"),
+        _ => format!("the connection to {name} broke: {text}"),
+    };
+    Error::new(ErrorKind::Unreachable, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ErrorKind::{CannotCreate, Denied, Unavailable, Unreachable};
+    use super::*;
+
+    #[test]
+    fn what_the_library_says() {
+        let hint = "give them with --user and --password-file, or mend the nodes' access lists; NESTED";
+        let frozen = || Some("FROZEN".to_owned());
+        for (error, has_user, directory, reason, kind, text) in [
+            (
+                ZkError::NoAuth,
+                true,
+                Some("/ns/k"),
+                None,
+                Denied,
+                format!("Z refused access to /ns/k: check the user and password ({hint})"),
+            ),
+            (
+                ZkError::NoAuth,
+                false,
+                None,
+                None,
+                Denied,
+                format!("Z refused access to its nodes: no user was given ({hint})"),
+            ),
+            (
+                ZkError::AuthFailed,
+                true,
+                None,
+                None,
+                Denied,
+                format!("Z refused the credentials: check the user and password ({hint})"),
+            ),
+            (
+                ZkError::InvalidAcl,
+                false,
+                None,
+                None,
+                Denied,
+                format!("Z refused the credentials: no user was given ({hint})"),
+            ),
+            (
+                ZkError::NoChildrenForEphemerals,
+                true,
+                None,
+                None,
+                CannotCreate,
+                "Z: a node above it is ephemeral and can have no others below it: use another --namespace or chroot"
+                    .to_owned(),
+            ),
+            (ZkError::ConnectionLoss, true, None, frozen(), Unavailable, "lost the connection to Z: FROZEN".to_owned()),
+            (ZkError::Timeout, true, None, frozen(), Unavailable, "lost the connection to Z: FROZEN".to_owned()),
+            (
+                ZkError::NoHosts,
+                true,
+                None,
+                None,
+                Unavailable,
+                "lost the connection to Z: it does not answer".to_owned(),
+            ),
+            (
+                ZkError::QuotaExceeded,
+                true,
+                None,
+                frozen(),
+                Unavailable,
+                format!("Z did not do as asked: {}", ZkError::QuotaExceeded),
+            ),
+            (
+                ZkError::SessionExpired,
+                true,
+                None,
+                None,
+                Unavailable,
+                format!("Z did not do as asked: {}", ZkError::SessionExpired),
+            ),
+        ] {
+            let about = About { place: &"Z", has_user, directory, nested: "; NESTED" };
+            let told = explain(&error, reason, about);
+            assert_eq!((told.kind, told.to_string()), (kind, text), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn what_becomes_of_a_connection() {
+        let error = |kind: io::ErrorKind, text: &str| io::Error::new(kind, text.to_owned());
+        let odd = error(io::ErrorKind::InvalidData, "it announced 9 bytes");
+        let eof = error(io::ErrorKind::UnexpectedEof, "early eof");
+        let reset = error(io::ErrorKind::ConnectionReset, "reset");
+        let hung_up = "S hung up before it answered; it may be starting, lack a quorum, have too many clients from here, or \
+                       speak TLS on this port";
+        let not_zookeeper = "S does not answer as ZooKeeper does: it announced 9 bytes";
+        for (told, kind, text) in [
+            (no_welcome(&"S"), Unreachable, "S does not answer; is it overloaded or stopped?"),
+            (unwelcome(&"S", &eof, None), Unreachable, hung_up),
+            (unwelcome(&"S", &reset, None), Unreachable, hung_up),
+            (unwelcome(&"S", &odd, None), Unreachable, not_zookeeper),
+            (unwelcome(&"S", &odd, Some("SAID")), Denied, "S refused the TLS connection: SAID"),
+            (ended(&"S", &odd, None), Unreachable, not_zookeeper),
+            (ended(&"S", &eof, None), Unreachable, "S closed the connection"),
+            (ended(&"S", &reset, None), Unreachable, "the connection to S broke: reset"),
+            (ended(&"S", &eof, Some("SAID")), Denied, "S refused the TLS connection: SAID"),
+        ] {
+            assert_eq!((told.kind, told.to_string()), (kind, text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_dlock_says_by_itself() {
+        let full = io::Error::other("full");
+        let dead = || Error::new(Unreachable, "dead");
+        let refused = || Error::new(Denied, "refused");
+        let none = "none of the 2 servers of Z can be used; one of them:";
+        for (told, kind, text) in [
+            (half_login(&"Z", "user"), Denied, "Z needs a user too: give both --user and --password-file".to_owned()),
+            (unspeakable(&"Z", "REASON"), CannotCreate, "Z: REASON".to_owned()),
+            (no_room(&full), Unreachable, "could not start the ZooKeeper client on this host: full".to_owned()),
+            (
+                no_room(&io::ErrorKind::WouldBlock.into()),
+                Unreachable,
+                "could not start the ZooKeeper client on this host: no more threads are allowed here (ulimit -u, or the \
+                 limit of the control group)"
+                    .to_owned(),
+            ),
+            (no_listener(&full), Unreachable, "could not listen on this host for the ZooKeeper client: full".to_owned()),
+            (vanished(&"Z"), Unavailable, "the session with Z ended before it began".to_owned()),
+            (
+                no_place(&"Z"),
+                Unavailable,
+                "could not queue at Z: its nodes went as soon as they were made; is something removing them?".to_owned(),
+            ),
+            (
+                worn_out(&"Z", "/ns/k"),
+                CannotCreate,
+                "Z: the sequence numbers in /ns/k are all but used up; remove that node when nobody uses it, and it is \
+                 counted anew"
+                    .to_owned(),
+            ),
+            (nonsense(&"Z"), Unavailable, "Z gave an answer that has no sense".to_owned()),
+            (no_connection(&"Z"), Unreachable, "there is no connection to Z".to_owned()),
+            (no_server(vec![dead()], &"Z"), Unreachable, "dead".to_owned()),
+            (no_server(vec![refused()], &"Z"), Denied, "refused".to_owned()),
+            (no_server(vec![dead(), Error::new(Unreachable, "too")], &"Z"), Unreachable, format!("{none} too")),
+            (no_server(vec![refused(), dead()], &"Z"), Denied, format!("{none} refused")),
+        ] {
+            assert_eq!((told.kind, told.to_string()), (kind, text));
+        }
+    }
+}
