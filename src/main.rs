@@ -13,6 +13,7 @@ mod exit;
 mod holder;
 mod key;
 mod lease;
+mod lock;
 #[cfg(test)]
 mod property;
 mod readable;

@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "holder",
             "key",
             "lease",
+            "lock",
             "readable",
             "report",
             "supervise",
@@ -39,7 +40,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["backend", "cli", "clock", "config", "exit", "holder", "key", "lease", "readable", "report", "supervise"],
     ),
     ("lease", &["backend", "clock"]),
-    ("backend", &["backend", "clock", "holder", "key"]),
+    ("backend", &["backend", "clock", "holder", "key", "lock"]),
+    ("lock", &["lock"]),
     ("supervise", &["clock", "readable", "supervise"]),
 ];
 

@@ -8,7 +8,6 @@ pub(crate) mod error;
 mod etcd;
 mod file;
 pub(crate) mod net;
-mod queue;
 mod redis;
 mod redlock;
 pub(crate) mod registry;

@@ -27,11 +27,11 @@ use self::link::Cluster;
 use self::look::{Line, Look, prefix};
 use self::own::{Extended, OwnWatch};
 use self::session::{Session, Watch, value, wall_clock};
-use super::queue::news_every;
 use super::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::clock::{Instant, before, sleep_until};
+use crate::lock::news::news_every;
 
 /// How often who waits shows that it is alive: this part of its lease.
 const SIGNS_OF_LIFE: u32 = 3;

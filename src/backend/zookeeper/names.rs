@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::super::Claim;
-use super::super::queue::{Entry, Place, place};
 use crate::holder::Owner;
+use crate::lock::admission::{Entry, Mode, Place, place};
 
 /// What stands between a name's prefix and its sequence number, in Curator's spelling.
 const CURATOR: &str = "-lock-";
@@ -163,12 +163,12 @@ pub(super) fn standing(children: &[String], names: &Names) -> Standing {
         Rival { first: name(nodes.first()), last: name(nodes.last()) }
     };
     let first = |(id, nodes): (&String, &Vec<(i64, &String)>)| {
-        nodes.first().map(|&(order, _)| Entry { order, name: id.clone() })
+        nodes.first().map(|&(order, _)| Entry { order, name: id.clone(), mode: Mode::Exclusive })
     };
     let entries: Vec<Entry> = contenders.iter().filter_map(first).collect();
     let own = contender_id(&names.kazoo);
     match place(&entries, |entry| entry.name == own) {
-        Place::First => Standing::First,
+        Place::Enters => Standing::First,
         Place::Behind { holder, predecessor, position } => {
             Standing::Behind { holder: rival(&holder.name), predecessor: rival(&predecessor.name), position }
         }

@@ -11,13 +11,13 @@ use ::zookeeper_client::{
     Acls, Client, CreateMode, Error as ZkError, EventType, MultiWriteResult, OneshotWatcher, Stat, StateWatcher,
 };
 
-use super::super::queue::news_every;
 use super::super::{Claim, Error, Lease};
 use super::names::{Directory, Names, sequence};
 use super::own::OwnWatch;
 use super::timeline::Timeline;
 use super::tunnel::Tunnel;
 use crate::clock::{Instant, before, wall_micros};
+use crate::lock::news::news_every;
 
 /// How often a lock is renewed: once in such a part of a session.
 const RENEWALS: u32 = 6;
