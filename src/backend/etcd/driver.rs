@@ -4,8 +4,8 @@ How an etcd cluster is named in a URL.
 
 use std::fmt;
 
-use super::EtcdService;
 use crate::backend::driver::{Abilities, Driver, Follows, Form, Place, Scheme};
+use crate::backend::etcd::EtcdService;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::{Options, Service};

@@ -12,8 +12,8 @@ use etcd_client::{Channel, Client, ConnectOptions};
 use hyper_util::rt::TokioIo;
 use tonic::transport::Endpoint;
 
-use super::errors::{self, About, Fault, no_member};
 use crate::backend::error::{Error, ErrorKind};
+use crate::backend::etcd::errors::{self, About, Fault, no_member};
 use crate::backend::net::location::{Location, nested_hint};
 use crate::backend::net::race::{Pace, race, random_first, round};
 use crate::backend::net::tls::Tls;

@@ -11,9 +11,9 @@ use etcd_client::{
     TxnOpResponse, TxnResponse,
 };
 
-use super::super::{Claim, Error};
-use super::errors::{self, Fault};
-use super::link::Cluster;
+use crate::backend::etcd::errors::{self, Fault};
+use crate::backend::etcd::link::Cluster;
+use crate::backend::{Claim, Error};
 use crate::holder::Holder;
 
 /// How many entries one look names: a place in line beyond is not counted.

@@ -27,9 +27,9 @@ use self::link::Cluster;
 use self::look::{Line, Look, prefix};
 use self::own::{Extended, OwnWatch};
 use self::session::{Session, Watch, value, wall_clock};
-use super::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
+use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
 use crate::clock::{Instant, before, sleep_until};
 use crate::lock::news::news_every;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, KeyValue, WatchOptions, WatchStream};
 
-use super::super::Error;
-use super::errors::Fault;
-use super::link::Cluster;
+use crate::backend::Error;
+use crate::backend::etcd::errors::Fault;
+use crate::backend::etcd::link::Cluster;
 use crate::clock::{Instant, before};
 
 /// What became of an attempt to extend our lease.

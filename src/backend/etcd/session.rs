@@ -8,11 +8,11 @@ use etcd_client::{
     Compare, CompareOp, DeleteOptions, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp, WatchStream,
 };
 
-use super::super::{Claim, Error, ErrorKind, Released};
-use super::errors::{self, Fault};
-use super::look::prefix;
-use super::own::{self, Extended, OwnWatch};
-use super::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE};
+use crate::backend::etcd::errors::{self, Fault};
+use crate::backend::etcd::look::prefix;
+use crate::backend::etcd::own::{self, Extended, OwnWatch};
+use crate::backend::etcd::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE};
+use crate::backend::{Claim, Error, ErrorKind, Released};
 use crate::clock::{Instant, before};
 
 /// What is at the cluster for one claim.

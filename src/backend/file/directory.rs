@@ -14,9 +14,9 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::fstatfs;
 use nix::unistd::geteuid;
 
-use super::errors::{self, no_directory};
-use super::locality;
 use crate::backend::error::Error;
+use crate::backend::file::errors::{self, no_directory};
+use crate::backend::file::locality;
 
 /// The directory, once it has been checked.
 #[derive(Debug)]

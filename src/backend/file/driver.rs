@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
-use super::FileService;
 use crate::backend::driver::{Abilities, Driver, Follows, Form, Place, Scheme};
+use crate::backend::file::FileService;
 use crate::backend::net::location::encoded;
 use crate::backend::net::tls::Tls;
 use crate::backend::{Options, Service};

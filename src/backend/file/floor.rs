@@ -24,8 +24,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::super::TOKEN_LIMIT;
-use super::{MARK, flock};
+use crate::backend::TOKEN_LIMIT;
+use crate::backend::file::{MARK, flock};
 
 /// Where it is.
 pub(super) const PLACE: &str = "/var/lib/dlock";

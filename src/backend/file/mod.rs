@@ -33,7 +33,9 @@ use tokio::sync::oneshot;
 use self::directory::Place;
 pub(crate) use self::driver::DRIVER;
 use self::errors::no_lock_file;
-use super::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, TOKEN_LIMIT};
+use crate::backend::{
+    Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, TOKEN_LIMIT,
+};
 use crate::clock::{Instant, sleep_until, wall_micros};
 use crate::holder::{Holder, MAX_SHOWN};
 

@@ -5,7 +5,7 @@ grant.
 
 use ::redis::Value;
 
-use super::super::TOKEN_LIMIT;
+use crate::backend::TOKEN_LIMIT;
 use crate::holder::Holder;
 
 /// The answer to `attempt.lua`.
@@ -66,7 +66,7 @@ pub(super) fn renewed(answer: &Value) -> Option<Result<(), String>> {
 }
 
 /// Reads an answer of 1 for yes and 0 for no.
-pub(in super::super) fn yes_or_no(answer: &Value) -> Option<bool> {
+pub(in crate::backend) fn yes_or_no(answer: &Value) -> Option<bool> {
     match answer {
         Value::Int(1) => Some(true),
         Value::Int(0) => Some(false),
@@ -75,11 +75,11 @@ pub(in super::super) fn yes_or_no(answer: &Value) -> Option<bool> {
 }
 
 /// A fencing token, which the scripts give as text. One that is too large was made from a damaged counter.
-pub(in super::super) fn token(value: &Value) -> Option<u64> {
+pub(in crate::backend) fn token(value: &Value) -> Option<u64> {
     text_of(value)?.parse().ok().filter(|token| *token < TOKEN_LIMIT)
 }
 
-pub(in super::super) fn bytes(value: &Value) -> Option<&[u8]> {
+pub(in crate::backend) fn bytes(value: &Value) -> Option<&[u8]> {
     match value {
         Value::BulkString(bytes) => Some(bytes),
         Value::SimpleString(text) => Some(text.as_bytes()),
@@ -87,11 +87,11 @@ pub(in super::super) fn bytes(value: &Value) -> Option<&[u8]> {
     }
 }
 
-pub(in super::super) fn text_of(value: &Value) -> Option<&str> {
+pub(in crate::backend) fn text_of(value: &Value) -> Option<&str> {
     std::str::from_utf8(bytes(value)?).ok()
 }
 
-pub(in super::super) fn number(value: &Value) -> Option<i64> {
+pub(in crate::backend) fn number(value: &Value) -> Option<i64> {
     match value {
         Value::Int(number) => Some(*number),
         _ => None,
@@ -100,7 +100,7 @@ pub(in super::super) fn number(value: &Value) -> Option<i64> {
 
 /// What any server might answer, for the tests of all that read answers.
 #[cfg(test)]
-pub(in super::super) mod any {
+pub(in crate::backend) mod any {
     use ::redis::{Value, parse_redis_value};
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -121,7 +121,7 @@ pub(in super::super) mod any {
     const ON_THE_WAY: &str = "*|$|:|+|-|%|~|#t|_|,|0|1|2|-1|9999999999|\r\n|\r\n|ab";
 
     /// One answer: often nearly a right one, sometimes anything, also as bytes on the way.
-    pub(in super::super::super) fn answer() -> impl Strategy<Value = Value> {
+    pub(in crate::backend) fn answer() -> impl Strategy<Value = Value> {
         let word = || {
             prop_oneof![
                 4 => one_of(WORDS).prop_map(|word| Value::BulkString(word.into())),
@@ -184,7 +184,7 @@ mod tests {
                 _ => None,
             };
             let lost = renewed(&answer).and_then(Result::err);
-            let concerns = super::super::concerns(&[answer.clone(), answer]);
+            let concerns = crate::backend::redis::concerns(&[answer.clone(), answer]);
             for line in busy.into_iter().chain(lost).chain(concerns) {
                 prop_assert!(!line.contains(char::is_control), "{line:?}");
             }

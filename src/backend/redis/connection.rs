@@ -10,12 +10,12 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, Value};
 use tokio::task::JoinHandle;
 
-use super::errors::{self, About};
-use super::stream::Bounded;
 use crate::backend::error::Error;
 use crate::backend::net::location::{Location, Login, nested_hint};
 use crate::backend::net::tls::{Tls, refused};
 use crate::backend::net::wire::{Address, Choice, Refusal, Ways, Wire, forget};
+use crate::backend::redis::errors::{self, About};
+use crate::backend::redis::stream::Bounded;
 
 /// One server, and who we are there.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl fmt::Display for Server {
 
 /// A connection to `server`, or the lack of one.
 #[derive(Debug)]
-pub(in super::super) struct Connection {
+pub(in crate::backend) struct Connection {
     server: Server,
     /// Which of the server's addresses it goes to: the same one again, once there was one.
     choice: Choice,
@@ -56,7 +56,7 @@ pub(in super::super) struct Connection {
 struct Link {
     connection: MultiplexedConnection,
     driver: JoinHandle<()>,
-    /// The same socket again, for [`forget`].
+    /// Another descriptor of its socket, for [`forget`].
     socket: OwnedFd,
     ways: Ways,
     refusal: Refusal,
@@ -65,7 +65,7 @@ struct Link {
 
 /// What may still be unanswered on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Outstanding {
+pub(in crate::backend) enum Outstanding {
     Nothing,
     /// A request: what is sent after it is executed after it.
     Request,
@@ -81,7 +81,7 @@ impl Drop for Link {
 
 impl Connection {
     /// Not connected yet.
-    pub(in super::super) fn new(server: Server) -> Self {
+    pub(in crate::backend) fn new(server: Server) -> Self {
         Self { server, choice: Choice::Any, link: None }
     }
 
@@ -106,17 +106,17 @@ impl Connection {
     }
 
     /// Whether there is a connection on which nothing is unanswered.
-    pub(in super::super) fn is_ready(&self) -> bool {
+    pub(in crate::backend) fn is_ready(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.outstanding == Outstanding::Nothing)
     }
 
     /// Whether there is a connection on which what is sent next will be executed.
-    pub(in super::super) fn is_there(&self) -> bool {
+    pub(in crate::backend) fn is_there(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.outstanding != Outstanding::Blocker)
     }
 
     /// Makes sure that there is a connection on which nothing is unanswered.
-    pub(in super::super) async fn connect(&mut self) -> Result<(), Error> {
+    pub(in crate::backend) async fn connect(&mut self) -> Result<(), Error> {
         if !self.is_ready() {
             if let Some(link) = self.link.take() {
                 forget(&link.socket);
@@ -128,7 +128,7 @@ impl Connection {
 
     /// Makes sure that there is a connection for what must be executed last. After an unanswered request the same one
     /// keeps the order, whenever the server gets to it; only behind a blocking wait there is no getting through.
-    pub(in super::super) async fn connect_in_order(&mut self) -> Result<(), Error> {
+    pub(in crate::backend) async fn connect_in_order(&mut self) -> Result<(), Error> {
         if !self.is_there() {
             self.link = None;
             self.link = Some(self.open().await?);
@@ -162,13 +162,13 @@ impl Connection {
     }
 
     /// Sends one request and waits for its answer. When this future is dropped, what it sent stays noted.
-    pub(in super::super) async fn ask(&mut self, command: &Cmd, outstanding: Outstanding) -> Result<Value, Error> {
+    pub(in crate::backend) async fn ask(&mut self, command: &Cmd, outstanding: Outstanding) -> Result<Value, Error> {
         self.ask_beside(command, &[], outstanding).await.map(|(answer, _)| answer)
     }
 
     /// Sends one request, and further ones in the same round trip, and waits for all answers. The error is the first one's;
     /// what the server has against the others is among their answers. When this future is dropped, what it sent stays noted.
-    pub(in super::super) async fn ask_beside(
+    pub(in crate::backend) async fn ask_beside(
         &mut self,
         command: &Cmd,
         beside: &[Cmd],
@@ -223,12 +223,12 @@ impl Connection {
     }
 
     /// An answer that no lock server gives.
-    pub(in super::super) fn nonsense(&self) -> Error {
+    pub(in crate::backend) fn nonsense(&self) -> Error {
         errors::nonsense(&self.server)
     }
 
     /// No answer at all.
-    pub(in super::super) fn silence(&self) -> Error {
+    pub(in crate::backend) fn silence(&self) -> Error {
         errors::silence(&self.server)
     }
 }

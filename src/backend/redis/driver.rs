@@ -4,10 +4,10 @@ How one redis server is named in a URL: by its place, by its socket, or by the s
 
 use std::fmt;
 
-use super::{RedisService, Server};
 use crate::backend::driver::{Abilities, Driver, Follows, Form, Place, Scheme};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
+use crate::backend::redis::{RedisService, Server};
 use crate::backend::{Options, Service};
 
 /// The port that redis listens on by default.

@@ -2,19 +2,19 @@
 What a lock's keys are called: the lock's own, which other clients share, and those beside it, which no user can name.
 */
 
-use super::super::Claim;
+use crate::backend::Claim;
 
 /// The names of a lock's keys. All of one lock carry the same hash tag, so that a cluster keeps them together (but for a
 /// lock with a `}` outside of a tag: no tag can hold that). No two locks have one in common.
-pub(in super::super) struct Keys {
+pub(in crate::backend) struct Keys {
     /// The lock itself.
-    pub(in super::super) lock: String,
+    pub(in crate::backend) lock: String,
     side: String,
 }
 
 impl Keys {
     /// The names for the lock that `claim` wants.
-    pub(in super::super) fn of(claim: &Claim) -> Self {
+    pub(in crate::backend) fn of(claim: &Claim) -> Self {
         let lock = claim.namespace.join(':', &claim.key);
         let tagged = lock.split_once('{').is_some_and(|(_, rest)| rest.find('}').is_some_and(|end| end > 0));
         // A control character: no user's key can be one of ours. Two where the lock has a tag already, or `a` and `{a}`
@@ -24,22 +24,22 @@ impl Keys {
     }
 
     /// The waiters in their order.
-    pub(in super::super) fn queue(&self) -> String {
+    pub(in crate::backend) fn queue(&self) -> String {
         format!("{}queue", self.side)
     }
 
     /// Until when each waiter counts as alive.
-    pub(in super::super) fn alive(&self) -> String {
+    pub(in crate::backend) fn alive(&self) -> String {
         format!("{}alive", self.side)
     }
 
     /// The fencing counter.
-    pub(in super::super) fn fence(&self) -> String {
+    pub(in crate::backend) fn fence(&self) -> String {
         format!("{}fence", self.side)
     }
 
     /// What the waiters' own wake lists begin with, before the waiter's id.
-    pub(in super::super) fn wakes(&self) -> String {
+    pub(in crate::backend) fn wakes(&self) -> String {
         format!("{}wake:", self.side)
     }
 }

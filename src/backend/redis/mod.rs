@@ -28,9 +28,9 @@ pub(super) use self::connection::Server;
 pub(crate) use self::driver::{DRIVER, PORT, database};
 use self::keys::Keys;
 use self::sentinel::{Master, Sentinels};
-use super::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
+use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
 use crate::clock::{Instant, before};
 use crate::holder::Holder;
 

@@ -13,10 +13,10 @@ use std::time::Duration;
 use ::redis::{Cmd, Value};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::answers::text_of;
-use super::connection::{Connection, Outstanding};
-use super::errors;
 use crate::backend::error::Error;
+use crate::backend::redis::answers::text_of;
+use crate::backend::redis::connection::{Connection, Outstanding};
+use crate::backend::redis::errors;
 use crate::clock::{Instant, before};
 
 /// How many times as long as our own connection took another one may take, and how long at least.

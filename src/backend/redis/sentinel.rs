@@ -8,14 +8,14 @@ master that was cut off goes on answering until it finds out.
 use ::redis::{Cmd, Value};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::answers::text_of;
-use super::connection::{Connection, Outstanding, Server};
-use super::errors;
-use super::namesakes::Namesakes;
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::location::{Location, Login};
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Address;
+use crate::backend::redis::answers::text_of;
+use crate::backend::redis::connection::{Connection, Outstanding, Server};
+use crate::backend::redis::errors;
+use crate::backend::redis::namesakes::Namesakes;
 use crate::clock::Instant;
 
 /// The sentinels of one master.
@@ -227,8 +227,8 @@ impl Master {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::answers::any;
     use super::*;
+    use crate::backend::redis::answers::any;
     use crate::property::{holds, one_of};
 
     fn fields(pairs: &[(&str, &str)]) -> Vec<Value> {

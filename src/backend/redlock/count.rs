@@ -4,11 +4,11 @@ What the servers have said to one attempt: their votes, and who stands in the wa
 
 use std::collections::BTreeMap;
 
-use super::super::Claim;
-use super::errors::Failures;
-use super::quorum::Vote;
-use super::scripts::{Acquired, Occupant};
-use super::voter::{Answer, Event};
+use crate::backend::Claim;
+use crate::backend::redlock::errors::Failures;
+use crate::backend::redlock::quorum::Vote;
+use crate::backend::redlock::scripts::{Acquired, Occupant};
+use crate::backend::redlock::voter::{Answer, Event};
 use crate::holder::Holder;
 
 /// The answers to one attempt so far.

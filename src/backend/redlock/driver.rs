@@ -4,12 +4,12 @@ How several independent redis servers are named in a URL.
 
 use std::fmt;
 
-use super::RedlockService;
 use crate::backend::driver::{Abilities, Driver, Follows, Form, Place, Scheme};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Address;
 use crate::backend::redis::{PORT, Server, database};
+use crate::backend::redlock::RedlockService;
 use crate::backend::{Options, Service};
 
 /// A majority of independent redis servers.

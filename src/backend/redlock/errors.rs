@@ -8,8 +8,8 @@ Nothing here asks or changes anything, so that every sentence has a row in the t
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-use super::quorum::majority;
 use crate::backend::error::{Error, ErrorKind};
+use crate::backend::redlock::quorum::majority;
 
 /// Why there is no answer from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]

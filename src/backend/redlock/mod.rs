@@ -36,8 +36,10 @@ use self::errors::Failures;
 use self::quorum::{Ballot, Outcome, Verdict, Vote, majority};
 use self::scripts::{Occupant, Try};
 use self::voter::{Answer, Dispatch, Event, Request};
-use super::redis::Server;
-use super::{Attempt, Busy, Claim, Contender, Error, ErrorKind, Grant, Lease, Queue, Released, Renewal, Service};
+use crate::backend::redis::Server;
+use crate::backend::{
+    Attempt, Busy, Claim, Contender, Error, ErrorKind, Grant, Lease, Queue, Released, Renewal, Service,
+};
 use crate::clock::{Instant, before, sleep_until, wall_micros};
 use crate::holder::Holder;
 

@@ -15,7 +15,7 @@ notices.
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::quorum::{Ballot, Outcome, Verdict, Vote, holders, outcome, verdict};
+use crate::backend::redlock::quorum::{Ballot, Outcome, Verdict, Vote, holders, outcome, verdict};
 
 const SERVERS: usize = 3;
 /// The length of a lease in ticks, and when the clock stops.

@@ -4,11 +4,11 @@ What is asked of one server, and how its answer is read. The scripts themselves 
 
 use ::redis::{Cmd, Value};
 
-use super::super::Claim;
-pub(super) use super::super::redis::answers::yes_or_no;
-use super::super::redis::answers::{bytes, number, text_of, token};
-use super::super::redis::keys::Keys;
-use super::super::redis::{concerns, inspection, millis, script};
+use crate::backend::Claim;
+pub(super) use crate::backend::redis::answers::yes_or_no;
+use crate::backend::redis::answers::{bytes, number, text_of, token};
+use crate::backend::redis::keys::Keys;
+use crate::backend::redis::{concerns, inspection, millis, script};
 
 macro_rules! with_common {
     ($file:literal) => {
@@ -198,8 +198,8 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::super::redis::answers::any;
     use super::*;
+    use crate::backend::redis::answers::any;
     use crate::property::holds;
 
     fn texts(texts: &[&str]) -> Value {

@@ -13,9 +13,9 @@ use std::time::Duration;
 use ::redis::{Cmd, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::super::redis::connection::{Connection, Outstanding, Server};
-use super::errors::{self, Failure};
-use super::scripts::{self, Acquired, Introduction, Occupant, Try};
+use crate::backend::redis::connection::{Connection, Outstanding, Server};
+use crate::backend::redlock::errors::{self, Failure};
+use crate::backend::redlock::scripts::{self, Acquired, Introduction, Occupant, Try};
 use crate::clock::{Instant, before, sleep_until};
 
 /// How long the first contact may take while nobody has anything to ask yet.

@@ -4,10 +4,10 @@ How a ZooKeeper ensemble is named in a URL.
 
 use std::fmt;
 
-use super::ZookeeperService;
 use crate::backend::driver::{Abilities, Driver, Follows, Form, Place, Scheme};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
+use crate::backend::zookeeper::ZookeeperService;
 use crate::backend::{Options, Service};
 
 /// A ZooKeeper ensemble. A session may be older at the leader than the last answer to us, so that less of a lease is left.

@@ -6,12 +6,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::errors::no_server;
 use crate::backend::error::Error;
 use crate::backend::net::location::Location;
 use crate::backend::net::race::{Pace, race, random_first, round};
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Wire;
+use crate::backend::zookeeper::errors::no_server;
 
 /// How long one server may take to accept a connection before the next one is tried beside it.
 const STAGGER: Duration = Duration::from_millis(250);

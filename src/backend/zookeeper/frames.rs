@@ -46,7 +46,8 @@ pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Op
     read_within(stream, || MAX_FRAME).await
 }
 
-/// The same of a frame that may be as long as `longest` says when it begins; [`Unanswered::longest`] knows.
+/// Reads one frame with its length before it, which may be as long as `longest` says when it begins ([`Unanswered::longest`]
+/// knows); none at the end of the stream.
 pub(super) async fn read_within(
     stream: &mut (impl AsyncRead + Unpin),
     longest: impl Fn() -> usize,

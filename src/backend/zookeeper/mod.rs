@@ -30,9 +30,9 @@ use self::errors::About;
 use self::names::{Directory, Rival, Standing, is_worn_out, sequence, standing};
 use self::session::{Placed, Session, Write, acls};
 use self::tunnel::Tunnel;
-use super::{Attempt, Busy, Claim, Contender, Error, Grant, Queue, Released, Renewal, Service};
 use crate::backend::net::location::{Location, nested_hint};
 use crate::backend::net::tls::Tls;
+use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Queue, Released, Renewal, Service};
 use crate::clock::{Alarm, Instant};
 use crate::holder::Holder;
 

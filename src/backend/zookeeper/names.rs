@@ -8,13 +8,13 @@ Curator and kazoo know only nodes in their own spelling, so one of ours has two,
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::super::Claim;
+use crate::backend::Claim;
 use crate::holder::Owner;
 use crate::lock::admission::{Entry, Mode, Place, place};
 
 /// What stands between a name's prefix and its sequence number, in Curator's spelling.
 const CURATOR: &str = "-lock-";
-/// The same in kazoo's.
+/// What stands between a name's prefix and its sequence number, in kazoo's spelling.
 const KAZOO: &str = "__lock__";
 /// How many digits a sequence number has.
 const DIGITS: usize = 10;

@@ -11,11 +11,11 @@ use ::zookeeper_client::{
     Acls, Client, CreateMode, Error as ZkError, EventType, MultiWriteResult, OneshotWatcher, Stat, StateWatcher,
 };
 
-use super::super::{Claim, Error, Lease};
-use super::names::{Directory, Names, sequence};
-use super::own::OwnWatch;
-use super::timeline::Timeline;
-use super::tunnel::Tunnel;
+use crate::backend::zookeeper::names::{Directory, Names, sequence};
+use crate::backend::zookeeper::own::OwnWatch;
+use crate::backend::zookeeper::timeline::Timeline;
+use crate::backend::zookeeper::tunnel::Tunnel;
+use crate::backend::{Claim, Error, Lease};
 use crate::clock::{Instant, before, wall_micros};
 use crate::lock::news::news_every;
 
@@ -71,7 +71,7 @@ pub(super) enum Write {
     Nothing,
     /// Our two nodes are made.
     Create,
-    /// The same, and before them the directories that are not there.
+    /// Our two nodes are made, and before them the directories that are not there.
     CreateAll,
     /// Our two nodes are confirmed by the leader.
     Confirm,

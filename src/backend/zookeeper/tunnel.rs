@@ -21,11 +21,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::ensemble::{Ensemble, Server};
-use super::errors;
-use super::frames::{self, Unanswered, Welcome};
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::wire::{Wire, forget};
+use crate::backend::zookeeper::ensemble::{Ensemble, Server};
+use crate::backend::zookeeper::errors;
+use crate::backend::zookeeper::frames::{self, Unanswered, Welcome};
 use crate::clock::{Instant, before};
 
 /// How long to wait when no server could be used.
