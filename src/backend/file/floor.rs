@@ -25,7 +25,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::backend::TOKEN_LIMIT;
-use crate::backend::file::{MARK, flock};
+use crate::backend::file::content::MARK;
+use crate::backend::file::kernel::flock;
 
 /// Where it is.
 pub(super) const PLACE: &str = "/var/lib/dlock";

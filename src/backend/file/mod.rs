@@ -13,40 +13,35 @@ lives as long as the work whatever happens to dlock; a lock file that is removed
 is looked for twice a second.
 */
 
+mod content;
 mod directory;
 mod driver;
 mod errors;
 mod floor;
+mod kernel;
 mod locality;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::stat::{major, minor};
 use tokio::sync::oneshot;
 
+use self::content::{Content, MARK};
 use self::directory::Place;
 pub(crate) use self::driver::DRIVER;
 use self::errors::no_lock_file;
-use crate::backend::{
-    Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, TOKEN_LIMIT,
-};
+use self::kernel::{KernelLocks, command_name, flock, unlock, wait_in_kernel};
+use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
 use crate::clock::{Instant, sleep_until, wall_micros};
 use crate::holder::{Holder, MAX_SHOWN};
 
-/// How every lock file of ours begins.
-const MARK: &str = "dlock:1 ";
 /// How often a held lock file is looked for.
 const CHECK: Duration = Duration::from_millis(500);
-/// How often the kernel's table of locks is read to find out who holds a lock that is held.
-const LOOKS: u32 = 4;
-/// Room for that table, in bytes.
-const TABLE: usize = 64 * 1024;
 /// How often a waiter looks anew who holds the lock; the kernel tells when it is free.
 const REFRESH: Duration = Duration::from_secs(1);
 
@@ -304,185 +299,5 @@ impl LockFile {
             before as u64 + 1
         });
         Busy { holder, position, now: wall_micros() / 1000 }
-    }
-}
-
-/// What a lock file says.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Content {
-    counter: u64,
-    holder: Vec<u8>,
-}
-
-impl Content {
-    /// Reads a lock file: an empty one (`flock(1)` makes those) or one of ours. Anything else is somebody's data.
-    fn parse(content: &[u8]) -> Result<Self, String> {
-        if content.is_empty() {
-            return Ok(Self::default());
-        }
-        let Some(content) = content.strip_prefix(MARK.as_bytes()) else {
-            return Err(errors::NOT_OURS.to_owned());
-        };
-        let mut lines = content.split(|&byte| byte == b'\n');
-        let counter = lines.next().and_then(|line| std::str::from_utf8(line).ok()?.trim().parse().ok());
-        let holder = lines.next().unwrap_or_default().to_vec();
-        // A damaged counter is made good by the clock. One that leaves no room for a next token is damaged too.
-        let counter = counter.filter(|counter| *counter < TOKEN_LIMIT - 1).unwrap_or_default();
-        Ok(Self { counter, holder })
-    }
-}
-
-/// Who holds a file's lock and who waits for it, by `/proc/locks`.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct KernelLocks {
-    holder: Option<i32>,
-    waiting: Vec<i32>,
-}
-
-impl KernelLocks {
-    /// The locks of a file that somebody holds. The table is whole only within one read: where others come and go
-    /// meanwhile an entry can be missed, and is looked for again.
-    fn find(device: u64, inode: u64) -> Option<Self> {
-        let mut locks = Self::of(device, inode)?;
-        for _ in 1..LOOKS {
-            if locks.holder.is_some() {
-                break;
-            }
-            locks = Self::of(device, inode)?;
-        }
-        Some(locks)
-    }
-
-    fn of(device: u64, inode: u64) -> Option<Self> {
-        // Without room to begin with it would be read in many small pieces.
-        let mut table = Vec::with_capacity(TABLE);
-        File::open("/proc/locks").ok()?.read_to_end(&mut table).ok()?;
-        let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
-        Some(Self::parse(&String::from_utf8_lossy(&table), &file))
-    }
-
-    /// Lines are `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`, with `->` after the number for those who wait.
-    fn parse(table: &str, file: &str) -> Self {
-        let mut locks = Self::default();
-        for line in table.lines() {
-            let mut words = line.split_whitespace().skip(1).peekable();
-            let waits = words.next_if_eq(&"->").is_some();
-            let Some((pid, place)) = words.nth(3).and_then(|pid| Some((pid.parse().ok()?, words.next()?))) else {
-                continue;
-            };
-            if place != file {
-                continue;
-            }
-            if waits { locks.waiting.push(pid) } else { locks.holder = Some(pid) }
-        }
-        locks
-    }
-}
-
-fn flock(file: &File, operation: libc::c_int) -> Result<(), Errno> {
-    loop {
-        // SAFETY: flock has no memory effects.
-        match Errno::result(unsafe { libc::flock(file.as_raw_fd(), operation) }) {
-            Err(Errno::EINTR) => {}
-            other => return other.map(drop),
-        }
-    }
-}
-
-fn unlock(file: &File) -> io::Result<()> {
-    flock(file, libc::LOCK_UN).map_err(io::Error::from)
-}
-
-/// Waits for the lock in the kernel's queue, on a thread of its own: the one way to come first and be served first.
-/// The thread ends with the process at the latest.
-fn wait_in_kernel(file: File) -> io::Result<oneshot::Receiver<io::Result<()>>> {
-    let (done, queued) = oneshot::channel();
-    std::thread::Builder::new().name("flock".to_owned()).stack_size(64 * 1024).spawn(move || {
-        let answer = flock(&file, libc::LOCK_EX).map_err(io::Error::from);
-        // Nobody listens any more when dlock gave up: then the lock goes with the process.
-        let _ = done.send(answer);
-    })?;
-    Ok(queued)
-}
-
-fn command_name(pid: i32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm"))
-        .map_or_else(|_| "a process".to_owned(), |name| name.trim().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::property::{holds, made_of};
-
-    #[test]
-    fn contents() {
-        let ours = Content { counter: 17, holder: b"{}".to_vec() };
-        assert_eq!(Content::parse(b"dlock:1 0000000000000000017\n{}\nrest of a longer one"), Ok(ours));
-        assert_eq!(Content::parse(b""), Ok(Content::default()));
-        assert_eq!(Content::parse(b"dlock:1 garbage"), Ok(Content::default()));
-        assert!(Content::parse(b"4711\n").is_err());
-    }
-
-    #[test]
-    fn a_counter_without_room_for_a_next_token_is_made_good() {
-        for (counter, read) in [(TOKEN_LIMIT - 2, TOKEN_LIMIT - 2), (TOKEN_LIMIT - 1, 0), (u64::MAX, 0)] {
-            let content = Content::parse(format!("{MARK}{counter:019}\n").as_bytes());
-            assert_eq!(content.map(|content| content.counter), Ok(read));
-        }
-    }
-
-    #[test]
-    fn whatever_a_lock_file_holds_leaves_room_for_a_token_or_is_left_alone() {
-        const PIECES: &str = "dlock:1 |dlock|0000001795190000000|9007199254740991|18446744073709551615|-1| |\n|{}";
-        let text = (any::<bool>(), made_of(PIECES))
-            .prop_map(|(ours, text)| if ours { format!("{MARK}{text}") } else { text }.into_bytes());
-        holds(2000, prop_oneof![3 => text, 1 => any::<Vec<u8>>()], |bytes| {
-            match Content::parse(&bytes) {
-                Ok(content) => {
-                    prop_assert!(content.counter + 1 < TOKEN_LIMIT);
-                    prop_assert!(bytes.is_empty() || bytes.starts_with(MARK.as_bytes()));
-                    prop_assert!(!content.holder.contains(&b'\n'));
-                }
-                Err(_) => prop_assert!(!bytes.is_empty() && !bytes.starts_with(MARK.as_bytes())),
-            }
-            Ok(())
-        });
-    }
-
-    #[test]
-    fn what_is_written_down_is_read_back_also_before_the_rest_of_a_longer_text() {
-        let holder = "[^\n]{0,40}";
-        holds(500, (0..TOKEN_LIMIT - 1, holder, any::<String>()), |(counter, holder, rest)| {
-            let content = Content::parse(format!("{MARK}{counter:019}\n{holder}\n{rest}").as_bytes());
-            prop_assert_eq!(content, Ok(Content { counter, holder: holder.into_bytes() }));
-            Ok(())
-        });
-    }
-
-    #[test]
-    fn any_table_of_locks_can_be_read() {
-        const PIECES: &str = "1:| |->|FLOCK|WRITE|100|-1|08:01:7|\n|0|EOF";
-        holds(500, made_of(PIECES), |table| {
-            let locks = KernelLocks::parse(&table, "08:01:7");
-            prop_assert!(locks == KernelLocks::default() || table.contains("08:01:7"));
-            Ok(())
-        });
-    }
-
-    #[test]
-    fn kernel_locks() {
-        let table = "\
-1: FLOCK  ADVISORY  WRITE 100 08:01:7 0 EOF
-1: -> FLOCK  ADVISORY  WRITE 101 08:01:7 0 EOF
-1: -> FLOCK  ADVISORY  WRITE 102 08:01:7 0 EOF
-2: POSIX  ADVISORY  WRITE 200 08:01:9 0 EOF
-nonsense
-";
-        let locks = KernelLocks::parse(table, "08:01:7");
-        assert_eq!(locks, KernelLocks { holder: Some(100), waiting: vec![101, 102] });
-        assert_eq!(KernelLocks::parse(table, "08:01:8"), KernelLocks::default());
     }
 }

@@ -6,6 +6,7 @@ A lock lives as long as its session, and each claim has a session of its own. Th
 ends, and a follower tells it late that we are alive: [`timeline`] says what an answer proves.
 */
 
+mod directories;
 mod driver;
 mod ensemble;
 mod errors;
@@ -14,6 +15,7 @@ mod names;
 mod own;
 mod session;
 mod timeline;
+mod traffic;
 mod tunnel;
 
 use std::fmt;

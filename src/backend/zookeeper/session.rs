@@ -11,9 +11,11 @@ use ::zookeeper_client::{
     Acls, Client, CreateMode, Error as ZkError, EventType, MultiWriteResult, OneshotWatcher, Stat, StateWatcher,
 };
 
+use crate::backend::zookeeper::directories::{self, MADE_BY_DLOCK};
 use crate::backend::zookeeper::names::{Directory, Names, sequence};
 use crate::backend::zookeeper::own::OwnWatch;
 use crate::backend::zookeeper::timeline::Timeline;
+use crate::backend::zookeeper::traffic::Traffic;
 use crate::backend::zookeeper::tunnel::Tunnel;
 use crate::backend::{Claim, Error, Lease};
 use crate::clock::{Instant, before, wall_micros};
@@ -30,9 +32,6 @@ const OLD: u32 = 2;
 const OVERDUE: Duration = Duration::from_secs(2);
 /// How long a session may take to close: a server closes it itself when nobody hears from us.
 const CLOSE: Duration = Duration::from_millis(200);
-
-/// What stands in a directory that a dlock made: whichever dlock is the last to leave it removes it.
-const MADE_BY_DLOCK: &[u8] = b"made by dlock, which removes it when it is empty";
 
 /// Our two nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,33 +81,6 @@ pub(super) enum Write {
 struct ServerClock {
     millis: u64,
     at: Instant,
-}
-
-/// What was sent and answered.
-#[derive(Debug)]
-struct Traffic {
-    timeline: Timeline,
-    /// Whether a request's answer was not waited for to its end.
-    overdue: bool,
-}
-
-impl Traffic {
-    fn begin(&mut self) -> Instant {
-        self.overdue = true;
-        Instant::now()
-    }
-
-    fn end<T>(&mut self, sent: Instant, is_write: bool, answer: &Result<T, ZkError>) {
-        self.overdue = false;
-        let now = Instant::now();
-        match answer {
-            Ok(_) if is_write => self.timeline.written(sent, now),
-            Ok(_) | Err(ZkError::NoNode | ZkError::NodeExists | ZkError::NotEmpty | ZkError::NoAuth) => {
-                self.timeline.answered(sent, now);
-            }
-            Err(_) => {}
-        }
-    }
 }
 
 /// A session, and what it has in one lock's directory.
@@ -168,7 +140,7 @@ impl Session {
             client,
             tunnel,
             length,
-            traffic: Traffic { timeline: Timeline::new(length, asked), overdue: false },
+            traffic: Traffic::new(Timeline::new(length, asked)),
             clock: None,
         };
         session.note_connection();
@@ -282,13 +254,13 @@ impl Session {
         }
         let sent = self.traffic.begin();
         let paths = if write == Write::CreateAll { self.directory.ancestry() } else { Vec::new() };
-        let directories = make(&client, &paths, self.acls);
+        let made = directories::make(&client, &paths, self.acls);
         let own = self.directory.path();
         let directory = async { if creates { Some(client.get_data(own).await) } else { None } };
-        let (directories, written, listed, directory) =
-            tokio::join!(directories, writer.commit(), client.list_children(own), directory);
+        let (made, written, listed, directory) =
+            tokio::join!(made, writer.commit(), client.list_children(own), directory);
         // What is wrong with the directories is why there could be no nodes in them.
-        let written = written.map_err(ZkError::from).map_err(|error| directories.err().unwrap_or(error));
+        let written = written.map_err(ZkError::from).map_err(|error| made.err().unwrap_or(error));
         self.traffic.end(sent, write != Write::Nothing, &written);
         self.traffic.end(sent, false, &listed);
         let written = match (creates, written) {
@@ -365,47 +337,17 @@ impl Session {
         absent(answer)
     }
 
-    /// Removes the directories that a dlock made, from this one upwards, as far as they are empty.
-    ///
-    /// The lock's own is kept when somebody else had a node there: a `Lock` of kazoo that was used once relies on its
-    /// directory and fails without it. See [`Self::count`].
+    /// Removes the directories that a dlock made, from this one upwards, as far as they are empty: see
+    /// [`directories::remove`].
     pub(super) async fn remove_directories(&mut self) {
-        let client = self.client.clone();
-        let paths = self.directory.ancestry();
-        for path in paths.iter().rev() {
-            let sent = self.traffic.begin();
-            let read = client.get_data(path).await;
-            self.traffic.end(sent, false, &read);
-            let is_ours =
-                |stat: &Stat| path != self.directory.path() || nodes_made(stat) == 2 * i64::from(stat.version);
-            if !read.is_ok_and(|(data, stat)| data == MADE_BY_DLOCK && stat.num_children == 0 && is_ours(&stat)) {
-                return;
-            }
-            let sent = self.traffic.begin();
-            let removed = client.delete(path, None).await;
-            self.traffic.end(sent, true, &removed);
-            if removed.is_err() {
-                return;
-            }
-        }
+        directories::remove(&self.client, &self.directory, &mut self.traffic).await;
     }
 
-    /// Counts two nodes more that a dlock has made: the version of a directory that a dlock has made is the number of such
-    /// pairs. That is done as soon as they are there; here it is for those that were made by a request whose answer nobody
-    /// waited for. What is missing in the count only keeps a directory.
+    /// Counts our two nodes in the lock's directory, where that has not been done when they were made: it is done then,
+    /// but for those that were made by a request whose answer nobody waited for.
     pub(super) async fn count(&mut self) {
-        if self.counted {
-            return;
-        }
-        self.counted = true;
-        let client = self.client.clone();
-        let sent = self.traffic.begin();
-        let read = client.get_data(self.directory.path()).await;
-        self.traffic.end(sent, false, &read);
-        if read.is_ok_and(|(data, _)| data == MADE_BY_DLOCK) {
-            let sent = self.traffic.begin();
-            let counted = client.set_data(self.directory.path(), MADE_BY_DLOCK, None).await;
-            self.traffic.end(sent, true, &counted);
+        if !std::mem::replace(&mut self.counted, true) {
+            directories::count(&self.client, &self.directory, &mut self.traffic).await;
         }
     }
 
@@ -539,37 +481,10 @@ impl Session {
     }
 }
 
-/// Makes the directories at `paths`, from the root downwards, that are not there. All are asked for at once, before this returns.
-fn make<'a>(
-    client: &'a Client,
-    paths: &'a [String],
-    acls: Acls<'static>,
-) -> impl Future<Output = Result<(), ZkError>> + 'a {
-    let options = CreateMode::Persistent.with_acls(acls);
-    let asked: Vec<_> = paths.iter().map(|path| client.create(path, MADE_BY_DLOCK, &options)).collect();
-    async move {
-        let (mut refused, mut result) = (None, Ok(()));
-        for made in asked {
-            // What may not be made there may exist: only the last one's absence is a failure.
-            result = match made.await {
-                Ok(_) | Err(ZkError::NodeExists) => Ok(()),
-                Err(ZkError::NoNode) => Err(refused.clone().unwrap_or(ZkError::NoNode)),
-                Err(error) => Err(refused.get_or_insert(error).clone()),
-            };
-        }
-        result
-    }
-}
-
 async fn closed(mut state: StateWatcher) {
     while !state.peek_state().is_terminated() {
         state.changed().await;
     }
-}
-
-/// How many nodes were ever made in a directory: its `cversion` counts each twice, less those that are still there.
-fn nodes_made(directory: &Stat) -> i64 {
-    i64::midpoint(directory.cversion.into(), directory.num_children.into())
 }
 
 /// Options of the nodes of one who is `known` there, or of anybody.

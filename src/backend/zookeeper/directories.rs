@@ -1,0 +1,74 @@
+/*!
+The directories that locks are in: made where they are missing, counted in, and removed by whoever is the last to leave,
+unless somebody else may still rely on them.
+*/
+
+use ::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, Stat};
+
+use crate::backend::zookeeper::names::Directory;
+use crate::backend::zookeeper::traffic::Traffic;
+
+/// What stands in a directory that a dlock made: whichever dlock is the last to leave it removes it.
+pub(super) const MADE_BY_DLOCK: &[u8] = b"made by dlock, which removes it when it is empty";
+
+/// Makes the directories at `paths`, from the root downwards, that are not there. All are asked for at once, before this returns.
+pub(super) fn make<'a>(
+    client: &'a Client,
+    paths: &'a [String],
+    acls: Acls<'static>,
+) -> impl Future<Output = Result<(), ZkError>> + 'a {
+    let options = CreateMode::Persistent.with_acls(acls);
+    let asked: Vec<_> = paths.iter().map(|path| client.create(path, MADE_BY_DLOCK, &options)).collect();
+    async move {
+        let (mut refused, mut result) = (None, Ok(()));
+        for made in asked {
+            // What may not be made there may exist: only the last one's absence is a failure.
+            result = match made.await {
+                Ok(_) | Err(ZkError::NodeExists) => Ok(()),
+                Err(ZkError::NoNode) => Err(refused.clone().unwrap_or(ZkError::NoNode)),
+                Err(error) => Err(refused.get_or_insert(error).clone()),
+            };
+        }
+        result
+    }
+}
+
+/// Removes the directories that a dlock made, from `directory` upwards, as far as they are empty.
+///
+/// The lock's own is kept when somebody else had a node there: a `Lock` of kazoo that was used once relies on its
+/// directory and fails without it. See [`count`].
+pub(super) async fn remove(client: &Client, directory: &Directory, traffic: &mut Traffic) {
+    for path in directory.ancestry().iter().rev() {
+        let sent = traffic.begin();
+        let read = client.get_data(path).await;
+        traffic.end(sent, false, &read);
+        let is_ours = |stat: &Stat| path != directory.path() || nodes_made(stat) == 2 * i64::from(stat.version);
+        if !read.is_ok_and(|(data, stat)| data == MADE_BY_DLOCK && stat.num_children == 0 && is_ours(&stat)) {
+            return;
+        }
+        let sent = traffic.begin();
+        let removed = client.delete(path, None).await;
+        traffic.end(sent, true, &removed);
+        if removed.is_err() {
+            return;
+        }
+    }
+}
+
+/// Counts two nodes more that a dlock has made in `directory`: the version of a directory that a dlock has made is the
+/// number of such pairs. What is missing in the count only keeps a directory.
+pub(super) async fn count(client: &Client, directory: &Directory, traffic: &mut Traffic) {
+    let sent = traffic.begin();
+    let read = client.get_data(directory.path()).await;
+    traffic.end(sent, false, &read);
+    if read.is_ok_and(|(data, _)| data == MADE_BY_DLOCK) {
+        let sent = traffic.begin();
+        let counted = client.set_data(directory.path(), MADE_BY_DLOCK, None).await;
+        traffic.end(sent, true, &counted);
+    }
+}
+
+/// How many nodes were ever made in a directory: its `cversion` counts each twice, less those that are still there.
+fn nodes_made(directory: &Stat) -> i64 {
+    i64::midpoint(directory.cversion.into(), directory.num_children.into())
+}

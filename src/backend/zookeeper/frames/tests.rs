@@ -1,0 +1,204 @@
+/*!
+Frames as they come from servers of every kind: whole, cut, endless and senseless.
+*/
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::property::holds;
+
+/// A frame of these parts.
+fn frame(parts: &[&[u8]]) -> Vec<u8> {
+    let body = parts.concat();
+    [&u32::try_from(body.len()).expect("short").to_be_bytes()[..], &body].concat()
+}
+
+fn int(number: i32) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+fn text(text: &str) -> Vec<u8> {
+    [int(i32::try_from(text.len()).expect("short")), text.as_bytes().to_vec()].concat()
+}
+
+fn reply(id: i32, error: i32, body: &[u8]) -> Vec<u8> {
+    frame(&[&int(id), &[0; 8], &int(error), body])
+}
+
+/// Whether `body` passes as the answer to `operation`.
+fn passes(operation: i32, body: &[u8]) -> bool {
+    let mut unanswered = Unanswered::default();
+    unanswered.note(&frame(&[&int(7), &int(operation)]));
+    unanswered.check(&reply(7, 0, body)).is_ok()
+}
+
+#[test]
+fn replies_must_have_the_form_that_was_asked_for() {
+    let stat = [0; STAT];
+    let many = |count: i32, names: &[&str]| [int(count), names.iter().flat_map(|name| text(name)).collect()].concat();
+    for (operation, body, expected) in [
+        (operation::GET_CHILDREN, many(2, &["a", "b"]), true),
+        (operation::GET_CHILDREN, many(0, &[]), true),
+        (operation::GET_CHILDREN, many(i32::MAX, &["a"]), false),
+        (operation::GET_CHILDREN, many(1, &["a", "b"]), false),
+        (operation::GET_CHILDREN, [int(1), int(i32::MAX)].concat(), false),
+        (operation::GET_CHILDREN, vec![], false),
+        (operation::GET_DATA, [text("x"), stat.to_vec()].concat(), true),
+        (operation::GET_DATA, [int(-1), stat.to_vec()].concat(), true),
+        (operation::GET_DATA, [int(-2), stat.to_vec()].concat(), false),
+        (operation::GET_DATA, stat[4..].to_vec(), false),
+        (operation::GET_DATA, vec![], false),
+        (operation::EXISTS, stat.to_vec(), true),
+        (operation::EXISTS, stat[1..].to_vec(), false),
+        (operation::CREATE2, [text("/x"), stat.to_vec()].concat(), true),
+        (operation::CREATE2, [text(""), stat.to_vec()].concat(), false),
+        (operation::MULTI, [int(-1), vec![1], int(-1)].concat(), true),
+        (operation::MULTI, [int(2), vec![0], int(0), int(-1), vec![1], int(-1)].concat(), true),
+        (operation::MULTI, [int(15), vec![0], int(0), text("/x"), int(-1), vec![1], int(-1)].concat(), false),
+        (operation::MULTI, [int(-1), vec![0], int(0)].concat(), false),
+        (operation::MULTI, vec![], false),
+        (operation::DELETE, vec![], true),
+        (22, vec![], false),
+    ] {
+        assert_eq!(passes(operation, &body), expected, "{operation} {body:?}");
+    }
+}
+
+/// A directory of many contenders is long, and nothing else may be.
+#[test]
+fn only_a_list_of_children_may_be_longer_than_a_megabyte() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+    let names: Vec<u8> = (0..20_000).flat_map(|number| text(&format!("{number:055}"))).collect();
+    let children = [int(20_000), names].concat();
+    let data = [int(1_200_000), vec![0; 1_200_000], vec![0; STAT]].concat();
+    for (operation, body, expected) in [(operation::GET_CHILDREN, &children, true), (operation::GET_DATA, &data, false)]
+    {
+        let reply = reply(7, 0, body);
+        let mut unanswered = Unanswered::default();
+        unanswered.note(&frame(&[&int(7), &int(operation)]));
+        let mut stream = reply.as_slice();
+        let read = runtime.block_on(read_within(&mut stream, || unanswered.longest()));
+        assert_eq!(read.is_ok(), expected, "{operation}");
+        // Nor where both were asked for.
+        unanswered.note(&frame(&[&int(8), &int(operation::GET_CHILDREN)]));
+        let mut stream = reply.as_slice();
+        let read = runtime.block_on(read_within(&mut stream, || unanswered.longest())).expect("a frame");
+        assert_eq!(unanswered.check(&read.expect("a frame")).is_ok(), expected, "{operation}");
+        assert!(unanswered.longest() > MAX_FRAME);
+    }
+    let announced = [0x01, 0x00, 0x00, 0x01];
+    let too_long = runtime.block_on(read_within(&mut announced.as_slice(), || MAX_CHILDREN));
+    assert_eq!(too_long.expect_err("too long").kind(), io::ErrorKind::InvalidData);
+}
+
+#[test]
+fn only_what_was_asked_is_answered() {
+    let mut unanswered = Unanswered::default();
+    assert!(!unanswered.any() && unanswered.check(&reply(7, 0, &[])).is_err());
+    unanswered.note(&frame(&[&int(7), &int(operation::GET_DATA)]));
+    assert!(unanswered.any());
+    // An error has no body.
+    assert!(unanswered.check(&reply(7, -101, &[])).is_ok());
+    assert!(unanswered.check(&reply(7, -101, &[])).is_err());
+    // Pings and logins have the same id each time.
+    for _ in 0..2 {
+        unanswered.note(&frame(&[&int(-2), &int(operation::PING)]));
+    }
+    assert!(!unanswered.any());
+    assert!(unanswered.check(&reply(-2, 0, &[])).is_ok() && unanswered.check(&reply(-2, 0, &[])).is_ok());
+    assert!(unanswered.check(&reply(-2, 0, &[])).is_err());
+    // The library sees as many answers to pings as it sent.
+    unanswered.note_own_ping();
+    assert!(!unanswered.any_of_library());
+    unanswered.note(&ping());
+    assert!(unanswered.any_of_library() && !unanswered.any());
+    assert_eq!(unanswered.check(&reply(-2, 0, &[])).ok(), Some(false));
+    assert_eq!(unanswered.check(&reply(-2, 0, &[])).ok(), Some(true));
+    assert!(!unanswered.any_of_library());
+    assert!(unanswered.check(&reply(-2, 0, &[])).is_err());
+    for (path, expected) in [("/x", true), ("é", false), ("", false)] {
+        let event = [int(2), int(3), text(path)].concat();
+        assert_eq!(unanswered.check(&reply(NOTIFICATION, 0, &event)).is_ok(), expected, "{path}");
+    }
+    assert!(unanswered.check(&frame(&[&[0; 15]])).is_err());
+    assert!(unanswered.check(&[]).is_err());
+}
+
+#[test]
+fn a_welcome_has_a_session_or_none() {
+    let welcomed = |timeout: i32, session: i64, password: usize, tail: &[u8]| {
+        let password = [int(i32::try_from(password).expect("short")), vec![0; password]].concat();
+        welcome(&frame(&[&int(0), &int(timeout), &session.to_be_bytes(), &password, tail])).ok()
+    };
+    assert_eq!(welcomed(4000, 9, 16, &[0]), Some(Welcome::Session(4000)));
+    assert_eq!(welcomed(4000, 9, 16, &[]), Some(Welcome::Session(4000)));
+    assert_eq!(welcomed(0, 0, 16, &[0]), Some(Welcome::Expired));
+    for (timeout, password, tail) in [(0, 16, &[0][..]), (-1, 16, &[]), (1, 15, &[]), (1, 16, &[2]), (1, 16, &[0, 0])] {
+        assert_eq!(welcomed(timeout, 9, password, tail), None);
+    }
+    assert!(welcome(&[]).is_err());
+}
+
+/// An operation, and a right answer to it.
+fn right_answer() -> impl Strategy<Value = (i32, Vec<u8>)> {
+    let path = || "/[a-zü]{0,9}".prop_map(|path| text(&path));
+    let stat = || vec(any::<u8>(), STAT);
+    let data = || vec(any::<u8>(), 0..20).prop_map(|data| [int(i32::try_from(data.len()).unwrap_or(0)), data].concat());
+    let both = |(one, other): (Vec<u8>, Vec<u8>)| [one, other].concat();
+    let names = vec("[a-z-]{0,9}", 0..5).prop_map(|names| {
+        let texts = names.iter().flat_map(|name| text(name)).collect();
+        [int(i32::try_from(names.len()).unwrap_or(0)), texts].concat()
+    });
+    let result = prop_oneof![
+        path().prop_map(|path| (operation::CREATE, path)),
+        (path(), stat()).prop_map(move |parts| (operation::CREATE2, both(parts))),
+        stat().prop_map(|stat| (operation::SET_DATA, stat)),
+        Just((operation::DELETE, Vec::new())),
+        Just((operation::ERROR, int(-101))),
+    ];
+    let results = vec(result.prop_map(|(operation, body)| [int(operation), vec![0], int(0), body].concat()), 0..4);
+    prop_oneof![
+        path().prop_map(|path| (operation::CREATE, path)),
+        (path(), stat()).prop_map(move |parts| (operation::CREATE2, both(parts))),
+        stat().prop_map(|stat| (operation::EXISTS, stat)),
+        (data(), stat()).prop_map(move |parts| (operation::GET_DATA, both(parts))),
+        names.prop_map(|names| (operation::GET_CHILDREN, names)),
+        results.prop_map(|results| (operation::MULTI, [results.concat(), int(-1), vec![1], int(-1)].concat())),
+    ]
+}
+
+#[test]
+fn a_right_answer_passes_and_none_that_is_longer_or_shorter() {
+    holds(2000, (right_answer(), any::<prop::sample::Index>(), 1..9_usize), |((operation, body), cut, more)| {
+        prop_assert!(passes(operation, &body));
+        prop_assert!(!passes(operation, &body[..cut.index(body.len())]), "cut");
+        prop_assert!(!passes(operation, &[body, vec![0; more]].concat()), "longer");
+        Ok(())
+    });
+}
+
+#[test]
+fn any_bytes_are_checked_and_nothing_is_made_of_what_they_announce() {
+    let length = prop_oneof![any::<i32>(), -2..40_i32, Just(1 + 1024 * 1024)];
+    let noise = vec(prop_oneof![length.prop_map(int), any::<Vec<u8>>()], 0..6).prop_map(|parts| parts.concat());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+    holds(3000, (noise, -12..110_i32), |(noise, operation)| {
+        let mut unanswered = Unanswered::default();
+        unanswered.note(&noise);
+        unanswered.note(&frame(&[&int(7), &int(operation)]));
+        let (_, _) = (unanswered.check(&noise), asked_session(&noise));
+        let known = unanswered.check(&reply(7, 0, &noise));
+        prop_assert!(known.is_err() || unanswered.check(&reply(7, 0, &noise)).is_err(), "answered twice");
+        if let Ok(Welcome::Session(millis)) = welcome(&noise) {
+            prop_assert!(millis > 0);
+        }
+        let mut stream = noise.as_slice();
+        let mut seen = 0;
+        while let Ok(Some(frame)) = runtime.block_on(read(&mut stream)) {
+            prop_assert_eq!(&frame[..], &noise[seen..seen + frame.len()]);
+            seen += frame.len();
+        }
+        Ok(())
+    });
+}
