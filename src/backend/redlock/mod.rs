@@ -24,23 +24,21 @@ mod model;
 mod quorum;
 mod scripts;
 mod voter;
+mod voters;
 
 use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use self::count::Count;
 pub(crate) use self::driver::DRIVER;
 use self::errors::Failures;
 use self::quorum::{Ballot, Outcome, Verdict, Vote, majority};
 use self::scripts::{Occupant, Try};
-use self::voter::{Answer, Dispatch, Event, Request};
+use self::voter::{Answer, Request};
+use self::voters::Voters;
 use crate::backend::redis::Server;
-use crate::backend::{
-    Attempt, Busy, Claim, Contender, Error, ErrorKind, Grant, Lease, Queue, Released, Renewal, Service,
-};
-use crate::clock::{Instant, before, sleep_until, wall_micros};
+use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
+use crate::clock::{Instant, sleep_until, wall_micros};
 use crate::holder::Holder;
 
 /// How long the first connections of those who are slow may take once a majority is there.
@@ -102,12 +100,9 @@ impl Service for RedlockService {
 #[derive(Debug)]
 struct RedlockContender {
     claim: Claim,
-    servers: Vec<Server>,
+    voters: Voters,
+    /// With strict fencing.
     strict: bool,
-    peers: Vec<Peer>,
-    events: Option<UnboundedReceiver<Event>>,
-    /// The number of the last request.
-    round: u64,
     /// The number of the last attempt.
     number: u64,
     /// The last attempt, unless it was given back.
@@ -119,29 +114,6 @@ struct RedlockContender {
     /// The servers have had the time to say who they are.
     introduced: bool,
     look_again: Instant,
-    concerns: Vec<String>,
-}
-
-/// What is known of one server.
-#[derive(Debug)]
-struct Peer {
-    requests: UnboundedSender<Dispatch>,
-    run_id: Option<String>,
-    acquaintance: Acquaintance,
-    /// A vote of the present attempt was given back there.
-    freed: bool,
-    denied: bool,
-}
-
-/// How well a server is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Acquaintance {
-    /// Not at all.
-    Stranger,
-    /// It was there once.
-    Seen,
-    /// It has said who it is, and what makes locks unsafe there.
-    Introduced,
 }
 
 /// What came of one attempt.
@@ -161,145 +133,34 @@ impl RedlockContender {
         }
         Self {
             claim,
-            servers,
+            voters: Voters::new(servers, strict, concerns),
             strict,
-            peers: Vec::new(),
-            events: None,
-            round: 0,
             number: 0,
             attempt: None,
             token: None,
             reached: false,
             introduced: false,
             look_again: Instant::now(),
-            concerns,
         }
-    }
-
-    fn start(&mut self) {
-        if self.events.is_some() {
-            return;
-        }
-        let (sender, events) = unbounded_channel();
-        let start = |(index, server): (usize, &Server)| Peer {
-            requests: voter::start(index, server.clone(), self.strict, sender.clone()),
-            run_id: None,
-            acquaintance: Acquaintance::Stranger,
-            freed: false,
-            denied: false,
-        };
-        self.peers = self.servers.iter().enumerate().map(start).collect();
-        self.events = Some(events);
-    }
-
-    /// Sends the request to those of `which`; returns the number of its round, which its answers carry.
-    fn tell(&mut self, which: impl Fn(usize) -> bool, request: &Request, patience: Duration) -> u64 {
-        self.round += 1;
-        self.tell_in(self.round, which, request, patience);
-        self.round
-    }
-
-    /// Sends the request to all; returns the number of its round, which its answers carry.
-    fn tell_all(&mut self, request: &Request, patience: Duration) -> u64 {
-        self.tell(|_| true, request, patience)
-    }
-
-    /// Sends the request to those of `which` in a round that has begun: its answers carry the number of that one.
-    fn tell_in(&self, round: u64, which: impl Fn(usize) -> bool, request: &Request, patience: Duration) {
-        for (index, peer) in self.peers.iter().enumerate() {
-            if which(index) {
-                // The task lives as long as this end of its channel.
-                let _ = peer.requests.send(Dispatch { round, request: request.clone(), patience });
-            }
-        }
-    }
-
-    /// The next answer to any request, after noting what it tells of its server.
-    async fn hear(&mut self) -> Result<Event, Error> {
-        let event = match &mut self.events {
-            Some(events) => events.recv().await,
-            None => None,
-        };
-        let event = event.ok_or_else(errors::nobody_there)?;
-        let peer = &mut self.peers[event.voter];
-        if !matches!(event.answer, Answer::Failed(_)) {
-            peer.acquaintance = peer.acquaintance.max(Acquaintance::Seen);
-        }
-        match &event.answer {
-            Answer::Acquired(_, Some(introduction)) => {
-                peer.run_id.clone_from(&introduction.run_id);
-                if std::mem::replace(&mut peer.acquaintance, Acquaintance::Introduced) != Acquaintance::Introduced {
-                    let server = &self.servers[event.voter];
-                    let concerns = introduction.concerns.iter().map(|concern| format!("{server}: {concern}"));
-                    self.concerns.extend(concerns);
-                }
-            }
-            Answer::Released(true) => peer.freed = true,
-            Answer::Failed(failure) if failure.kind == ErrorKind::Denied && !peer.denied => {
-                peer.denied = true;
-                self.concerns.push(format!("one server less: {}", failure.reason));
-            }
-            _ => {}
-        }
-        Ok(event)
-    }
-
-    /// The next answer to the request of this `round`; none when `limit` comes first.
-    async fn hear_of(&mut self, round: u64, limit: Option<Instant>) -> Result<Option<Event>, Error> {
-        loop {
-            let event = match limit {
-                Some(limit) => match before(limit, self.hear()).await {
-                    Ok(event) => event?,
-                    Err(_) => return Ok(None),
-                },
-                None => self.hear().await?,
-            };
-            if event.round == round {
-                return Ok(Some(event));
-            }
-        }
-    }
-
-    /// The earlier server that this one is under another name.
-    fn twin(&self, index: usize) -> Option<usize> {
-        let id = self.peers[index].run_id.as_ref()?;
-        self.peers[..index].iter().position(|other| other.run_id.as_ref() == Some(id))
-    }
-
-    /// What makes the list of servers useless, as far as it is known by now.
-    fn misfit(&self, failures: &Failures) -> Option<Error> {
-        let twins = (0..self.peers.len()).find_map(|index| self.twin(index).map(|twin| (twin, index)));
-        if let Some((one, other)) = twins {
-            let (one, other) = (&self.servers[one], &self.servers[other]);
-            return Some(errors::twins(one, other));
-        }
-        failures.values().find(|failure| failure.unfit).map(errors::misfit)
-    }
-
-    /// The error when the servers that are left are no majority.
-    fn no_majority(&self, failures: &Failures) -> Error {
-        errors::no_majority(failures, self.servers.len())
     }
 
     async fn try_once(&mut self, limit: Instant) -> Result<Tried, Error> {
-        self.start();
+        self.voters.start();
         let patience = patience(self.claim.ttl);
         if let (Some(dropped), None) = (self.attempt.clone(), self.token) {
             // Before the next one on every connection: order is kept there.
-            self.tell_all(&Request::Release(dropped), patience);
+            self.voters.tell_all(&Request::Release(dropped), patience);
         }
         self.number += 1;
         let attempt = Arc::new(Try::new(&self.claim, self.number, wall_micros()));
         (self.attempt, self.token) = (Some(Arc::clone(&attempt)), None);
-        for peer in &mut self.peers {
-            peer.freed = false;
-        }
+        self.voters.forget_freed();
         let sent = Instant::now();
-        let round = self.tell_all(&Request::Acquire(Arc::clone(&attempt)), patience);
-        let mut count = Count::new(self.peers.len());
+        let round = self.voters.tell_all(&Request::Acquire(Arc::clone(&attempt)), patience);
+        let mut count = Count::new(self.voters.len());
         let mut verdict = self.poll(round, &mut count).await?;
         if !self.introduced {
-            if let Some(error) = self.misfit(&count.failures) {
+            if let Some(error) = self.voters.misfit(&count.failures) {
                 self.withdraw(&attempt, &count.votes, patience).await?;
                 return Err(error);
             }
@@ -309,7 +170,12 @@ impl RedlockContender {
         while verdict == Verdict::Impossible && count.leads(&self.claim) && Instant::now() < limit {
             sleep_until(Instant::now() + LEADER_PAUSE).await;
             let refused = count.ask_again();
-            self.tell_in(round, |index| refused.contains(&index), &Request::Acquire(Arc::clone(&attempt)), patience);
+            self.voters.tell_in(
+                round,
+                |index| refused.contains(&index),
+                &Request::Acquire(Arc::clone(&attempt)),
+                patience,
+            );
             verdict = self.poll(round, &mut count).await?;
         }
         // Whoever waits shall have little part in the work of the servers, also when they are slow.
@@ -324,7 +190,7 @@ impl RedlockContender {
         if let Some(token) = token {
             self.token = Some(token);
             let lacking = |index: usize| !matches!(count.votes[index], Vote::Granted(_));
-            self.tell(lacking, &Request::Join(attempt, token), patience);
+            self.voters.tell(lacking, &Request::Join(attempt, token), patience);
             return Ok(Tried::Held(Grant { token, lease: Lease::until(sent, self.claim.ttl) }));
         }
         self.withdraw(&attempt, &count.votes, patience).await?;
@@ -336,8 +202,8 @@ impl RedlockContender {
     async fn poll(&mut self, round: u64, count: &mut Count) -> Result<Verdict, Error> {
         let mut decided = None;
         loop {
-            for index in 0..self.peers.len() {
-                if self.twin(index).is_some() {
+            for index in 0..self.voters.len() {
+                if self.voters.twin(index).is_some() {
                     count.votes[index] = Vote::Lost;
                 }
             }
@@ -346,13 +212,13 @@ impl RedlockContender {
                 None
             } else {
                 let missing =
-                    |(vote, peer): (&Vote, &Peer)| *vote == Vote::Pending && peer.acquaintance == Acquaintance::Seen;
-                if self.introduced || !count.votes.iter().zip(&self.peers).any(missing) {
+                    |(index, vote): (usize, &Vote)| *vote == Vote::Pending && self.voters.is_unintroduced(index);
+                if self.introduced || !count.votes.iter().enumerate().any(missing) {
                     return Ok(verdict);
                 }
                 Some(*decided.get_or_insert_with(|| Instant::now() + INTRODUCTION))
             };
-            match self.hear_of(round, limit).await? {
+            match self.voters.hear_of(round, limit).await? {
                 Some(event) => count.add(event),
                 None => return Ok(verdict),
             }
@@ -369,13 +235,13 @@ impl RedlockContender {
     ) -> Result<bool, Error> {
         let mut holders = quorum::holders(votes, token);
         let request = Request::WriteBack(Arc::clone(attempt), token);
-        let round = self.tell(|index| holders[index] == Ballot::Pending, &request, patience);
+        let round = self.voters.tell(|index| holders[index] == Ballot::Pending, &request, patience);
         loop {
             match quorum::outcome(&holders) {
                 Outcome::Undecided => {}
                 outcome => return Ok(outcome == Outcome::Yes),
             }
-            if let Some(event) = self.hear_of(round, None).await? {
+            if let Some(event) = self.voters.hear_of(round, None).await? {
                 holders[event.voter] = match event.answer {
                     Answer::WroteBack(true) => Ballot::Yes,
                     Answer::WroteBack(false) => Ballot::No,
@@ -387,13 +253,13 @@ impl RedlockContender {
 
     /// Gives a failed attempt back everywhere; waits for those who granted it, and a moment for those who are slow.
     async fn withdraw(&mut self, attempt: &Arc<Try>, votes: &[Vote], patience: Duration) -> Result<(), Error> {
-        let round = self.tell_all(&Request::Release(Arc::clone(attempt)), patience);
+        let round = self.voters.tell_all(&Request::Release(Arc::clone(attempt)), patience);
         let granted = |index: usize| matches!(votes[index], Vote::Granted(_));
         let mut missing: Vec<usize> = (0..votes.len()).collect();
         let slow = Instant::now() + LAST_RELEASES;
         while !missing.is_empty() {
             let limit = (!missing.iter().copied().any(granted)).then_some(slow);
-            match self.hear_of(round, limit).await? {
+            match self.voters.hear_of(round, limit).await? {
                 Some(event) => missing.retain(|index| *index != event.voter),
                 // It is on its way to them: that much happens before the time is over.
                 None => break,
@@ -405,9 +271,9 @@ impl RedlockContender {
 
     /// What an attempt came to that did not get a majority.
     fn lost(&mut self, count: &Count) -> Result<Tried, Error> {
-        let servers = self.servers.len();
+        let servers = self.voters.len();
         if count.failures.len() > servers - majority(servers) {
-            return Err(self.no_majority(&count.failures));
+            return Err(errors::no_majority(&count.failures, servers));
         }
         let now = wall_micros() / 1000;
         let (holder, votes, pttl) = count.holder();
@@ -439,12 +305,12 @@ impl Contender for RedlockContender {
     }
 
     async fn connect(&mut self) -> Result<(), Error> {
-        self.start();
+        self.voters.start();
         if self.reached {
             return Ok(());
         }
-        let round = self.tell_all(&Request::Contact, Duration::from_secs(1));
-        let mut ballots = vec![Ballot::Pending; self.peers.len()];
+        let round = self.voters.tell_all(&Request::Contact, Duration::from_secs(1));
+        let mut ballots = vec![Ballot::Pending; self.voters.len()];
         let mut failures = Failures::new();
         let mut limit = None;
         loop {
@@ -454,14 +320,17 @@ impl Contender for RedlockContender {
                 limit = limit.or(Some(Instant::now() + FIRST_CONTACT));
             }
             let over = outcome == Outcome::Unknown && !self.strict;
-            let event =
-                if over || !ballots.contains(&Ballot::Pending) { None } else { self.hear_of(round, limit).await? };
+            let event = if over || !ballots.contains(&Ballot::Pending) {
+                None
+            } else {
+                self.voters.hear_of(round, limit).await?
+            };
             let Some(event) = event else {
-                if let Some(error) = self.misfit(&failures) {
+                if let Some(error) = self.voters.misfit(&failures) {
                     return Err(error);
                 }
                 if outcome != Outcome::Yes {
-                    return Err(self.no_majority(&failures));
+                    return Err(errors::no_majority(&failures, self.voters.len()));
                 }
                 self.reached = true;
                 return Ok(());
@@ -506,8 +375,8 @@ impl Contender for RedlockContender {
         };
         let patience = patience(self.claim.ttl);
         let sent = Instant::now();
-        let round = self.tell_all(&Request::Renew(Arc::clone(&attempt)), patience);
-        let mut ballots = vec![Ballot::Pending; self.peers.len()];
+        let round = self.voters.tell_all(&Request::Renew(Arc::clone(&attempt)), patience);
+        let mut ballots = vec![Ballot::Pending; self.voters.len()];
         let (mut failures, mut occupants) = (Failures::new(), Vec::new());
         loop {
             match quorum::outcome(&ballots) {
@@ -515,13 +384,13 @@ impl Contender for RedlockContender {
                 Outcome::Yes => {
                     // Only now: a server that joins must not replace one that has lost its vote.
                     let lacking = |index: usize| ballots[index] != Ballot::Yes;
-                    self.tell(lacking, &Request::Join(attempt, token), patience);
+                    self.voters.tell(lacking, &Request::Join(attempt, token), patience);
                     return Ok(Renewal::Extended(Lease::until(sent, self.claim.ttl)));
                 }
-                Outcome::No => return Ok(Renewal::NotMine(describe(&occupants, self.servers.len()))),
-                Outcome::Unknown => return Err(self.no_majority(&failures)),
+                Outcome::No => return Ok(Renewal::NotMine(describe(&occupants, self.voters.len()))),
+                Outcome::Unknown => return Err(errors::no_majority(&failures, self.voters.len())),
             }
-            let Some(event) = self.hear_of(round, None).await? else { continue };
+            let Some(event) = self.voters.hear_of(round, None).await? else { continue };
             ballots[event.voter] = match event.answer {
                 Answer::Extended => Ballot::Yes,
                 Answer::NotOurs(occupant) => {
@@ -534,7 +403,7 @@ impl Contender for RedlockContender {
                 }
                 _ => Ballot::Silent,
             };
-            if self.twin(event.voter).is_some() {
+            if self.voters.twin(event.voter).is_some() {
                 ballots[event.voter] = Ballot::Silent;
             }
         }
@@ -542,8 +411,8 @@ impl Contender for RedlockContender {
 
     async fn release(&mut self) -> Result<Released, Error> {
         let Some(attempt) = self.attempt.clone() else { return Ok(Released::NotMine) };
-        let round = self.tell_all(&Request::Release(attempt), patience(self.claim.ttl));
-        let mut ballots = vec![Ballot::Pending; self.peers.len()];
+        let round = self.voters.tell_all(&Request::Release(attempt), patience(self.claim.ttl));
+        let mut ballots = vec![Ballot::Pending; self.voters.len()];
         let mut failures = Failures::new();
         let mut limit = None;
         loop {
@@ -552,7 +421,7 @@ impl Contender for RedlockContender {
             if outcome != Outcome::Undecided && limit.is_none() {
                 limit = Some(Instant::now() + LAST_RELEASES);
             }
-            let event = if complete { None } else { self.hear_of(round, limit).await? };
+            let event = if complete { None } else { self.voters.hear_of(round, limit).await? };
             let Some(event) = event else {
                 // Those who have not answered have it before them, behind all that was asked of them.
                 return match outcome {
@@ -564,12 +433,12 @@ impl Contender for RedlockContender {
                         (self.attempt, self.token) = (None, None);
                         Ok(Released::NotMine)
                     }
-                    Outcome::Undecided | Outcome::Unknown => Err(self.no_majority(&failures)),
+                    Outcome::Undecided | Outcome::Unknown => Err(errors::no_majority(&failures, self.voters.len())),
                 };
             };
             ballots[event.voter] = match event.answer {
                 // A try whose answers were too few has freed it too.
-                Answer::Released(freed) if freed || self.peers[event.voter].freed => Ballot::Yes,
+                Answer::Released(freed) if freed || self.voters.has_freed(event.voter) => Ballot::Yes,
                 Answer::Released(_) => Ballot::No,
                 Answer::Failed(failure) => {
                     failures.insert(event.voter, failure);
@@ -581,6 +450,6 @@ impl Contender for RedlockContender {
     }
 
     fn concerns(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.concerns)
+        self.voters.concerns()
     }
 }

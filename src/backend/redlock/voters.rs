@@ -1,0 +1,183 @@
+/*!
+All voters together: asking them, hearing them, and what is known of each server by then.
+*/
+
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::backend::error::{Error, ErrorKind};
+use crate::backend::redis::Server;
+use crate::backend::redlock::errors::{self, Failures};
+use crate::backend::redlock::voter::{self, Answer, Dispatch, Event, Request};
+use crate::clock::{Instant, before};
+
+/// The voters, one for each server.
+#[derive(Debug)]
+pub(super) struct Voters {
+    servers: Vec<Server>,
+    /// Only servers vote that keep their counters when killed.
+    strict: bool,
+    peers: Vec<Peer>,
+    events: Option<UnboundedReceiver<Event>>,
+    /// The number of the last round.
+    round: u64,
+    concerns: Vec<String>,
+}
+
+/// What is known of one server.
+#[derive(Debug)]
+struct Peer {
+    requests: UnboundedSender<Dispatch>,
+    run_id: Option<String>,
+    acquaintance: Acquaintance,
+    /// A vote of the present attempt was given back there.
+    freed: bool,
+    denied: bool,
+}
+
+/// How well a server is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Acquaintance {
+    /// Not at all.
+    Stranger,
+    /// It was there once.
+    Seen,
+    /// It has said who it is, and what makes locks unsafe there.
+    Introduced,
+}
+
+impl Voters {
+    /// One for each of the `servers`; not started yet. With `strict`, only servers vote that keep their counters when killed.
+    pub(super) fn new(servers: Vec<Server>, strict: bool, concerns: Vec<String>) -> Self {
+        Self { servers, strict, peers: Vec::new(), events: None, round: 0, concerns }
+    }
+
+    /// How many servers were named.
+    pub(super) fn len(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Starts a voter for each server, unless that was done.
+    pub(super) fn start(&mut self) {
+        if self.events.is_some() {
+            return;
+        }
+        let (sender, events) = unbounded_channel();
+        let start = |(index, server): (usize, &Server)| Peer {
+            requests: voter::start(index, server.clone(), self.strict, sender.clone()),
+            run_id: None,
+            acquaintance: Acquaintance::Stranger,
+            freed: false,
+            denied: false,
+        };
+        self.peers = self.servers.iter().enumerate().map(start).collect();
+        self.events = Some(events);
+    }
+
+    /// Sends the request to those of `which`; returns the number of its round, which its answers carry.
+    pub(super) fn tell(&mut self, which: impl Fn(usize) -> bool, request: &Request, patience: Duration) -> u64 {
+        self.round += 1;
+        self.tell_in(self.round, which, request, patience);
+        self.round
+    }
+
+    /// Sends the request to all; returns the number of its round, which its answers carry.
+    pub(super) fn tell_all(&mut self, request: &Request, patience: Duration) -> u64 {
+        self.tell(|_| true, request, patience)
+    }
+
+    /// Sends the request to those of `which` in a round that has begun: its answers carry the number of that one.
+    pub(super) fn tell_in(&self, round: u64, which: impl Fn(usize) -> bool, request: &Request, patience: Duration) {
+        for (index, peer) in self.peers.iter().enumerate() {
+            if which(index) {
+                // The task lives as long as this end of its channel.
+                let _ = peer.requests.send(Dispatch { round, request: request.clone(), patience });
+            }
+        }
+    }
+
+    /// The next answer to any request, after noting what it tells of its server.
+    async fn hear(&mut self) -> Result<Event, Error> {
+        let event = match &mut self.events {
+            Some(events) => events.recv().await,
+            None => None,
+        };
+        let event = event.ok_or_else(errors::nobody_there)?;
+        let peer = &mut self.peers[event.voter];
+        if !matches!(event.answer, Answer::Failed(_)) {
+            peer.acquaintance = peer.acquaintance.max(Acquaintance::Seen);
+        }
+        match &event.answer {
+            Answer::Acquired(_, Some(introduction)) => {
+                peer.run_id.clone_from(&introduction.run_id);
+                if std::mem::replace(&mut peer.acquaintance, Acquaintance::Introduced) != Acquaintance::Introduced {
+                    let server = &self.servers[event.voter];
+                    let concerns = introduction.concerns.iter().map(|concern| format!("{server}: {concern}"));
+                    self.concerns.extend(concerns);
+                }
+            }
+            Answer::Released(true) => peer.freed = true,
+            Answer::Failed(failure) if failure.kind == ErrorKind::Denied && !peer.denied => {
+                peer.denied = true;
+                self.concerns.push(format!("one server less: {}", failure.reason));
+            }
+            _ => {}
+        }
+        Ok(event)
+    }
+
+    /// The next answer to the request of this `round`; none when `limit` comes first.
+    pub(super) async fn hear_of(&mut self, round: u64, limit: Option<Instant>) -> Result<Option<Event>, Error> {
+        loop {
+            let event = match limit {
+                Some(limit) => match before(limit, self.hear()).await {
+                    Ok(event) => event?,
+                    Err(_) => return Ok(None),
+                },
+                None => self.hear().await?,
+            };
+            if event.round == round {
+                return Ok(Some(event));
+            }
+        }
+    }
+
+    /// The earlier server that this one is under another name.
+    pub(super) fn twin(&self, index: usize) -> Option<usize> {
+        let id = self.peers[index].run_id.as_ref()?;
+        self.peers[..index].iter().position(|other| other.run_id.as_ref() == Some(id))
+    }
+
+    /// What makes the list of servers useless, as far as it is known by now.
+    pub(super) fn misfit(&self, failures: &Failures) -> Option<Error> {
+        let twins = (0..self.peers.len()).find_map(|index| self.twin(index).map(|twin| (twin, index)));
+        if let Some((one, other)) = twins {
+            let (one, other) = (&self.servers[one], &self.servers[other]);
+            return Some(errors::twins(one, other));
+        }
+        failures.values().find(|failure| failure.unfit).map(errors::misfit)
+    }
+
+    /// Whether a server has been there, and has not said who it is.
+    pub(super) fn is_unintroduced(&self, index: usize) -> bool {
+        self.peers[index].acquaintance == Acquaintance::Seen
+    }
+
+    /// Whether a vote of the present attempt was given back there.
+    pub(super) fn has_freed(&self, index: usize) -> bool {
+        self.peers[index].freed
+    }
+
+    /// Another attempt begins, of which no vote was given back yet.
+    pub(super) fn forget_freed(&mut self) {
+        for peer in &mut self.peers {
+            peer.freed = false;
+        }
+    }
+
+    /// What could make the locks unsafe, as far as it has been noticed since the last call.
+    pub(super) fn concerns(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.concerns)
+    }
+}
