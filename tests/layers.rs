@@ -41,6 +41,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("lease", &["backend", "clock"]),
     ("backend", &["backend", "clock", "holder", "key", "lock"]),
+    ("backend/error.rs", &[]),
+    ("backend/net", &["backend::error", "backend::net", "clock"]),
     ("lock", &["lock"]),
     ("supervise", &["clock", "readable", "supervise"]),
 ];
@@ -85,6 +87,48 @@ fn nobody_knows_more_than_he_should() {
                 .any(|module| used == *module || used.starts_with(&format!("{module}::")));
             assert!(known, "src/{place} uses {used}: it may use {allowed:?}");
         }
+    }
+}
+
+/// The folders of the backends.
+fn backends(root: &Path) -> Vec<String> {
+    let folders = fs::read_dir(root.join("backend")).unwrap().map(|entry| entry.unwrap().path());
+    let folders = folders.filter(|path| path.join("driver.rs").exists());
+    folders.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+/// Adding or changing a backend concerns nobody else: they are reached through the registry alone.
+#[test]
+fn a_backend_is_named_in_its_folder_and_in_the_registry_only() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let backends = backends(&root);
+    assert!(backends.len() >= 5, "{backends:?}");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    for file in files {
+        let place = file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+        for used in uses(&fs::read_to_string(&file).unwrap()) {
+            let Some(named) = backends.iter().find(|name| used.starts_with(&format!("backend::{name}::"))) else {
+                continue;
+            };
+            // Redlock is spoken to the same servers.
+            let may = place.starts_with(&format!("backend/{named}/"))
+                || place.starts_with("backend/redlock/") && named == "redis"
+                || place == "backend/url/properties.rs";
+            assert!(may, "src/{place} uses {used}");
+        }
+    }
+}
+
+/// Nobody reads steps upwards, and neither does [`uses`].
+#[test]
+fn paths_begin_at_the_root() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(!text.contains("super::super"), "{}: write crate::…", file.display());
     }
 }
 
