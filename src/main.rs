@@ -8,7 +8,6 @@ mod backend;
 mod cli;
 mod clock;
 mod command;
-mod config;
 mod exit;
 mod holder;
 mod key;
@@ -17,6 +16,7 @@ mod lease;
 mod property;
 mod readable;
 mod report;
+mod settings;
 mod supervise;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -45,7 +45,7 @@ fn dispatch() -> Result<Exit, Failure> {
     };
     let cli = Cli::from_arg_matches(&matches).map_err(|error| Failure::told(Exit::Internal, error.to_string()))?;
     match (cli.command, matches.subcommand()) {
-        (Command::Run(args), Some((_, matches))) => Ok(command::run::run(&config::RunSettings::new(*args, matches)?)),
+        (Command::Run(_), Some((_, matches))) => Ok(command::run::run(&settings::RunSettings::read(matches)?)),
         (Command::Generate(args), _) => command::generate::generate(&args),
         (Command::Run(_), None) => Err(Failure::told(Exit::Internal, "the command line was not understood")),
     }

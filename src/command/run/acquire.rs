@@ -7,10 +7,10 @@ use std::os::fd::OwnedFd;
 use super::{nested, wait};
 use crate::backend::{Backend, Claim, Grant, Kind};
 use crate::clock::Instant;
-use crate::config::{Patience, RunSettings};
 use crate::exit::{Exit, Failure};
 use crate::lease::acquire::{self, Limits, Refused, Wait};
 use crate::report::{Report, Verbosity};
+use crate::settings::{Patience, RunSettings};
 
 /// How the wait ended.
 pub(super) enum Waited {
@@ -30,7 +30,11 @@ pub(super) async fn acquire(
     claim: &Claim,
     inherited: &mut Option<OwnedFd>,
 ) -> Result<Waited, Failure> {
-    let limits = Limits { connect: settings.connect_timeout, grace: settings.grace, name: &settings.target };
+    let limits = Limits {
+        connect: settings.connection.connect_timeout,
+        grace: settings.grace,
+        name: &settings.connection.target,
+    };
     let wait = match settings.patience {
         Patience::None => Wait::No,
         Patience::For(patience) => Wait::Until(Instant::now() + patience),

@@ -6,9 +6,9 @@ use std::ffi::{OsStr, OsString};
 
 use super::nested::{self, HELD};
 use crate::backend::url::without_password;
-use crate::config::RunSettings;
 use crate::holder::{About, Owner};
 use crate::key::Key;
+use crate::settings::RunSettings;
 
 /// The fencing token.
 pub(super) const TOKEN: &str = "DLOCK_TOKEN";
@@ -51,7 +51,11 @@ pub(super) fn about(settings: &RunSettings) -> About {
         user: user(),
         pid: nix::unistd::getpid().as_raw(),
         program: super::program(&settings.argv),
-        ttl: settings.target.has_lease().then(|| u64::try_from(settings.ttl.as_millis()).unwrap_or(u64::MAX)),
+        ttl: settings
+            .connection
+            .target
+            .has_lease()
+            .then(|| u64::try_from(settings.ttl.as_millis()).unwrap_or(u64::MAX)),
         reason: settings.reason.clone(),
         job: ci_job(),
     }

@@ -14,10 +14,10 @@ use super::backstop::Backstop;
 use super::program;
 use crate::cli::{Leftovers, OnLost};
 use crate::clock::{Instant, before, sleep_until};
-use crate::config::RunSettings;
 use crate::lease::keeper::News;
 use crate::lease::timing::Term;
 use crate::report::Report;
+use crate::settings::RunSettings;
 use crate::supervise::command::Ended;
 use crate::supervise::forwards::Sent;
 use crate::supervise::guard::Guard;
@@ -279,7 +279,7 @@ impl<'a> Hold<'a> {
                 }
             }
             News::Concern(concern) => {
-                let (key, target) = (&self.settings.key, &self.settings.target);
+                let (key, target) = (&self.settings.key, &self.settings.connection.target);
                 self.report.note(&format!("{key} at {target}: {concern}"));
             }
             News::NotMine(why) => self.lose(&why),
@@ -300,7 +300,8 @@ impl<'a> Hold<'a> {
         if std::mem::replace(&mut self.held.told_of_loss, true) {
             return;
         }
-        let (key, target, program) = (&self.settings.key, &self.settings.target, program(&self.settings.argv));
+        let (key, target, program) =
+            (&self.settings.key, &self.settings.connection.target, program(&self.settings.argv));
         if self.settings.on_lost == OnLost::Ignore {
             self.report
                 .warning(&format!("lost {key} at {target}: {why}; {program} goes on without it (--on-lost ignore)"));

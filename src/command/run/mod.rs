@@ -25,7 +25,6 @@ use self::hold::{Below, Cause, Held, Hold, Left};
 use crate::backend::url::without_password;
 use crate::backend::{Backend, Claim, Grant, Lease, Released};
 use crate::clock::{Instant, before};
-use crate::config::{Patience, RunSettings};
 use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
 use crate::key::Key;
@@ -33,6 +32,7 @@ use crate::lease::acquire::{TAKE_BACK, give_back};
 use crate::lease::keeper::{self, News};
 use crate::lease::timing::Term;
 use crate::report::{Farewell, Report};
+use crate::settings::{Patience, RunSettings};
 use crate::supervise::command::{Command, Ended};
 use crate::supervise::guard::{self, Forked, Guard, fork_guard};
 use crate::supervise::protocol::{Notice, Spawn, Unfit};
@@ -45,7 +45,7 @@ const GUARD_START: Duration = Duration::from_secs(1);
 
 /// What the guard says when dlock has been killed; nobody else can say it then.
 fn farewell(settings: &RunSettings) -> String {
-    let (program, key, target) = (program(&settings.argv), &settings.key, &settings.target);
+    let (program, key, target) = (program(&settings.argv), &settings.key, &settings.connection.target);
     format!("dlock itself was killed: {program} is stopped, because nobody keeps its lock {key} at {target} alive")
 }
 
@@ -94,7 +94,7 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
     let owner = Owner::random().map_err(|error| lacking("get random numbers for an owner id", error))?;
     let about = environment::about(settings);
     let spared = existing_children();
-    let kind = settings.target.kind();
+    let kind = settings.connection.target.kind();
     let variables = environment::for_command(&settings.key, &owner, kind);
     let command = Command::prepare(settings.argv.clone(), variables, environment::TOKEN, environment::LEASE_TTL)
         .map_err(|error| lacking("prepare the command", error))?;
@@ -106,8 +106,12 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
     let guard = fork_guard(command, &address, Box::new(move || farewell.say()))
         .map_err(|errno| lacking("start the guard", no_process_reason(errno)))?;
     // A certificate may be in a descriptor that was handed to us (`--tls-key <(…)`).
-    let backend = settings.target.open(&settings.options).map_err(|error| Failure::told(Exit::Usage, error))?;
-    let outer = if settings.target.has_lease() { Vec::new() } else { nested::Outer::inherited() };
+    let backend = settings
+        .connection
+        .target
+        .open(&settings.connection.options)
+        .map_err(|error| Failure::told(Exit::Usage, error))?;
+    let outer = if settings.connection.target.has_lease() { Vec::new() } else { nested::Outer::inherited() };
     let inherited = if outer.is_empty() { None } else { nested::inherited_lock(&outer) };
     let lock = inherited.as_ref().map_or(2, AsRawFd::as_raw_fd);
     surroundings::let_go_of_the_rest([signals.as_raw(), guard.as_raw(), lock]);
@@ -117,13 +121,18 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
     }
     sweep.reserve().map_err(|_| lacking("supervise a command here", Unfit::reason(Unfit::Descriptors as u64)))?;
     let below = Below { spared, sweep };
-    if !settings.chosen {
+    if !settings.connection.chosen {
         report.note(
             "no backend was chosen, so this lock holds on this host only (choose with --backend or DLOCK_BACKEND)",
         );
     }
-    let claim =
-        Claim { key: settings.key.clone(), namespace: settings.namespace.clone(), owner, ttl: settings.ttl, about };
+    let claim = Claim {
+        key: settings.key.clone(),
+        namespace: settings.connection.namespace.clone(),
+        owner,
+        ttl: settings.ttl,
+        about,
+    };
     Ok(Prepared { claim, signals, guard, backend, below, inherited })
 }
 
@@ -202,7 +211,7 @@ impl Run<'_> {
     /// Runs the command under the granted lock, and gives the lock back.
     async fn hold(&mut self, grant: Grant) -> Result<Exit, Failure> {
         let settings = self.settings;
-        let (key, target) = (self.claim.key.clone(), &settings.target);
+        let (key, target) = (self.claim.key.clone(), &settings.connection.target);
         let (sent, ttl) = match grant.lease {
             Lease::Until { sent, ttl, .. } => (Some(sent), Some(ttl)),
             Lease::Unlimited { .. } => (None, None),
@@ -285,7 +294,7 @@ impl Run<'_> {
         // What stopped the command can be what ended the outer run: its guard sweeps this run too.
         if outcome.cause.is_none() && outcome.ran() && !outcome.told_of_loss && cover.has_ended() {
             let program = program(&settings.argv);
-            let (key, target) = (&self.claim.key, &settings.target);
+            let (key, target) = (&self.claim.key, &settings.connection.target);
             let message = format!("lost {key} at {target}: the dlock run around this one ended before {program} did");
             if settings.on_lost != crate::cli::OnLost::Ignore {
                 return Err(Failure::told(Exit::Lost, message));
@@ -311,7 +320,7 @@ impl Run<'_> {
         // The guard lets no command live beyond the lease: one that ended by itself ended within it, and what has run out
         // since (dlock was frozen, the server silent) was not lost while it ran.
         let ran_out = held.term.is_some_and(|term| Instant::now() >= term.expiry()) && !ignore;
-        let released = give_back(self.backend.as_mut(), &self.claim, self.settings.connect_timeout).await;
+        let released = give_back(self.backend.as_mut(), &self.claim, self.settings.connection.connect_timeout).await;
         match released {
             Ok(Released::Freed) => self.report.detail(&format!("released {}", self.claim.key)),
             // With --on-lost ignore the command has gone on after the one warning.
@@ -320,7 +329,7 @@ impl Run<'_> {
                 let message = format!(
                     "lost {} at {} while {} ran: it was not ours any more when it ended",
                     self.claim.key,
-                    self.settings.target,
+                    self.settings.connection.target,
                     program(&self.settings.argv)
                 );
                 if !ignore {
@@ -365,7 +374,7 @@ impl Run<'_> {
 /// How long the guard's start may take: as long as the user waits, but long enough for a busy machine.
 fn start_within(settings: &RunSettings) -> Option<Duration> {
     match settings.patience {
-        Patience::None => Some(settings.connect_timeout),
+        Patience::None => Some(settings.connection.connect_timeout),
         Patience::For(patience) => Some(patience),
         Patience::Endless => None,
     }
