@@ -17,22 +17,28 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "holder",
             "key",
             "lease",
+            "output",
             "readable",
             "report",
             "settings",
             "supervise",
         ],
     ),
-    ("cli", &["backend::url", "exit"]),
+    ("cli", &["backend::url", "exit", "output", "report::event"]),
     ("settings", &["backend", "cli", "exit", "key", "lease::timing", "report"]),
-    ("report.rs", &["holder"]),
-    ("exit.rs", &[]),
+    ("report", &[]),
+    ("report/event.rs", &["holder", "key", "lease::acquire", "lease::renewal", "supervise::protocol"]),
+    ("report/line.rs", &["lease::acquire", "lease::renewal", "supervise::protocol"]),
+    ("report/line/tests.rs", &["holder", "key"]),
+    ("report/terminal.rs", &["holder"]),
+    ("output.rs", &["exit", "report::event"]),
+    ("exit.rs", &["report::event"]),
     ("holder.rs", &[]),
     ("key.rs", &[]),
     ("property.rs", &[]),
     ("readable.rs", &[]),
     ("clock.rs", &["readable"]),
-    ("command/generate", &["cli", "exit"]),
+    ("command/generate", &["cli", "exit", "output", "report::event"]),
     ("command/mod.rs", &[]),
     (
         "command/run",
@@ -92,4 +98,23 @@ fn the_reader_of_uses_sees_them() {
         uses("use crate::clock::Instant;\nfn f() { crate::holder::shown(b\"\"); }\n"),
         ["clock::Instant;".trim_end_matches(';'), "holder::shown"]
     );
+}
+
+/// The files of dlock, with their place in `src`, in which `word` stands outside of tests.
+fn with(word: &str) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    let text = |file: &PathBuf| fs::read_to_string(file).unwrap();
+    files.retain(|file| text(file).split("#[cfg(test)]\nmod tests").next().unwrap().contains(word));
+    files.iter().map(|file| file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn one_file_writes_to_each_of_the_standard_streams_and_the_words_know_of_neither() {
+    assert_eq!(with("io::stdout()"), ["output.rs"]);
+    assert_eq!(with("io::stderr()"), ["report/terminal.rs"]);
+    for word in ["std::io", "std::fs", "std::env", "print!", "nix::unistd"] {
+        assert!(!with(word).contains(&"report/line.rs".to_owned()), "report/line.rs uses {word}");
+    }
 }

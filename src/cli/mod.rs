@@ -14,6 +14,8 @@ use clap_complete::Shell;
 pub(crate) use self::options::{Leftovers, OnLost, Place, Reach, RunOptions};
 use crate::backend::url::without_password;
 use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::report::event::Event;
 
 /// What `dlock run` does, at length.
 const RUN_ABOUT: &str = "\
@@ -122,8 +124,8 @@ pub(crate) fn unset_empty_variables(command: clap::Command) -> clap::Command {
 /// Turns what the parser found into output and an exit: help and version are answers, all else is one line.
 pub(crate) fn explain(error: &clap::Error) -> Result<Exit, Failure> {
     if !error.use_stderr() {
-        // A reader that went away needs no answer.
-        let _ = error.print();
+        // An answer that cannot be written is nobody's.
+        let _ = output::print(error.render().to_string().as_bytes());
         return Ok(Exit::Success);
     }
     let text = error.to_string();
@@ -145,7 +147,7 @@ pub(crate) fn explain(error: &clap::Error) -> Result<Exit, Failure> {
     }
     // A URL in the wrong place is repeated by the parser, and may hold a password.
     let told = without_password(&told);
-    Err(Failure::told(Exit::Usage, format!("{told}; see dlock run --help")))
+    Err(Failure::new(Exit::Usage, Event::CommandLine(told)))
 }
 
 #[cfg(test)]

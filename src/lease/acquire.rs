@@ -2,7 +2,6 @@
 The wait for a lock: attempt, wait for a change, attempt again, until it is held or the wait has run out.
 */
 
-use std::fmt::Display;
 use std::time::Duration;
 
 use super::timing::{Grace, Term, acquire_timeout};
@@ -36,14 +35,49 @@ pub(crate) enum Wait {
 }
 
 /// How requests are bounded.
-#[derive(Clone, Copy)]
-pub(crate) struct Limits<'a> {
-    /// What the backend is called when it does not answer.
-    pub name: &'a dyn Display,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
     /// How long connecting may take.
     pub connect: Duration,
     /// The time between SIGTERM and SIGKILL: it decides how much of a lease is of use.
     pub grace: Grace,
+}
+
+/// What is wrong with a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// No connection could be made within this time.
+    Unreachable(Duration),
+    /// A request was not answered within this time.
+    Unanswered(Duration),
+    /// Each grant came too late to be of use.
+    TooSlow,
+    /// No release was answered.
+    Silent,
+    /// What the backend itself says of it.
+    Said(String),
+}
+
+/// A request that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failed {
+    /// What kind of failure it is.
+    pub kind: Kind,
+    /// What is wrong.
+    pub trouble: Trouble,
+}
+
+impl Failed {
+    /// Whether trying again may mend it.
+    fn may_pass(&self) -> bool {
+        matches!(self.kind, Kind::Unreachable | Kind::Unavailable)
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { kind: error.kind, trouble: Trouble::Said(error.to_string()) }
+    }
 }
 
 /// News of the wait.
@@ -52,7 +86,7 @@ pub(crate) enum News {
     /// It is somebody else's.
     Busy(Busy),
     /// The backend fails, since it last said who has it; it is asked again and again.
-    Trouble(String),
+    Trouble(Trouble),
 }
 
 /// Why there is no lock.
@@ -61,9 +95,9 @@ pub(crate) enum Refused {
     /// It is somebody else's, and we do not wait (longer).
     Busy(Busy),
     /// The wait ran out while the backend failed.
-    Trouble(String),
+    Trouble(Trouble),
     /// The backend failed.
-    Failed(Error),
+    Failed(Failed),
 }
 
 /// Takes the lock. `news` hears of everything that happens to the wait. A refusal leaves nothing behind. Dropping the
@@ -72,7 +106,7 @@ pub(crate) async fn acquire(
     backend: &mut dyn Backend,
     claim: &Claim,
     wait: Wait,
-    limits: Limits<'_>,
+    limits: Limits,
     news: impl FnMut(News),
 ) -> Result<Grant, Refused> {
     let mut trace = false;
@@ -89,7 +123,7 @@ async fn wait_for(
     backend: &mut dyn Backend,
     claim: &Claim,
     wait: Wait,
-    limits: Limits<'_>,
+    limits: Limits,
     mut news: impl FnMut(News),
     trace: &mut bool,
 ) -> Result<Grant, Refused> {
@@ -106,7 +140,7 @@ async fn wait_for(
                 // that is late on its way deletes what the same owner holds by then.
                 slow += 1;
                 if slow >= if last.is_some() { GRANTS_TRIED_BY_WAITERS } else { GRANTS_TRIED } {
-                    return Err(Refused::Failed(too_slow()));
+                    return Err(Refused::Failed(Failed { kind: Kind::Unavailable, trouble: Trouble::TooSlow }));
                 }
             }
             Ok(Attempt::Busy(busy)) => {
@@ -117,13 +151,13 @@ async fn wait_for(
                 news(News::Busy(busy.clone()));
                 last = Some(News::Busy(busy));
                 match until(wait, backend.changed(claim)).await {
-                    Some(Err(error)) => pause(wait, error, &mut failures, claim.ttl).await?,
+                    Some(Err(error)) => pause(wait, error.into(), &mut failures, claim.ttl).await?,
                     Some(Ok(())) | None => failures = 0,
                 }
             }
             // Once in the queue, an outage is ridden out; before that it is the user's to know.
             Err(error) if last.is_some() => {
-                let trouble = News::Trouble(error.to_string());
+                let trouble = News::Trouble(error.trouble.clone());
                 if error.may_pass() {
                     news(trouble.clone());
                     last = Some(trouble);
@@ -150,8 +184,12 @@ async fn wait_for(
 }
 
 /// Gives a lock back and leaves the queue, within a bounded time, as often as that takes.
-pub(crate) async fn give_back(backend: &mut dyn Backend, claim: &Claim, patience: Duration) -> Result<Released, Error> {
-    let mut result = Err(Error::unavailable("the backend does not answer"));
+pub(crate) async fn give_back(
+    backend: &mut dyn Backend,
+    claim: &Claim,
+    patience: Duration,
+) -> Result<Released, Trouble> {
+    let mut result = Err(Trouble::Silent);
     let mut perhaps_done = false;
     for _ in 0..RELEASE_TRIES {
         let limit = Instant::now() + acquire_timeout(claim.ttl).min(patience);
@@ -162,7 +200,7 @@ pub(crate) async fn give_back(backend: &mut dyn Backend, claim: &Claim, patience
             Ok(Err(error)) => {
                 perhaps_done |= error.kind != Kind::Unreachable;
                 let may_pass = error.may_pass();
-                result = Err(error);
+                result = Err(Trouble::Said(error.to_string()));
                 if !may_pass {
                     break;
                 }
@@ -177,18 +215,16 @@ async fn attempt(
     backend: &mut dyn Backend,
     claim: &Claim,
     queue: Queue,
-    limits: Limits<'_>,
+    limits: Limits,
     trace: &mut bool,
-) -> Result<Attempt, Error> {
+) -> Result<Attempt, Failed> {
     backend.prepare(claim);
     let connected = before(Instant::now() + limits.connect, backend.connect()).await;
-    connected.map_err(|_| {
-        let hint = "is it stopped or out of reach, is something else listening there, or does only one side speak TLS?";
-        Error::new(Kind::Unreachable, format!("{}; {hint}", unanswered(limits.name, limits.connect)))
-    })??;
+    connected.map_err(|_| Failed { kind: Kind::Unreachable, trouble: Trouble::Unreachable(limits.connect) })??;
     let limit = acquire_timeout(claim.ttl);
     let answered = before(Instant::now() + limit, backend.attempt(claim, queue)).await;
-    let result = answered.map_err(|_| Error::unavailable(unanswered(limits.name, limit))).flatten();
+    let unanswered = Failed { kind: Kind::Unavailable, trouble: Trouble::Unanswered(limit) };
+    let result = answered.map_or(Err(unanswered), |answer| answer.map_err(Failed::from));
     *trace |= match &result {
         Ok(Attempt::Busy(_)) => queue == Queue::Join,
         Ok(Attempt::Held(_)) => true,
@@ -198,17 +234,8 @@ async fn attempt(
     result
 }
 
-fn unanswered(name: &dyn Display, limit: Duration) -> String {
-    let limit = Duration::from_millis(limit.as_millis().try_into().unwrap_or(u64::MAX));
-    format!("{name} did not answer within {}", humantime::format_duration(limit))
-}
-
-fn too_slow() -> Error {
-    Error::unavailable("the backend answers too slowly for this --ttl: use a longer one")
-}
-
 /// Whether a lease just granted leaves time to work.
-fn is_of_use(grant: &Grant, limits: Limits<'_>) -> bool {
+fn is_of_use(grant: &Grant, limits: Limits) -> bool {
     match grant.lease {
         Lease::Unlimited { .. } => true,
         Lease::Until { sent, ttl, .. } => {
@@ -226,7 +253,7 @@ async fn until<T>(wait: Wait, work: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Lets some time go by after one of several `failures` in a row that trying again may mend.
-async fn pause(wait: Wait, error: Error, failures: &mut u32, ttl: Duration) -> Result<(), Refused> {
+async fn pause(wait: Wait, error: Failed, failures: &mut u32, ttl: Duration) -> Result<(), Refused> {
     if !error.may_pass() {
         return Err(Refused::Failed(error));
     }

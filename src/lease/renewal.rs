@@ -9,12 +9,19 @@ use super::timing::Term;
 use crate::backend::{Lease, Renewal};
 use crate::clock::Instant;
 
-/// What the last renewal came to when the time for one went by unused.
-const NOT_TRIED: &str = "it was not tried, because dlock itself was stopped";
 /// The shortest time from one renewal to the next that is made because the service said that something has happened.
 const NEXT_EARLY: Duration = Duration::from_millis(100);
-/// What it came to when no answer came.
-const SILENCE: &str = "the backend does not answer";
+
+/// What came of the last renewal that was not confirmed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unconfirmed {
+    /// The time for it went by unused: dlock itself was stopped.
+    NotTried,
+    /// No answer came.
+    Silence,
+    /// The backend failed; what it said.
+    Said(String),
+}
 
 /// What became of the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,12 +32,14 @@ pub(crate) enum News {
     Concern(String),
     /// The service says that the lock is not ours: final.
     NotMine(String),
+    /// What kept the lock in our place has ended: final.
+    KeeperEnded,
     /// The time came to stop the command, and no renewal had been confirmed: final.
     Unrenewed {
         /// Since when there has been no confirmed request.
         since: Instant,
-        /// What the last try came to.
-        error: String,
+        /// What came of the last try.
+        last: Unconfirmed,
     },
 }
 
@@ -52,7 +61,7 @@ pub(crate) struct Renewals {
     renewed: Option<Instant>,
     /// How many have failed since the last that was confirmed.
     failures: u32,
-    error: String,
+    last: Unconfirmed,
 }
 
 impl Renewals {
@@ -60,7 +69,7 @@ impl Renewals {
     #[must_use]
     pub(crate) fn new(term: Term, renew_every: Duration) -> Self {
         let due = term.sent + term.renew_after(renew_every);
-        Self { term, due, renewed: None, failures: 0, error: NOT_TRIED.to_owned() }
+        Self { term, due, renewed: None, failures: 0, last: Unconfirmed::NotTried }
     }
 
     /// When there is something to do.
@@ -87,7 +96,7 @@ impl Renewals {
     #[must_use]
     pub(crate) fn turn(&self, now: Instant) -> Turn {
         if now >= self.term.term_at() {
-            return Turn::GiveUp(News::Unrenewed { since: self.term.sent, error: self.error.clone() });
+            return Turn::GiveUp(News::Unrenewed { since: self.term.sent, last: self.last.clone() });
         }
         Turn::Ask(now + self.term.request_timeout(now))
     }
@@ -105,7 +114,7 @@ impl Renewals {
             Ok(Renewal::Extended(Lease::Until { sent, ttl, renew_every })) if now < self.term.term_at() => {
                 self.term = Term { sent, ttl, kill_after: self.term.kill_after };
                 self.failures = 0;
-                NOT_TRIED.clone_into(&mut self.error);
+                self.last = Unconfirmed::NotTried;
                 self.due = asked + self.term.renew_after(renew_every);
                 self.renewed = Some(asked);
                 Some(News::Extended(self.term))
@@ -117,8 +126,10 @@ impl Renewals {
             Ok(Renewal::NotMine(why)) => Some(News::NotMine(why)),
             Err(reason) => {
                 // What was heard last says more than the silence of the last tries, which are short.
-                if let Some(reason) = reason.or((self.failures == 0).then(|| SILENCE.to_owned())) {
-                    self.error = reason;
+                match reason {
+                    Some(reason) => self.last = Unconfirmed::Said(reason),
+                    None if self.failures == 0 => self.last = Unconfirmed::Silence,
+                    None => {}
                 }
                 self.failures += 1;
                 // The first retry comes at once: most failures are a connection that broke.
@@ -200,15 +211,16 @@ mod tests {
     fn the_reason_is_what_was_heard_and_not_the_silence_after_it() {
         let (sent, mut renewals) = renewals();
         let reason = |renewals: &Renewals| match renewals.turn(sent + 30 * S) {
-            Turn::GiveUp(News::Unrenewed { error, .. }) => error,
+            Turn::GiveUp(News::Unrenewed { last, .. }) => last,
             other => panic!("{other:?}"),
         };
-        assert_eq!(reason(&renewals), NOT_TRIED);
-        for (heard, expected) in [(None, SILENCE), (Some("refused"), "refused"), (None, "refused")] {
+        assert_eq!(reason(&renewals), Unconfirmed::NotTried);
+        let refused = Unconfirmed::Said("refused".to_owned());
+        for (heard, expected) in [(None, Unconfirmed::Silence), (Some("refused"), refused.clone()), (None, refused)] {
             renewals.heard(sent, sent, Err(heard.map(str::to_owned)));
             assert_eq!(reason(&renewals), expected);
         }
         renewals.heard(sent, sent, Ok(extended(sent)));
-        assert_eq!(reason(&renewals), NOT_TRIED);
+        assert_eq!(reason(&renewals), Unconfirmed::NotTried);
     }
 }

@@ -20,11 +20,13 @@ use self::connection::ConnectionValues;
 use self::layers::Layers;
 pub(crate) use self::run::Patience;
 use self::run::RunValues;
+use crate::backend::url::without_password;
 use crate::cli::{Leftovers, OnLost};
 use crate::exit::{Exit, Failure};
 use crate::key::{Key, Namespace};
 use crate::lease::timing::Grace;
 use crate::report::Verbosity;
+use crate::report::event::{Event, Lock};
 
 /// Everything that `dlock run` needs to know.
 #[derive(Debug)]
@@ -58,13 +60,14 @@ pub(crate) struct RunSettings {
 }
 
 fn usage(message: impl std::fmt::Display) -> Failure {
-    Failure::told(Exit::Usage, message)
+    Failure::new(Exit::Usage, Event::Settings(message.to_string()))
 }
 
 impl RunSettings {
     /// Settles what the parser has found for `dlock run`. Reads the password's file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
-        let layers = Layers::read(matches).map_err(|error| Failure::told(Exit::Internal, error.to_string()))?;
+        let layers =
+            Layers::read(matches).map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))?;
         let key = key(&layers.find("key", |args| args.key.clone()).map(|key| key.value).unwrap_or_default())?;
         let (way, run) = (ConnectionValues::settle(&layers), RunValues::settle(&layers));
         let namespace = Namespace::parse(&way.namespace.value).map_err(usage)?;
@@ -88,6 +91,23 @@ impl RunSettings {
             reason: run.reason.map(|reason| reason.value).filter(|reason| !reason.is_empty()),
             verbosity: run.verbosity.value,
         })
+    }
+}
+
+impl RunSettings {
+    /// The lock, for people.
+    #[must_use]
+    pub(crate) fn lock(&self) -> Lock {
+        Lock { key: self.key.clone(), place: self.connection.target.to_string() }
+    }
+
+    /// The command's name for messages, without its directory; never its arguments. Where `--backend` was forgotten it is
+    /// a URL, and shown without the password.
+    #[must_use]
+    pub(crate) fn program(&self) -> String {
+        let first = self.argv.first().map_or(OsStr::new(""), OsString::as_os_str);
+        let first = without_password(&first.to_string_lossy());
+        Path::new(&first).file_name().map_or_else(|| first.clone(), |name| name.to_string_lossy().into_owned())
     }
 }
 

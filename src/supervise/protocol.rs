@@ -111,21 +111,11 @@ pub(crate) enum Unfit {
 }
 
 impl Unfit {
-    /// The reason, for a message.
+    /// The one with this number; a number that is none counts as the last one.
     #[must_use]
-    pub(crate) fn reason(code: u64) -> &'static str {
-        match code {
-            code if code == Self::Subreaper as u64 => {
-                "prctl(PR_SET_CHILD_SUBREAPER) is refused: allow it in the container's seccomp profile"
-            }
-            code if code == Self::Proc as u64 => {
-                "/proc is missing or hides the processes: mount it without hidepid for this user"
-            }
-            code if code == Self::OtherProc as u64 => {
-                "/proc shows the processes of another PID namespace: mount one for this namespace (unshare --mount-proc)"
-            }
-            _ => "no descriptors for a timer and for signals: raise the limit of open files (ulimit -n)",
-        }
+    pub(crate) fn of(code: u64) -> Self {
+        let known = [Self::Subreaper, Self::Proc, Self::OtherProc];
+        known.into_iter().find(|unfit| *unfit as u64 == code).unwrap_or(Self::Descriptors)
     }
 }
 

@@ -8,6 +8,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::exit::{self, Exit, Failure};
+use crate::report::event::Event;
 
 /// The date in the pages' feet: when their words last changed, so that the same source gives the same page.
 const DATE: &str = "2026-11-20";
@@ -82,12 +83,13 @@ pub(super) fn page(cli: &clap::Command, name: Option<&str>, text: &mut Vec<u8>) 
         None => (cli.clone(), EXAMPLES),
         Some(name) => {
             let found = cli.find_subcommand(name).cloned();
-            let missing = || Failure::told(Exit::Usage, format!("there is no subcommand {name}: see dlock --help"));
+            let missing = || Failure::new(Exit::Usage, Event::NoSuchPage(name.to_owned()));
             (found.ok_or_else(missing)?.version(env!("CARGO_PKG_VERSION")), RUN_EXAMPLES)
         }
     };
     // Writing to memory cannot fail.
-    write(cli, command, examples, text).map_err(|error| Failure::told(Exit::Internal, error.to_string()))
+    write(cli, command, examples, text)
+        .map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))
 }
 
 fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)], text: &mut Vec<u8>) -> io::Result<()> {

@@ -5,10 +5,11 @@ Getting the lock: an outer run that holds it for us is found first, and a refusa
 use std::os::fd::OwnedFd;
 
 use super::{nested, wait};
-use crate::backend::{Backend, Claim, Grant, Kind};
+use crate::backend::{Backend, Busy, Claim, Grant, Kind};
 use crate::clock::Instant;
 use crate::exit::{Exit, Failure};
-use crate::lease::acquire::{self, Limits, Refused, Wait};
+use crate::lease::acquire::{self, Failed, Limits, Refused, Wait};
+use crate::report::event::{Event, Hindrance};
 use crate::report::{Report, Verbosity};
 use crate::settings::{Patience, RunSettings};
 
@@ -30,11 +31,7 @@ pub(super) async fn acquire(
     claim: &Claim,
     inherited: &mut Option<OwnedFd>,
 ) -> Result<Waited, Failure> {
-    let limits = Limits {
-        connect: settings.connection.connect_timeout,
-        grace: settings.grace,
-        name: &settings.connection.target,
-    };
+    let limits = Limits { connect: settings.connection.connect_timeout, grace: settings.grace };
     let wait = match settings.patience {
         Patience::None => Wait::No,
         Patience::For(patience) => Wait::Until(Instant::now() + patience),
@@ -56,40 +53,38 @@ pub(super) async fn acquire(
             Err(failed) => return Err(refused(settings, failed)),
         }
     }
-    let news = wait::News::default();
+    let (news, lock) = (wait::News::default(), settings.lock());
     let mut acquiring = std::pin::pin!(acquire::acquire(backend, claim, wait, limits, |heard| news.set(heard)));
     let result = tokio::select! {
         biased;
         result = &mut acquiring => result,
-        never = wait::announce(report, &claim.key, &news) => match never {},
+        never = wait::announce(report, &lock, &news) => match never {},
     };
     result.map(Waited::Granted).map_err(|failed| refused(settings, failed))
 }
 
 /// Why there is no lock, for the user.
 fn refused(settings: &RunSettings, refused: Refused) -> Failure {
-    let key = &settings.key;
+    let lock = settings.lock();
     let within = match settings.patience {
-        Patience::For(patience) => format!(" within {}", humantime::format_duration(patience)),
-        Patience::None | Patience::Endless => String::new(),
+        Patience::For(patience) => Some(patience),
+        Patience::None | Patience::Endless => None,
     };
-    let in_vain = |why: &str| {
-        let exit = Exit::NotAcquired(settings.conflict);
-        match settings.verbosity {
-            Verbosity::Quiet => Failure::silent(exit),
-            _ => Failure::told(exit, format!("did not get {key}{within}: {why}")),
-        }
-    };
-    match refused {
-        Refused::Busy(busy) => in_vain(&busy.holder.describe(busy.now)),
-        Refused::Trouble(trouble) => in_vain(&trouble),
-        Refused::Failed(error) => {
-            let exit = match error.kind {
+    let why = match refused {
+        Refused::Busy(Busy { holder, now, .. }) => Hindrance::Held { holder, now, position: None },
+        Refused::Trouble(trouble) => Hindrance::Trouble(trouble),
+        Refused::Failed(Failed { kind, trouble }) => {
+            let exit = match kind {
                 Kind::Unreachable | Kind::Unavailable | Kind::Unusable => Exit::Unavailable,
                 Kind::Denied => Exit::Denied,
                 Kind::CannotCreate => Exit::CannotCreate,
             };
-            Failure::new(exit, error.cause.context(format!("did not get {key}")))
+            return Failure::new(exit, Event::NotAcquired { lock, within: None, why: Hindrance::Trouble(trouble) });
         }
+    };
+    let exit = Exit::NotAcquired(settings.conflict);
+    match settings.verbosity {
+        Verbosity::Quiet => Failure::silent(exit),
+        Verbosity::Normal | Verbosity::Verbose => Failure::new(exit, Event::NotAcquired { lock, within, why }),
     }
 }

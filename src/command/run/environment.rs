@@ -50,7 +50,7 @@ pub(super) fn about(settings: &RunSettings) -> About {
         host: nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
         user: user(),
         pid: nix::unistd::getpid().as_raw(),
-        program: super::program(&settings.argv),
+        program: settings.program(),
         ttl: settings
             .connection
             .target

@@ -11,12 +11,12 @@ use libc::pid_t;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::backstop::Backstop;
-use super::program;
 use crate::cli::{Leftovers, OnLost};
 use crate::clock::{Instant, before, sleep_until};
 use crate::lease::keeper::News;
 use crate::lease::timing::Term;
 use crate::report::Report;
+use crate::report::event::{Event, Loss};
 use crate::settings::RunSettings;
 use crate::supervise::command::Ended;
 use crate::supervise::forwards::Sent;
@@ -198,7 +198,7 @@ impl<'a> Hold<'a> {
             while let Ok(news) = news.try_recv() {
                 self.hear_keeper(news);
             }
-            self.lose("no renewal was confirmed in time, because dlock itself was stopped or starved");
+            self.lose(Loss::Starved);
         }
         self.held.term = self.backstop.term();
         self.held.guard_done = self.guard_state == GuardState::Done;
@@ -223,8 +223,7 @@ impl<'a> Hold<'a> {
             Some(Notice::Exited { status, exec_errno, stopping }) => {
                 self.held.exited = Some((Ended::from_status(status), exec_errno));
                 if (stopping || self.settings.leftovers == Leftovers::Kill) && !self.backstop.is_stopping() {
-                    let program = program(&self.settings.argv);
-                    self.report.detail(&format!("{program} has ended; stopping what it left behind"));
+                    self.report.tell(&Event::StoppingLeftovers { program: self.settings.program() });
                     self.stop();
                 }
                 // It has nothing left to do then, and is collected at the end.
@@ -241,9 +240,8 @@ impl<'a> Hold<'a> {
             }
             Some(Notice::Unkillable(pid)) => self.unkillable = Some(pid),
             Some(Notice::Covering) => {
-                let (key, program) = (&self.settings.key, program(&self.settings.argv));
-                self.report
-                    .note(&format!("{key}: stopping the nested dlock run that {program} left in the background"));
+                let (key, program) = (self.settings.key.clone(), self.settings.program());
+                self.report.tell(&Event::StoppingNested { key, program });
             }
             Some(Notice::Gone) => self.guard_state = GuardState::Done,
             Some(Notice::NotSpawned(errno)) => self.never_started(Cause::NotSpawned(errno)),
@@ -279,13 +277,13 @@ impl<'a> Hold<'a> {
                 }
             }
             News::Concern(concern) => {
-                let (key, target) = (&self.settings.key, &self.settings.connection.target);
-                self.report.note(&format!("{key} at {target}: {concern}"));
+                self.report.tell(&Event::Concern { lock: self.settings.lock(), concern });
             }
-            News::NotMine(why) => self.lose(&why),
-            News::Unrenewed { since, error } => {
+            News::NotMine(why) => self.lose(Loss::NotMine(why)),
+            News::KeeperEnded => self.lose(Loss::OuterEnded),
+            News::Unrenewed { since, last } => {
                 let silent = Duration::from_secs(Instant::now().since(since).as_secs());
-                self.lose(&format!("no renewal was confirmed for {}: {error}", humantime::format_duration(silent)));
+                self.lose(Loss::Unrenewed { silent, last });
             }
         }
     }
@@ -296,23 +294,19 @@ impl<'a> Hold<'a> {
     }
 
     /// The lock is lost: says so once, and stops the command if it still runs.
-    fn lose(&mut self, why: &str) {
+    fn lose(&mut self, how: Loss) {
         if std::mem::replace(&mut self.held.told_of_loss, true) {
             return;
         }
-        let (key, target, program) =
-            (&self.settings.key, &self.settings.connection.target, program(&self.settings.argv));
-        if self.settings.on_lost == OnLost::Ignore {
-            self.report
-                .warning(&format!("lost {key} at {target}: {why}; {program} goes on without it (--on-lost ignore)"));
-            return;
+        let goes_on = self.settings.on_lost == OnLost::Ignore;
+        let lost = Event::Lost { lock: self.settings.lock(), how, program: self.settings.program(), goes_on };
+        if !goes_on {
+            self.held.cause = self.held.cause.or(Some(Cause::Lost));
+            if let Some(order) = self.backstop.lose(Instant::now()) {
+                self.guard.order(order);
+            }
         }
-        let message = format!("lost {key} at {target}: {why}; stopping {program}");
-        self.held.cause = self.held.cause.or(Some(Cause::Lost));
-        if let Some(order) = self.backstop.lose(Instant::now()) {
-            self.guard.order(order);
-        }
-        self.report.warning(&message);
+        self.report.tell(&lost);
     }
 
     fn stop(&mut self) {
@@ -327,13 +321,9 @@ impl<'a> Hold<'a> {
             return;
         }
         if let Some(window) = self.backstop.window() {
-            let left = Duration::from_secs(window.term_at.since(Instant::now()).as_secs());
-            self.report.note(&format!(
-                "suspended: {} cannot be renewed, and {} is stopped in {} unless it goes on",
-                self.settings.key,
-                program(&self.settings.argv),
-                humantime::format_duration(left)
-            ));
+            let stopped_in = Duration::from_secs(window.term_at.since(Instant::now()).as_secs());
+            let (key, program) = (self.settings.key.clone(), self.settings.program());
+            self.report.tell(&Event::Suspended { key, program, stopped_in });
         }
         self.guard.order(Order::Suspend);
     }
@@ -353,9 +343,8 @@ impl<'a> Hold<'a> {
             self.max_run_at = None;
             if self.held.cause.is_none() && self.held.exited.is_none() && self.orphans.is_none() {
                 self.held.cause = Some(Cause::MaxRun);
-                let ran = humantime::format_duration(self.settings.max_run.unwrap_or_default());
-                self.report
-                    .note(&format!("{} has run for {ran} (--max-run): stopping it", program(&self.settings.argv)));
+                let (program, max_run) = (self.settings.program(), self.settings.max_run.unwrap_or_default());
+                self.report.tell(&Event::MaxRun { program, max_run });
                 self.stop();
             }
         }

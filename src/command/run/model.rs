@@ -396,7 +396,7 @@ impl Game {
             let order = match news {
                 News::Extended(term) => self.dlock.backstop.extend(term),
                 News::Concern(_) => None,
-                News::NotMine(_) | News::Unrenewed { .. } => self.dlock.backstop.lose(now),
+                News::NotMine(_) | News::KeeperEnded | News::Unrenewed { .. } => self.dlock.backstop.lose(now),
             };
             self.order(order);
         }
