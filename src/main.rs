@@ -13,12 +13,14 @@ mod holder;
 mod key;
 mod lease;
 mod output;
+mod printable;
 #[cfg(test)]
 mod property;
 mod readable;
 mod report;
 mod settings;
 mod supervise;
+mod variables;
 
 use clap::{CommandFactory, FromArgMatches};
 

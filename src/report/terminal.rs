@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::write;
 
-use crate::holder::shown;
+use crate::printable::shown;
 
 /// How long a line may wait for its reader while a command runs, in milliseconds.
 const PATIENCE_MS: u8 = 100;

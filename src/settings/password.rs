@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::usage;
 use crate::exit::Failure;
+use crate::variables::PASSWORD;
 
 /// The longest password that is read from a file, in bytes.
 const MAX_PASSWORD: usize = 64 * 1024;
@@ -18,7 +19,7 @@ pub(super) fn password(file: Option<&Path>) -> Result<Option<String>, Failure> {
     if let Some(path) = file {
         return read_password(path).map(Some);
     }
-    let variable = std::env::var_os("DLOCK_PASSWORD").filter(|password| !password.is_empty());
+    let variable = std::env::var_os(PASSWORD).filter(|password| !password.is_empty());
     variable.map(|password| password.into_string().map_err(|_| usage("DLOCK_PASSWORD is not UTF-8"))).transpose()
 }
 

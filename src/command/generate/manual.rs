@@ -9,23 +9,24 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::exit::{self, Exit, Failure};
 use crate::report::event::Event;
+use crate::variables;
 
 /// The date in the pages' feet: when their words last changed, so that the same source gives the same page.
 const DATE: &str = "2026-11-20";
 
 /// What the command finds in its environment.
 const GIVEN: &[(&str, &str)] = &[
-    ("DLOCK_KEY", "the lock's name"),
+    (variables::KEY, "the lock's name"),
     (
-        "DLOCK_TOKEN",
+        variables::TOKEN,
         "the fencing token, a decimal integer below 2^53: larger for each later exclusive holder of the same key, so that \
          a resource can refuse the older holder",
     ),
-    ("DLOCK_OWNER", "the id of this acquisition, as the holder's published text has it"),
-    ("DLOCK_LEASE_TTL", "the granted lease in seconds; 0 for file:, where the lock has none"),
-    ("DLOCK_BACKEND_KIND", "file, redis, redlock, etcd or zookeeper"),
+    (variables::OWNER, "the id of this acquisition, as the holder's published text has it"),
+    (variables::LEASE_TTL, "the granted lease in seconds; 0 for file:, where the lock has none"),
+    (variables::BACKEND_KIND, "file, redis, redlock, etcd or zookeeper"),
     (
-        "DLOCK_HELD",
+        variables::HELD,
         "for nested runs of dlock: the locks that are held around the command; dlock run for one of them starts its command \
          at once under the lock that is held already",
     ),
@@ -33,7 +34,7 @@ const GIVEN: &[(&str, &str)] = &[
 
 /// Variables that belong to no option.
 const OTHERS: &[(&str, &str)] = &[(
-    "DLOCK_PASSWORD",
+    variables::PASSWORD,
     "the password for the backend, where neither the URL nor --password-file gives one; never passed on to the command",
 )];
 

@@ -4,26 +4,12 @@ What the command's environment says of its lock, and what dlock says of itself t
 
 use std::ffi::{OsStr, OsString};
 
-use super::nested::{self, HELD};
+use super::nested;
 use crate::backend::url::without_password;
 use crate::holder::{About, Owner};
 use crate::key::Key;
 use crate::settings::RunSettings;
-
-/// The fencing token.
-pub(super) const TOKEN: &str = "DLOCK_TOKEN";
-/// The granted lease in seconds; 0 for a lock without one.
-pub(super) const LEASE_TTL: &str = "DLOCK_LEASE_TTL";
-/// The lock's name.
-const KEY: &str = "DLOCK_KEY";
-/// The owner's id.
-pub(super) const OWNER: &str = "DLOCK_OWNER";
-/// The kind of backend.
-const BACKEND_KIND: &str = "DLOCK_BACKEND_KIND";
-/// A secret, never passed on.
-const PASSWORD: &str = "DLOCK_PASSWORD";
-/// May hold a secret, which is not passed on.
-const BACKEND: &str = "DLOCK_BACKEND";
+use crate::variables::{BACKEND, BACKEND_KIND, HELD, KEY, LEASE_TTL, OWNER, PASSWORD, TOKEN};
 
 /// The inherited environment without secrets, with what the command is told; token and lease are added later.
 pub(super) fn for_command(key: &Key, owner: &Owner, kind: &str) -> Vec<(OsString, OsString)> {

@@ -37,6 +37,7 @@ use crate::supervise::protocol::{Notice, Spawn, Unfit};
 use crate::supervise::signals::{SignalStream, Signals};
 use crate::supervise::surroundings;
 use crate::supervise::sweep::{Sweep, become_subreaper, existing_children};
+use crate::variables;
 
 /// The guard may take this long to start, however short the wait.
 const GUARD_START: Duration = Duration::from_secs(1);
@@ -84,7 +85,7 @@ fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure>
     let spared = existing_children();
     let kind = settings.connection.target.kind();
     let variables = environment::for_command(&settings.key, &owner, kind);
-    let command = Command::prepare(settings.argv.clone(), variables, environment::TOKEN, environment::LEASE_TTL)
+    let command = Command::prepare(settings.argv.clone(), variables, variables::TOKEN, variables::LEASE_TTL)
         .map_err(|error| refused(Step::Command)(&error))?;
     let signals = Signals::block().map_err(|error| refused(Step::Signals)(&error))?;
     become_subreaper().map_err(|error| refused(Step::Subreaper)(&error))?;

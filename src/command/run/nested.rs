@@ -20,7 +20,6 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, connect, get
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
-use super::environment::{OWNER, TOKEN};
 use crate::backend::Busy;
 use crate::clock::{Instant, before};
 use crate::exit::{Exit, Failure};
@@ -29,9 +28,8 @@ use crate::readable::readable;
 use crate::report::event::Event;
 use crate::supervise::guard;
 use crate::supervise::process::{is_ending, parent_of, pidfd_open, start_of};
+use crate::variables::{HELD, OWNER, TOKEN};
 
-/// The variable with the locks that are held around the command.
-pub(super) const HELD: &str = "DLOCK_HELD";
 /// How many runs may be nested in each other.
 const MAX_DEPTH: usize = 256;
 /// How long the guard of an outer run may take to answer.
