@@ -4,7 +4,7 @@ The wait for a lock: attempt, wait for a change, attempt again, until it is held
 
 use std::time::Duration;
 
-use super::timing::{Grace, Term, acquire_timeout};
+use super::timing::{Grace, Schedule, acquire_timeout};
 use crate::backend::{Attempt, Backend, Busy, Claim, Error, Grant, Kind, Lease, Queue, Released};
 use crate::clock::{Instant, before, sleep_until};
 
@@ -82,7 +82,7 @@ impl From<Error> for Failed {
 
 /// News of the wait.
 #[derive(Clone, Debug)]
-pub(crate) enum News {
+pub(crate) enum WaitNews {
     /// It is somebody else's.
     Busy(Busy),
     /// The backend fails, since it last said who has it; it is asked again and again.
@@ -107,7 +107,7 @@ pub(crate) async fn acquire(
     claim: &Claim,
     wait: Wait,
     limits: Limits,
-    news: impl FnMut(News),
+    news: impl FnMut(WaitNews),
 ) -> Result<Grant, Refused> {
     let mut trace = false;
     let result = wait_for(backend, claim, wait, limits, news, &mut trace).await;
@@ -124,11 +124,11 @@ async fn wait_for(
     claim: &Claim,
     wait: Wait,
     limits: Limits,
-    mut news: impl FnMut(News),
+    mut news: impl FnMut(WaitNews),
     trace: &mut bool,
 ) -> Result<Grant, Refused> {
     let queue = if wait == Wait::No { Queue::Pass } else { Queue::Join };
-    let mut last: Option<News> = None;
+    let mut last: Option<WaitNews> = None;
     let (mut slow, mut failures) = (0, 0);
     loop {
         match attempt(backend, claim, queue, limits, trace).await {
@@ -148,8 +148,8 @@ async fn wait_for(
                 if wait == Wait::No {
                     return Err(Refused::Busy(busy));
                 }
-                news(News::Busy(busy.clone()));
-                last = Some(News::Busy(busy));
+                news(WaitNews::Busy(busy.clone()));
+                last = Some(WaitNews::Busy(busy));
                 match until(wait, backend.changed(claim)).await {
                     Some(Err(error)) => pause(wait, error.into(), &mut failures, claim.ttl).await?,
                     Some(Ok(())) | None => failures = 0,
@@ -157,7 +157,7 @@ async fn wait_for(
             }
             // Once in the queue, an outage is ridden out; before that it is the user's to know.
             Err(error) if last.is_some() => {
-                let trouble = News::Trouble(error.trouble.clone());
+                let trouble = WaitNews::Trouble(error.trouble.clone());
                 if error.may_pass() {
                     news(trouble.clone());
                     last = Some(trouble);
@@ -175,8 +175,8 @@ async fn wait_for(
                 Ok(Ok(Attempt::Held(grant))) if is_of_use(&grant, limits) => Ok(grant),
                 Ok(Ok(Attempt::Busy(busy))) => Err(Refused::Busy(busy)),
                 _ => Err(match last.clone() {
-                    News::Busy(busy) => Refused::Busy(busy),
-                    News::Trouble(trouble) => Refused::Trouble(trouble),
+                    WaitNews::Busy(busy) => Refused::Busy(busy),
+                    WaitNews::Trouble(trouble) => Refused::Trouble(trouble),
                 }),
             };
         }
@@ -240,7 +240,7 @@ fn is_of_use(grant: &Grant, limits: Limits) -> bool {
         Lease::Unlimited { .. } => true,
         Lease::Until { sent, ttl, .. } => {
             let kill_after = limits.grace.within(Some(ttl));
-            !Term { sent, ttl, kill_after }.too_little_left(Instant::now())
+            !Schedule { sent, ttl, kill_after }.too_little_left(Instant::now())
         }
     }
 }

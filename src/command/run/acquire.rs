@@ -53,7 +53,7 @@ pub(super) async fn acquire(
             Err(failed) => return Err(refused(settings, failed)),
         }
     }
-    let (news, lock) = (wait::News::default(), settings.lock());
+    let (news, lock) = (wait::LatestNews::default(), settings.lock());
     let mut acquiring = std::pin::pin!(acquire::acquire(backend, claim, wait, limits, |heard| news.set(heard)));
     let result = tokio::select! {
         biased;

@@ -13,8 +13,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::backstop::Backstop;
 use crate::cli::{Leftovers, OnLost};
 use crate::clock::{Instant, before, sleep_until};
-use crate::lease::keeper::News;
-use crate::lease::timing::Term;
+use crate::lease::renewal::LeaseNews;
+use crate::lease::timing::Schedule;
 use crate::report::Report;
 use crate::report::event::{Event, Loss};
 use crate::settings::RunSettings;
@@ -69,7 +69,7 @@ pub(super) struct Held {
     /// What is left although everything should be gone.
     pub(super) left: Option<Left>,
     /// The lease as last confirmed, where there is one.
-    pub(super) term: Option<Term>,
+    pub(super) schedule: Option<Schedule>,
     /// The user was told that the lock is lost.
     pub(super) told_of_loss: bool,
     /// The guard has done all that it was there for, and ends by itself.
@@ -127,14 +127,14 @@ pub(super) struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    /// A hold that begins now; `term` is the lease, where there is one.
+    /// A hold that begins now; `schedule` is that of the lease, where there is one.
     pub(super) fn new(
         settings: &'a RunSettings,
         report: &'a Report,
         guard: &'a mut Guard,
         signals: &'a mut SignalStream,
         kill_after: Duration,
-        term: Option<Term>,
+        schedule: Option<Schedule>,
         below: &'a mut Below,
     ) -> Self {
         Self {
@@ -142,7 +142,7 @@ impl<'a> Hold<'a> {
             report,
             guard,
             signals,
-            backstop: Backstop::new(settings.on_lost, kill_after, term),
+            backstop: Backstop::new(settings.on_lost, kill_after, schedule),
             spared: &below.spared,
             sweep: &mut below.sweep,
             held: Held::default(),
@@ -161,7 +161,7 @@ impl<'a> Hold<'a> {
     pub(super) async fn without_guard(
         mut self,
         keeping: impl Future<Output = ()>,
-        news: UnboundedReceiver<News>,
+        news: UnboundedReceiver<LeaseNews>,
     ) -> Held {
         self.guard_died();
         self.until_over(keeping, news).await
@@ -172,7 +172,7 @@ impl<'a> Hold<'a> {
     pub(super) async fn until_over(
         mut self,
         keeping: impl Future<Output = ()>,
-        mut news: UnboundedReceiver<News>,
+        mut news: UnboundedReceiver<LeaseNews>,
     ) -> Held {
         let mut keeping = std::pin::pin!(keeping);
         let mut kept = true;
@@ -200,7 +200,7 @@ impl<'a> Hold<'a> {
             }
             self.lose(Loss::Starved);
         }
-        self.held.term = self.backstop.term();
+        self.held.schedule = self.backstop.schedule();
         self.held.guard_done = self.guard_state == GuardState::Done;
         self.held
     }
@@ -269,19 +269,19 @@ impl<'a> Hold<'a> {
         }
     }
 
-    fn hear_keeper(&mut self, news: News) {
+    fn hear_keeper(&mut self, news: LeaseNews) {
         match news {
-            News::Extended(term) => {
-                if let Some(order) = self.backstop.extend(term) {
+            LeaseNews::Extended(schedule) => {
+                if let Some(order) = self.backstop.extend(schedule) {
                     self.guard.order(order);
                 }
             }
-            News::Concern(concern) => {
+            LeaseNews::Concern(concern) => {
                 self.report.tell(&Event::Concern { lock: self.settings.lock(), concern });
             }
-            News::NotMine(why) => self.lose(Loss::NotMine(why)),
-            News::KeeperEnded => self.lose(Loss::OuterEnded),
-            News::Unrenewed { since, last } => {
+            LeaseNews::NotMine(why) => self.lose(Loss::NotMine(why)),
+            LeaseNews::KeeperEnded => self.lose(Loss::OuterEnded),
+            LeaseNews::Unrenewed { since, last } => {
                 let silent = Duration::from_secs(Instant::now().since(since).as_secs());
                 self.lose(Loss::Unrenewed { silent, last });
             }
@@ -320,8 +320,8 @@ impl<'a> Hold<'a> {
         if !is_stopped || !can_be_continued() {
             return;
         }
-        if let Some(window) = self.backstop.window() {
-            let stopped_in = Duration::from_secs(window.term_at.since(Instant::now()).as_secs());
+        if let Some(deadline) = self.backstop.deadline() {
+            let stopped_in = Duration::from_secs(deadline.stop_at.since(Instant::now()).as_secs());
             let (key, program) = (self.settings.key.clone(), self.settings.program());
             self.report.tell(&Event::Suspended { key, program, stopped_in });
         }

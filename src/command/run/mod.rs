@@ -6,9 +6,9 @@ mod acquire;
 mod backstop;
 mod environment;
 mod hold;
-#[cfg(test)]
-mod model;
 mod nested;
+#[cfg(test)]
+mod simulation;
 mod wait;
 
 use std::fmt::Display;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use self::acquire::Waited;
-use self::backstop::window;
+use self::backstop::deadline;
 use self::hold::{Below, Cause, Held, Hold, Left};
 use crate::backend::{Backend, Claim, Grant, Lease, Released};
 use crate::clock::{Instant, before};
@@ -26,8 +26,9 @@ use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
 use crate::key::Key;
 use crate::lease::acquire::{TAKE_BACK, give_back};
-use crate::lease::keeper::{self, News};
-use crate::lease::timing::Term;
+use crate::lease::keeper;
+use crate::lease::renewal::LeaseNews;
+use crate::lease::timing::Schedule;
 use crate::report::event::{Event, Lack, NotRun, Step};
 use crate::report::{Farewell, Report};
 use crate::settings::{Patience, RunSettings};
@@ -203,11 +204,11 @@ impl Run<'_> {
             Lease::Unlimited { .. } => (None, None),
         };
         let kill_after = settings.grace.within(ttl);
-        let term = sent.zip(ttl).map(|(sent, ttl)| Term { sent, ttl, kill_after });
+        let schedule = sent.zip(ttl).map(|(sent, ttl)| Schedule { sent, ttl, kill_after });
         // The guard looks again, but with --on-lost ignore it knows no deadline.
-        if term.is_some_and(|term| Instant::now() >= term.term_at()) {
+        if schedule.is_some_and(|schedule| Instant::now() >= schedule.stop_at()) {
             let held = Held { cause: Some(Cause::TooLate), ..Held::default() };
-            return self.finish(&held, term).await;
+            return self.finish(&held, schedule).await;
         }
         for concern in self.backend.concerns() {
             self.report.tell(&Event::Concern { lock: settings.lock(), concern });
@@ -218,14 +219,14 @@ impl Run<'_> {
             self.report.tell(&Event::ShortGrace { lock: settings.lock(), kill_after, ttl });
         }
         self.report.tell(&Event::Acquired { lock: settings.lock(), token: grant.token });
-        let window = term.and_then(|term| window(&term, settings.on_lost));
+        let deadline = schedule.and_then(|schedule| deadline(&schedule, settings.on_lost));
         let descriptor = self.backend.descriptor();
         let spawn = Spawn {
             token: grant.token,
             ttl,
-            lease: window,
+            lease: deadline,
             kill_after,
-            outlives: window.is_none(),
+            outlives: deadline.is_none(),
             inherit: descriptor.is_some() && !settings.close,
             stay: settings.leftovers != crate::cli::Leftovers::Leave,
         };
@@ -236,14 +237,21 @@ impl Run<'_> {
                 // The receiver lives as long as this block.
                 let _ = sender.send(news);
             });
-            let hold =
-                Hold::new(settings, self.report, &mut self.guard, &mut self.signals, kill_after, term, &mut self.below);
+            let hold = Hold::new(
+                settings,
+                self.report,
+                &mut self.guard,
+                &mut self.signals,
+                kill_after,
+                schedule,
+                &mut self.below,
+            );
             match spawned {
                 Ok(()) => hold.until_over(keeping, news).await,
                 Err(_) => hold.without_guard(keeping, news).await,
             }
         };
-        self.finish(&held, term).await
+        self.finish(&held, schedule).await
     }
 
     /// Runs the command under the lock that an outer `dlock run` holds.
@@ -265,7 +273,7 @@ impl Run<'_> {
         let watching = async {
             cover.ended().await;
             // The receiver lives as long as this block.
-            let _ = sender.send(News::KeeperEnded);
+            let _ = sender.send(LeaseNews::KeeperEnded);
         };
         let hold =
             Hold::new(settings, self.report, &mut self.guard, &mut self.signals, kill_after, None, &mut self.below);
@@ -286,20 +294,20 @@ impl Run<'_> {
     }
 
     /// Gives the lock back and says how it all ended.
-    async fn finish(&mut self, held: &Held, term: Option<Term>) -> Result<Exit, Failure> {
+    async fn finish(&mut self, held: &Held, schedule: Option<Schedule>) -> Result<Exit, Failure> {
         (self.left, self.guard_done) = (held.left.is_some(), held.guard_done);
         if let Some(left) = held.left {
             let process = match left {
                 Left::Process(pid) => Some(pid),
                 Left::Unknown => None,
             };
-            self.report.tell(&Event::NotReleased { key: self.claim.key.clone(), process, expires: term.is_some() });
+            self.report.tell(&Event::NotReleased { key: self.claim.key.clone(), process, expires: schedule.is_some() });
             return self.verdict(held);
         }
         let ignore = self.settings.on_lost == crate::cli::OnLost::Ignore;
         // The guard lets no command live beyond the lease: one that ended by itself ended within it, and what has run out
         // since (dlock was frozen, the server silent) was not lost while it ran.
-        let ran_out = held.term.is_some_and(|term| Instant::now() >= term.expiry()) && !ignore;
+        let ran_out = held.schedule.is_some_and(|schedule| Instant::now() >= schedule.dead_at()) && !ignore;
         let released = give_back(self.backend.as_mut(), &self.claim, self.settings.connection.connect_timeout).await;
         match released {
             Ok(Released::Freed) => self.report.tell(&Event::Released(self.claim.key.clone())),
@@ -313,7 +321,7 @@ impl Run<'_> {
                 self.report.tell(&lost);
             }
             Err(reason) => {
-                let ttl = term.map(|term| term.ttl);
+                let ttl = schedule.map(|schedule| schedule.ttl);
                 self.report.tell(&Event::ReleaseFailed { lock: self.settings.lock(), reason, ttl });
             }
             Ok(Released::NotMine) => {}
