@@ -2,15 +2,15 @@
 The time in which the command runs: the first of its exit, a loss and a time-out, and the way down that follows.
 
 The guard stops the command, and knows the deadline itself; this loop tells it what the lock's keeper found out, and
-does the guard's work where the guard cannot: frozen, or killed.
+has the guard's work done where the guard cannot: frozen, or killed.
 */
 
 use std::time::Duration;
 
-use libc::pid_t;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::backstop::Backstop;
+use super::rescue::{Below, Left, Rescue};
 use crate::cli::{Leftovers, OnLost};
 use crate::clock::{Instant, before, sleep_until};
 use crate::lease::renewal::LeaseNews;
@@ -21,16 +21,10 @@ use crate::settings::RunSettings;
 use crate::supervise::command::Ended;
 use crate::supervise::forwards::Sent;
 use crate::supervise::guard::Guard;
-use crate::supervise::process::{has_ended, is_stopped};
+use crate::supervise::process::is_stopped;
 use crate::supervise::protocol::{Notice, Order};
 use crate::supervise::signals::{Meaning, SignalStream, can_be_continued, meaning};
-use crate::supervise::stop::{Ladder, Step};
-use crate::supervise::sweep::{Collected, Reaped, Sweep, again, is_child, reap};
-
-/// How long dlock waits between two passes of its own SIGKILL.
-const KILL_AGAIN: Duration = Duration::from_millis(10);
-/// How long after SIGKILL a process may take to go before it counts as one that cannot be stopped.
-const GIVE_UP: Duration = Duration::from_secs(2);
+use crate::supervise::sweep::reap;
 
 /// How long the keeper may take to say why the lease was lost, when the guard saw its end first.
 const LAST_WORD: Duration = Duration::from_millis(200);
@@ -48,15 +42,6 @@ pub(super) enum Cause {
     NotSpawned(i32),
     /// The lease had all but ended before it could be started.
     TooLate,
-}
-
-/// What is left of the command although everything should be gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    /// This process, and perhaps others.
-    Process(pid_t),
-    /// What it is cannot be told, because the processes cannot be listed.
-    Unknown,
 }
 
 /// How it ended.
@@ -94,14 +79,6 @@ enum GuardState {
     Gone,
 }
 
-/// What dlock has for the processes below itself.
-pub(super) struct Below {
-    /// Children that this process already had: they are not the command's.
-    pub(super) spared: Vec<pid_t>,
-    /// Finds all others.
-    pub(super) sweep: Sweep,
-}
-
 /// The hold in progress.
 pub(super) struct Hold<'a> {
     settings: &'a RunSettings,
@@ -109,20 +86,10 @@ pub(super) struct Hold<'a> {
     guard: &'a mut Guard,
     signals: &'a mut SignalStream,
     backstop: Backstop,
-    spared: &'a [pid_t],
-    sweep: &'a mut Sweep,
+    rescue: Rescue<'a>,
     held: Held,
     max_run_at: Option<Instant>,
     guard_state: GuardState,
-    /// Since when dlock itself has been sending SIGKILL.
-    killing_since: Option<Instant>,
-    /// When it does so again.
-    kill_again: Option<Instant>,
-    /// dlock's own ladder, for what a killed guard left behind.
-    orphans: Option<Ladder>,
-    unkillable: Option<pid_t>,
-    /// The command's process, once there is one.
-    command: Option<pid_t>,
     over: bool,
 }
 
@@ -137,22 +104,17 @@ impl<'a> Hold<'a> {
         schedule: Option<Schedule>,
         below: &'a mut Below,
     ) -> Self {
+        let rescue = Rescue::new(guard.pid(), below);
         Self {
             settings,
             report,
             guard,
             signals,
             backstop: Backstop::new(settings.on_lost, kill_after, schedule),
-            spared: &below.spared,
-            sweep: &mut below.sweep,
+            rescue,
             held: Held::default(),
             max_run_at: settings.max_run.map(|max_run| Instant::now() + max_run),
             guard_state: GuardState::Works,
-            killing_since: None,
-            kill_again: None,
-            orphans: None,
-            unkillable: None,
-            command: None,
             over: false,
         }
     }
@@ -238,7 +200,7 @@ impl<'a> Hold<'a> {
                 self.held.cause = self.held.cause.or(Some(Cause::Lost));
                 self.backstop.begun(Instant::now());
             }
-            Some(Notice::Unkillable(pid)) => self.unkillable = Some(pid),
+            Some(Notice::Unkillable(pid)) => self.rescue.unkillable = Some(pid),
             Some(Notice::Covering) => {
                 let (key, program) = (self.settings.key.clone(), self.settings.program());
                 self.report.tell(&Event::StoppingNested { key, program });
@@ -246,7 +208,7 @@ impl<'a> Hold<'a> {
             Some(Notice::Gone) => self.guard_state = GuardState::Done,
             Some(Notice::NotSpawned(errno)) => self.never_started(Cause::NotSpawned(errno)),
             Some(Notice::TooLate) => self.never_started(Cause::TooLate),
-            Some(Notice::Spawned(pid)) => self.command = Some(pid),
+            Some(Notice::Spawned(pid)) => self.rescue.command = Some(pid),
             Some(Notice::Ready | Notice::Unfit(_)) => {}
             None => self.lose_guard(),
         }
@@ -316,7 +278,7 @@ impl<'a> Hold<'a> {
 
     fn suspend(&mut self) {
         // We may have been suspended ourselves until now.
-        let is_stopped = self.command.is_none_or(is_stopped);
+        let is_stopped = self.rescue.command.is_none_or(is_stopped);
         if !is_stopped || !can_be_continued() {
             return;
         }
@@ -332,7 +294,7 @@ impl<'a> Hold<'a> {
     fn guard_died(&mut self) {
         self.guard_state = GuardState::Gone;
         self.held.cause = Some(self.held.cause.unwrap_or(Cause::GuardKilled));
-        self.orphans = Some(self.backstop.take_over(Instant::now()));
+        self.rescue.take_over(self.backstop.take_over(Instant::now()));
     }
 
     /// Does what is due at `now`; returns when to look again.
@@ -341,95 +303,23 @@ impl<'a> Hold<'a> {
             && now >= at
         {
             self.max_run_at = None;
-            if self.held.cause.is_none() && self.held.exited.is_none() && self.orphans.is_none() {
+            if self.held.cause.is_none() && self.held.exited.is_none() && !self.rescue.has_taken_over() {
                 self.held.cause = Some(Cause::MaxRun);
                 let (program, max_run) = (self.settings.program(), self.settings.max_run.unwrap_or_default());
                 self.report.tell(&Event::MaxRun { program, max_run });
                 self.stop();
             }
         }
-        let stop_at = if self.orphans.is_some() { self.stop_orphans(now) } else { self.back_up_the_guard(now) };
-        [self.max_run_at, stop_at].into_iter().flatten().min()
-    }
-
-    /// At the time of SIGKILL the guard is at work; where it is not, because it is frozen, this is.
-    fn back_up_the_guard(&mut self, now: Instant) -> Option<Instant> {
-        let kill_at = self.backstop.kill_due()?;
-        if now < kill_at {
-            return Some(kill_at);
-        }
-        let guard = self.guard.pid();
-        self.sweep.kill_below(guard, &[]);
-        if let Some(command) = self.command.filter(|&command| self.held.exited.is_none() && !self.sweep.met(command)) {
-            // SAFETY: kill has no memory effects; the guard has not collected this process, so the pid is its own.
-            unsafe { libc::kill(command, libc::SIGKILL) };
-        }
-        // Counted from our own first pass: we may have been frozen until long after the deadline.
-        if now < *self.killing_since.get_or_insert(now) + GIVE_UP {
-            return Some(now + KILL_AGAIN);
-        }
-        self.give_up(guard);
-        // Where it holds the lock of what is left, its end would release it. Otherwise it is of no use to anybody.
-        if !(self.settings.close && self.held.left.is_some()) {
-            // SAFETY: it is our child, and its end has not been taken note of.
-            unsafe { libc::kill(guard, libc::SIGKILL) };
-        }
-        None
-    }
-
-    fn stop_orphans(&mut self, now: Instant) -> Option<Instant> {
-        let me = nix::unistd::getpid().as_raw();
-        let reaped = reap(self.guard.pid());
-        if self.is_nothing_left(me, reaped) {
-            self.over = true;
-            return None;
-        }
-        let ladder = self.orphans.as_mut()?;
-        let mut step = ladder.step(now);
-        if matches!(step, Step::Term { .. }) {
-            step = ladder.step(now);
-            if step != Step::Kill {
-                let tally = self.sweep.signal_below(me, &[libc::SIGTERM, libc::SIGCONT], self.spared);
-                ladder.counted(tally.signalled);
-                self.unkillable = self.unkillable.or(tally.refused);
-            }
-        }
-        if step == Step::Kill && self.kill_again.is_none_or(|again| now >= again) {
-            let tally = self.sweep.kill_below(me, self.spared);
-            self.kill_again = Some(again(now, KILL_AGAIN));
-            self.unkillable = self.unkillable.or(tally.refused);
-            if let Some(command) = self.command.filter(|&command| !self.sweep.met(command) && is_child(command)) {
-                // SAFETY: kill has no memory effects; a child that has not been collected keeps its process id.
-                unsafe { libc::kill(command, libc::SIGKILL) };
-            }
-            if now >= *self.killing_since.get_or_insert(now) + GIVE_UP {
-                self.give_up(me);
-            }
-        }
-        Some(if reaped.collected == Collected::Some { now } else { now + KILL_AGAIN })
-    }
-
-    /// Whether nothing of the command can be left below us. The kernel proves it where we have no other children.
-    fn is_nothing_left(&mut self, me: pid_t, reaped: Reaped) -> bool {
-        if self.spared.is_empty() || reaped.collected != Collected::All {
-            return reaped.collected == Collected::NoneLeft;
-        }
-        let below = self.sweep.children(me);
-        below.complete && below.listed.iter().all(|child| self.spared.contains(child))
-    }
-
-    /// Ends the hold although the end of everything was not seen. While something is left below `root`, or may be, the
-    /// lock must not be released.
-    fn give_up(&mut self, root: pid_t) {
-        let spared = self.spared;
-        // Below a frozen guard what has ended stays listed, because nobody collects it.
-        let is_left = |child: &pid_t| !spared.contains(child) && !has_ended(*child);
-        let below = self.sweep.children(root);
-        self.held.left = match below.listed.iter().copied().find(is_left) {
-            Some(child) => Some(Left::Process(self.unkillable.unwrap_or(child))),
-            None => (!below.complete).then_some(Left::Unknown),
+        let stop_at = if self.rescue.has_taken_over() {
+            self.rescue.stop_orphans(now)
+        } else {
+            let (exited, holds) = (self.held.exited.is_some(), self.settings.close);
+            let due = self.backstop.kill_due();
+            due.and_then(|kill_at| self.rescue.back_up_the_guard(now, kill_at, exited, holds))
         };
-        self.over = true;
+        self.held.left = self.rescue.left();
+        self.over |= self.rescue.is_over();
+        [self.max_run_at, stop_at].into_iter().flatten().min()
     }
 }
 

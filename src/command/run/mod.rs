@@ -7,6 +7,7 @@ mod backstop;
 mod environment;
 mod hold;
 mod nested;
+mod rescue;
 #[cfg(test)]
 mod simulation;
 mod wait;
@@ -19,7 +20,8 @@ use tokio::sync::mpsc;
 
 use self::acquire::Waited;
 use self::backstop::deadline;
-use self::hold::{Below, Cause, Held, Hold, Left};
+use self::hold::{Cause, Held, Hold};
+use self::rescue::{Below, Left};
 use crate::backend::{Backend, Claim, Grant, Lease, Released};
 use crate::clock::{Instant, before};
 use crate::exit::{Exit, Failure};
