@@ -63,8 +63,13 @@ pub(super) struct Held {
 
 impl Held {
     /// Whether the command was executed at all.
-    pub(super) fn ran(&self) -> bool {
+    fn ran(&self) -> bool {
         matches!(self.exited, Some((_, 0)))
+    }
+
+    /// Whether the command ran to its end, and nobody has noticed a loss of its lock.
+    pub(super) fn ended_well(&self) -> bool {
+        self.cause.is_none() && self.ran() && !self.told_of_loss
     }
 }
 
