@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::holder::Holder;
 use crate::key::Key;
-use crate::lease::acquire::Trouble;
 use crate::lease::renewal::Unconfirmed;
+use crate::lease::waiting::Trouble;
 use crate::supervise::protocol::Unfit;
 
 /// A lock, for people.

@@ -8,7 +8,8 @@ use super::{nested, wait};
 use crate::backend::{Backend, Busy, Claim, Grant, Kind};
 use crate::clock::Instant;
 use crate::exit::{Exit, Failure};
-use crate::lease::acquire::{self, Failed, Limits, Refused, Wait};
+use crate::lease::taking::{Limits, take};
+use crate::lease::waiting::{Failed, Refused, Wait};
 use crate::report::event::{Event, Hindrance};
 use crate::report::{Report, Verbosity};
 use crate::settings::{Patience, RunSettings};
@@ -40,7 +41,7 @@ pub(super) async fn acquire(
     let outer = nested::Outer::inherited();
     if !outer.is_empty() {
         // One look without a trace: a lock that is held for us already must not be waited for.
-        match acquire::acquire(backend, claim, Wait::No, limits, |_| {}).await {
+        match take(backend, claim, Wait::No, limits, |_| {}).await {
             Ok(grant) => return Ok(Waited::Granted(grant)),
             Err(Refused::Busy(busy)) => {
                 if let Some(cover) = nested::cover(&outer, inherited, &busy, settings.conflict).await? {
@@ -54,7 +55,7 @@ pub(super) async fn acquire(
         }
     }
     let (news, lock) = (wait::LatestNews::default(), settings.lock());
-    let mut acquiring = std::pin::pin!(acquire::acquire(backend, claim, wait, limits, |heard| news.set(heard)));
+    let mut acquiring = std::pin::pin!(take(backend, claim, wait, limits, |heard| news.set(heard)));
     let result = tokio::select! {
         biased;
         result = &mut acquiring => result,

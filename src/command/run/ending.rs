@@ -8,7 +8,7 @@ use super::hold::{Cause, Held};
 use super::rescue::Left;
 use crate::backend::Released;
 use crate::exit::{Exit, Failure};
-use crate::lease::acquire::Trouble;
+use crate::lease::waiting::Trouble;
 use crate::report::event::{Event, Lock, NotRun};
 use crate::supervise::command::Ended;
 

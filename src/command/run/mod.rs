@@ -30,7 +30,7 @@ use crate::backend::{Backend, Claim};
 use crate::cli::OnLost;
 use crate::clock::{Instant, before};
 use crate::exit::{Exit, Failure};
-use crate::lease::acquire::{TAKE_BACK, give_back};
+use crate::lease::taking::{TAKE_BACK, give_back};
 use crate::report::Report;
 use crate::report::event::{Event, Step};
 use crate::settings::RunSettings;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{Instant, sleep_until};
-use crate::lease::acquire::WaitNews;
+use crate::lease::waiting::WaitNews;
 use crate::report::Report;
 use crate::report::event::{Event, Hindrance, Lock};
 use crate::supervise::signals::{Meaning, SignalStream, ends_waiting, meaning, suspend_self};
