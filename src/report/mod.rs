@@ -1,6 +1,6 @@
 /*!
-What dlock says, and to whom: [events](event) with data, [words](line) for each, and the [terminal](terminal) on which they
-are written.
+What dlock says, and to whom: [events](event) with data, [words](mod@line) for each, and the [terminal] on which they are
+written.
 */
 
 pub(crate) mod event;
