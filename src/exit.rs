@@ -2,8 +2,9 @@
 What every exit code means. This is the one place that knows the numbers.
 */
 
-use std::fmt::Display;
 use std::process::ExitCode;
+
+use crate::report::event::Event;
 
 /// How dlock ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,30 +88,26 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why dlock ends without success: the code, and the line that the user reads.
+/// Why dlock ends without success: the code, and what the user is told.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// What the exit code will say.
     pub exit: Exit,
-    /// What the line will say: "could not X: reason; what to do". None with `-q`, for what the code says already.
-    pub error: Option<anyhow::Error>,
+    /// What the line will say. None with `-q`, for what the code says already.
+    pub event: Option<Box<Event>>,
 }
 
 impl Failure {
-    /// A failure with its message.
-    pub(crate) fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
-        Self { exit, error: Some(error.into()) }
-    }
-
-    /// A failure that is only this message.
-    pub(crate) fn told(exit: Exit, message: impl Display) -> Self {
-        Self::new(exit, anyhow::anyhow!("{message}"))
+    /// A failure of which the user is told.
+    #[must_use]
+    pub(crate) fn new(exit: Exit, event: Event) -> Self {
+        Self { exit, event: Some(Box::new(event)) }
     }
 
     /// A failure of which nothing is said (`-q`).
     #[must_use]
     pub(crate) fn silent(exit: Exit) -> Self {
-        Self { exit, error: None }
+        Self { exit, event: None }
     }
 }
 

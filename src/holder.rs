@@ -1,17 +1,17 @@
 /*!
-Who holds a lock: what a holder publishes, how it is read back, and how anybody's words are shown safely.
+Who holds a lock: what a holder publishes and how it is read back.
 
 The published text is JSON that begins with `{"v":1,"id":"…",`; ownership is compared by that beginning. Readers take
 what they know and ignore the rest, so that a newer dlock may say more.
 */
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How much of another program's text is shown, in bytes.
-pub(crate) const MAX_SHOWN: usize = 4096;
+pub(crate) use crate::printable::{MAX_SHOWN, shown};
+
 /// How long [`About::rest`] may be: with the owner's id, the token and the time it stays within [`MAX_SHOWN`].
 const MAX_REST: usize = MAX_SHOWN - 256;
 
@@ -195,48 +195,6 @@ fn describe(published: &Published, now: u64) -> String {
     line
 }
 
-/// Anybody's bytes, safe to show: control characters, bidirectional overrides and what is not UTF-8 are escaped, and
-/// it ends after 4 KiB.
-#[must_use]
-pub(crate) fn shown(text: &[u8]) -> impl fmt::Display + '_ {
-    Shown(text)
-}
-
-struct Shown<'a>(&'a [u8]);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut room = MAX_SHOWN - '…'.len_utf8();
-        let mut put = |f: &mut fmt::Formatter<'_>, piece: &str| {
-            let fits = piece.len() <= room;
-            room = room.saturating_sub(piece.len());
-            f.write_str(if fits { piece } else { "…" })?;
-            Ok::<_, fmt::Error>(fits)
-        };
-        for chunk in self.0.utf8_chunks() {
-            for character in chunk.valid().chars() {
-                let piece =
-                    if is_unsafe(character) { character.escape_default().to_string() } else { character.to_string() };
-                if !put(f, &piece)? {
-                    return Ok(());
-                }
-            }
-            for byte in chunk.invalid() {
-                if !put(f, &format!("\\x{byte:02x}"))? {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Control characters, line and paragraph separators, and those that reorder or hide the text around them.
-fn is_unsafe(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
@@ -349,15 +307,6 @@ mod tests {
             [Holder::Foreign(mark.clone().into_bytes()), Holder::InTheWay(mark.clone()), Holder::Process(1, mark)]
         {
             assert!(holder.describe(0).len() <= MAX_SHOWN);
-        }
-    }
-
-    #[test]
-    fn shown_text_is_bounded_whatever_it_is() {
-        for text in [vec![b'x'; 10_000], vec![0xff; 10_000], "ü\u{202e}".repeat(5_000).into_bytes()] {
-            let line = shown(&text).to_string();
-            assert!(line.len() <= MAX_SHOWN, "{}", line.len());
-            assert!(line.ends_with('…') && !line.chars().any(is_unsafe));
         }
     }
 }

@@ -8,28 +8,32 @@ mod backend;
 mod cli;
 mod clock;
 mod command;
-mod config;
 mod exit;
 mod holder;
 mod key;
 mod lease;
 mod lock;
+mod output;
+mod printable;
 #[cfg(test)]
 mod property;
 mod readable;
 mod report;
+mod settings;
 mod supervise;
+mod variables;
 
 use clap::{CommandFactory, FromArgMatches};
 
 use cli::{Cli, Command};
 use exit::{Exit, Failure};
+use report::event::Event;
 
 fn main() -> std::process::ExitCode {
     std::panic::set_hook(Box::new(die_of_a_bug));
     let outcome = dispatch().unwrap_or_else(|failure| {
-        if let Some(error) = &failure.error {
-            report::say(&format!("{error:#}"));
+        if let Some(event) = &failure.event {
+            report::say(event);
         }
         failure.exit
     });
@@ -44,17 +48,21 @@ fn dispatch() -> Result<Exit, Failure> {
         Ok(matches) => matches,
         Err(error) => return cli::explain(&error),
     };
-    let cli = Cli::from_arg_matches(&matches).map_err(|error| Failure::told(Exit::Internal, error.to_string()))?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| misunderstood(&error))?;
     match (cli.command, matches.subcommand()) {
-        (Command::Run(args), Some((_, matches))) => Ok(command::run::run(&config::RunSettings::new(*args, matches)?)),
+        (Command::Run(_), Some((_, matches))) => Ok(command::run::run(&settings::RunSettings::read(matches)?)),
         (Command::Generate(args), _) => command::generate::generate(&args),
-        (Command::Run(_), None) => Err(Failure::told(Exit::Internal, "the command line was not understood")),
+        (Command::Run(_), None) => Err(misunderstood(&"the command line was not understood")),
     }
+}
+
+fn misunderstood(reason: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Exit::Internal, Event::Settings(reason.to_string()))
 }
 
 /// Nothing of dlock's own may go on after a panic: when this process ends, the guard stops the command.
 #[allow(clippy::exit)]
 fn die_of_a_bug(panic: &std::panic::PanicHookInfo<'_>) {
-    report::say(&format!("this is a bug in dlock, please report it: {panic}"));
+    report::say(&Event::Bug(panic.to_string()));
     std::process::exit(i32::from(Exit::Internal.code()));
 }

@@ -13,31 +13,54 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "clock",
             "cli",
             "command",
-            "config",
             "exit",
             "holder",
             "key",
             "lease",
             "lock",
+            "output",
+            "printable",
             "readable",
             "report",
+            "settings",
             "supervise",
+            "variables",
         ],
     ),
-    ("cli.rs", &["backend::registry", "backend::url", "exit"]),
-    ("config.rs", &["backend", "cli", "exit", "key", "lease", "report"]),
-    ("report.rs", &["holder"]),
-    ("exit.rs", &[]),
-    ("holder.rs", &[]),
+    ("cli", &["backend::registry", "backend::url", "exit", "output", "report::event"]),
+    ("settings", &["backend", "cli", "exit", "key", "lease::timing", "report", "variables"]),
+    ("report", &[]),
+    ("report/event.rs", &["holder", "key", "lease::waiting", "lease::renewal", "supervise::protocol"]),
+    ("report/line.rs", &["lease::waiting", "lease::renewal", "supervise::protocol"]),
+    ("report/line/tests.rs", &["holder", "key"]),
+    ("report/terminal.rs", &["printable"]),
+    ("output.rs", &["exit", "report::event"]),
+    ("exit.rs", &["report::event"]),
+    ("holder.rs", &["printable"]),
     ("key.rs", &[]),
     ("property.rs", &[]),
+    ("printable.rs", &[]),
     ("readable.rs", &[]),
+    ("variables.rs", &[]),
     ("clock.rs", &["readable"]),
-    ("command/generate", &["backend::registry", "cli", "exit"]),
+    ("command/generate", &["backend::registry", "cli", "exit", "output", "report::event", "variables"]),
     ("command/mod.rs", &[]),
     (
         "command/run",
-        &["backend", "cli", "clock", "config", "exit", "holder", "key", "lease", "readable", "report", "supervise"],
+        &[
+            "backend",
+            "cli",
+            "clock",
+            "exit",
+            "holder",
+            "key",
+            "lease",
+            "readable",
+            "report",
+            "settings",
+            "supervise",
+            "variables",
+        ],
     ),
     ("lease", &["backend", "clock"]),
     ("backend", &["backend", "clock", "holder", "key", "lock"]),
@@ -138,4 +161,23 @@ fn the_reader_of_uses_sees_them() {
         uses("use crate::clock::Instant;\nfn f() { crate::holder::shown(b\"\"); }\n"),
         ["clock::Instant;".trim_end_matches(';'), "holder::shown"]
     );
+}
+
+/// The files of dlock, with their place in `src`, in which `word` stands outside of tests.
+fn with(word: &str) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    let text = |file: &PathBuf| fs::read_to_string(file).unwrap();
+    files.retain(|file| text(file).split("#[cfg(test)]\nmod tests").next().unwrap().contains(word));
+    files.iter().map(|file| file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn one_file_writes_to_each_of_the_standard_streams_and_the_words_know_of_neither() {
+    assert_eq!(with("io::stdout()"), ["output.rs"]);
+    assert_eq!(with("io::stderr()"), ["report/terminal.rs"]);
+    for word in ["std::io", "std::fs", "std::env", "print!", "nix::unistd"] {
+        assert!(!with(word).contains(&"report/line.rs".to_owned()), "report/line.rs uses {word}");
+    }
 }

@@ -4,9 +4,8 @@ The renewal loop. It reports what becomes of the lease and kills nobody.
 
 use std::time::Duration;
 
-pub(crate) use super::renewal::News;
-use super::renewal::{Renewals, Turn};
-use super::timing::Term;
+use super::renewal::{LeaseNews, Renewals, Turn};
+use super::timing::Schedule;
 use crate::backend::{Contender, Lease, Renewal};
 use crate::clock::{Instant, before, sleep_until};
 
@@ -19,11 +18,11 @@ pub(crate) async fn keep(
     contender: &mut dyn Contender,
     lease: Lease,
     kill_after: Duration,
-    mut news: impl FnMut(News),
+    mut news: impl FnMut(LeaseNews),
 ) {
     match lease {
         Lease::Until { sent, ttl, renew_every } => {
-            let mut renewals = Renewals::new(Term { sent, ttl, kill_after }, renew_every);
+            let mut renewals = Renewals::new(Schedule { sent, ttl, kill_after }, renew_every);
             loop {
                 rest(&mut renewals, contender).await;
                 let now = Instant::now();
@@ -36,9 +35,9 @@ pub(crate) async fn keep(
                 };
                 match heard {
                     None => {}
-                    Some(extended @ News::Extended(_)) => {
+                    Some(extended @ LeaseNews::Extended(_)) => {
                         news(extended);
-                        contender.concerns().into_iter().for_each(|concern| news(News::Concern(concern)));
+                        contender.concerns().into_iter().for_each(|concern| news(LeaseNews::Concern(concern)));
                     }
                     Some(lost) => return news(lost),
                 }
@@ -48,7 +47,7 @@ pub(crate) async fn keep(
             sleep_until(Instant::now() + check).await;
             // A look that fails says nothing; the next one may.
             if let Ok(Renewal::NotMine(why)) = renew(contender, Instant::now() + LOOK).await {
-                return news(News::NotMine(why));
+                return news(LeaseNews::NotMine(why));
             }
         },
     }

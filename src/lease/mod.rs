@@ -2,7 +2,8 @@
 Keeping a lock: waiting for it, renewing it, and knowing until when it may be relied on. Knows nothing of processes.
 */
 
-pub(crate) mod acquire;
 pub(crate) mod keeper;
 pub(crate) mod renewal;
+pub(crate) mod taking;
 pub(crate) mod timing;
+pub(crate) mod waiting;

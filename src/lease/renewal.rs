@@ -5,32 +5,41 @@ and what time it is. The [keeper](super::keeper) does what they say.
 
 use std::time::Duration;
 
-use super::timing::Term;
+use super::timing::Schedule;
 use crate::backend::{Lease, Renewal};
 use crate::clock::Instant;
 
-/// What the last renewal came to when the time for one went by unused.
-const NOT_TRIED: &str = "it was not tried, because dlock itself was stopped";
 /// The shortest time from one renewal to the next that is made because the service said that something has happened.
 const NEXT_EARLY: Duration = Duration::from_millis(100);
-/// What it came to when no answer came.
-const SILENCE: &str = "the backend does not answer";
+
+/// What came of the last renewal that was not confirmed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unconfirmed {
+    /// The time for it went by unused: dlock itself was stopped.
+    NotTried,
+    /// No answer came.
+    Silence,
+    /// The backend failed; what it said.
+    Said(String),
+}
 
 /// What became of the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum LeaseNews {
     /// It was renewed.
-    Extended(Term),
+    Extended(Schedule),
     /// The service has something about it that could make its locks unsafe.
     Concern(String),
     /// The service says that the lock is not ours: final.
     NotMine(String),
+    /// What kept the lock in our place has ended: final.
+    KeeperEnded,
     /// The time came to stop the command, and no renewal had been confirmed: final.
     Unrenewed {
         /// Since when there has been no confirmed request.
         since: Instant,
-        /// What the last try came to.
-        error: String,
+        /// What came of the last try.
+        last: Unconfirmed,
     },
 }
 
@@ -40,33 +49,33 @@ pub(crate) enum Turn {
     /// Ask the service, and wait for its answer until this instant.
     Ask(Instant),
     /// It is over.
-    GiveUp(News),
+    GiveUp(LeaseNews),
 }
 
 /// The renewals of one lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Renewals {
-    term: Term,
+    schedule: Schedule,
     due: Instant,
     /// When the last one was sent that was confirmed; none before the first.
     renewed: Option<Instant>,
     /// How many have failed since the last that was confirmed.
     failures: u32,
-    error: String,
+    last: Unconfirmed,
 }
 
 impl Renewals {
     /// The renewals of a lease as it was granted; `renew_every` is the time from one request to the next.
     #[must_use]
-    pub(crate) fn new(term: Term, renew_every: Duration) -> Self {
-        let due = term.sent + term.renew_after(renew_every);
-        Self { term, due, renewed: None, failures: 0, error: NOT_TRIED.to_owned() }
+    pub(crate) fn new(schedule: Schedule, renew_every: Duration) -> Self {
+        let due = schedule.sent + schedule.renew_after(renew_every);
+        Self { schedule, due, renewed: None, failures: 0, last: Unconfirmed::NotTried }
     }
 
     /// When there is something to do.
     #[must_use]
     pub(crate) fn next(&self) -> Instant {
-        self.due.min(self.term.term_at())
+        self.due.min(self.schedule.stop_at())
     }
 
     /// Whether it is worth hearing of what happens to the lock before [`Renewals::next`] has come: from the first renewal
@@ -86,10 +95,10 @@ impl Renewals {
     /// What is to be done at `now`, when [`Renewals::next`] has come.
     #[must_use]
     pub(crate) fn turn(&self, now: Instant) -> Turn {
-        if now >= self.term.term_at() {
-            return Turn::GiveUp(News::Unrenewed { since: self.term.sent, error: self.error.clone() });
+        if now >= self.schedule.stop_at() {
+            return Turn::GiveUp(LeaseNews::Unrenewed { since: self.schedule.sent, last: self.last.clone() });
         }
-        Turn::Ask(now + self.term.request_timeout(now))
+        Turn::Ask(now + self.schedule.request_timeout(now))
     }
 
     /// Takes note at `now` of what came of the request that was due at `asked`; an error is what the service said, if it
@@ -99,30 +108,32 @@ impl Renewals {
         asked: Instant,
         now: Instant,
         answer: Result<Renewal, Option<String>>,
-    ) -> Option<News> {
+    ) -> Option<LeaseNews> {
         match answer {
             // An answer that comes after SIGTERM rescues nothing.
-            Ok(Renewal::Extended(Lease::Until { sent, ttl, renew_every })) if now < self.term.term_at() => {
-                self.term = Term { sent, ttl, kill_after: self.term.kill_after };
+            Ok(Renewal::Extended(Lease::Until { sent, ttl, renew_every })) if now < self.schedule.stop_at() => {
+                self.schedule = Schedule { sent, ttl, kill_after: self.schedule.kill_after };
                 self.failures = 0;
-                NOT_TRIED.clone_into(&mut self.error);
-                self.due = asked + self.term.renew_after(renew_every);
+                self.last = Unconfirmed::NotTried;
+                self.due = asked + self.schedule.renew_after(renew_every);
                 self.renewed = Some(asked);
-                Some(News::Extended(self.term))
+                Some(LeaseNews::Extended(self.schedule))
             }
             Ok(Renewal::Extended(_)) => {
-                self.due = self.term.term_at();
+                self.due = self.schedule.stop_at();
                 None
             }
-            Ok(Renewal::NotMine(why)) => Some(News::NotMine(why)),
+            Ok(Renewal::NotMine(why)) => Some(LeaseNews::NotMine(why)),
             Err(reason) => {
                 // What was heard last says more than the silence of the last tries, which are short.
-                if let Some(reason) = reason.or((self.failures == 0).then(|| SILENCE.to_owned())) {
-                    self.error = reason;
+                match reason {
+                    Some(reason) => self.last = Unconfirmed::Said(reason),
+                    None if self.failures == 0 => self.last = Unconfirmed::Silence,
+                    None => {}
                 }
                 self.failures += 1;
                 // The first retry comes at once: most failures are a connection that broke.
-                self.due = if self.failures == 1 { asked } else { now + self.term.retry_every() };
+                self.due = if self.failures == 1 { asked } else { now + self.schedule.retry_every() };
                 None
             }
         }
@@ -139,7 +150,7 @@ mod tests {
     /// A lease of 30 s that began now, renewed every 10 s, with SIGTERM after 21.95 s.
     fn renewals() -> (Instant, Renewals) {
         let sent = Instant::from_nanos(0) + 100 * S;
-        (sent, Renewals::new(Term { sent, ttl: 30 * S, kill_after: 5 * S }, 10 * S))
+        (sent, Renewals::new(Schedule { sent, ttl: 30 * S, kill_after: 5 * S }, 10 * S))
     }
 
     fn extended(sent: Instant) -> Renewal {
@@ -151,9 +162,9 @@ mod tests {
         let (sent, mut renewals) = renewals();
         assert_eq!(renewals.next(), sent + 10 * S);
         assert_eq!(renewals.turn(sent + 10 * S), Turn::Ask(sent + 12 * S));
-        let term = Term { sent: sent + 10 * S, ttl: 30 * S, kill_after: 5 * S };
+        let schedule = Schedule { sent: sent + 10 * S, ttl: 30 * S, kill_after: 5 * S };
         let heard = renewals.heard(sent + 10 * S, sent + 11 * S, Ok(extended(sent + 10 * S)));
-        assert_eq!((heard, renewals.next()), (Some(News::Extended(term)), sent + 20 * S));
+        assert_eq!((heard, renewals.next()), (Some(LeaseNews::Extended(schedule)), sent + 20 * S));
     }
 
     #[test]
@@ -192,7 +203,7 @@ mod tests {
         let late = sent + 21_950 * MS;
         assert_eq!(renewals.heard(sent + 20 * S, late, Ok(extended(sent + 20 * S))), None);
         assert_eq!(renewals.next(), late);
-        let Turn::GiveUp(News::Unrenewed { since, .. }) = renewals.turn(late) else { panic!("asks again") };
+        let Turn::GiveUp(LeaseNews::Unrenewed { since, .. }) = renewals.turn(late) else { panic!("asks again") };
         assert_eq!(since, sent);
     }
 
@@ -200,15 +211,16 @@ mod tests {
     fn the_reason_is_what_was_heard_and_not_the_silence_after_it() {
         let (sent, mut renewals) = renewals();
         let reason = |renewals: &Renewals| match renewals.turn(sent + 30 * S) {
-            Turn::GiveUp(News::Unrenewed { error, .. }) => error,
+            Turn::GiveUp(LeaseNews::Unrenewed { last, .. }) => last,
             other => panic!("{other:?}"),
         };
-        assert_eq!(reason(&renewals), NOT_TRIED);
-        for (heard, expected) in [(None, SILENCE), (Some("refused"), "refused"), (None, "refused")] {
+        assert_eq!(reason(&renewals), Unconfirmed::NotTried);
+        let refused = Unconfirmed::Said("refused".to_owned());
+        for (heard, expected) in [(None, Unconfirmed::Silence), (Some("refused"), refused.clone()), (None, refused)] {
             renewals.heard(sent, sent, Err(heard.map(str::to_owned)));
             assert_eq!(reason(&renewals), expected);
         }
         renewals.heard(sent, sent, Ok(extended(sent)));
-        assert_eq!(reason(&renewals), NOT_TRIED);
+        assert_eq!(reason(&renewals), Unconfirmed::NotTried);
     }
 }

@@ -55,7 +55,7 @@ pub(crate) fn acquire_timeout(ttl: Duration) -> Duration {
 
 /// One lease as last confirmed: when the confirming request was sent, and what follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Term {
+pub(crate) struct Schedule {
     /// When the request that the server confirmed was sent.
     pub sent: Instant,
     /// The length that the server granted.
@@ -64,23 +64,23 @@ pub(crate) struct Term {
     pub kill_after: Duration,
 }
 
-impl Term {
+impl Schedule {
     /// When the command must be dead: `sent + ttl` less a margin for clock rates and scheduling (ttl/10 + 50 ms).
     #[must_use]
-    pub(crate) fn expiry(&self) -> Instant {
+    pub(crate) fn dead_at(&self) -> Instant {
         self.sent + self.ttl.saturating_sub(self.ttl / RATES + SCHEDULING)
     }
 
     /// When the command is told to end; from here on no renewal rescues it.
     #[must_use]
-    pub(crate) fn term_at(&self) -> Instant {
-        self.expiry() - self.kill_after
+    pub(crate) fn stop_at(&self) -> Instant {
+        self.dead_at() - self.kill_after
     }
 
     /// How long after a renewal the next one comes: `every`, but with a third of the time until SIGTERM to spare.
     #[must_use]
     pub(crate) fn renew_after(&self, every: Duration) -> Duration {
-        every.min(self.term_at().since(self.sent) * 2 / 3)
+        every.min(self.stop_at().since(self.sent) * 2 / 3)
     }
 
     /// How long to wait between retries of a failed renewal.
@@ -92,15 +92,15 @@ impl Term {
     /// How long a renewal sent at `now` may take: a third of what is left, at most 2 s.
     #[must_use]
     pub(crate) fn request_timeout(&self, now: Instant) -> Duration {
-        (self.term_at().since(now) / 3).min(MAX_REQUEST)
+        (self.stop_at().since(now) / 3).min(MAX_REQUEST)
     }
 
     /// Whether so much has gone by that a lock granted only `now` should be given back: less than a third of
     /// the time until SIGTERM is left.
     #[must_use]
     pub(crate) fn too_little_left(&self, now: Instant) -> bool {
-        let whole = self.term_at().since(self.sent);
-        self.term_at().since(now) < whole / 3
+        let whole = self.stop_at().since(self.sent);
+        self.stop_at().since(now) < whole / 3
     }
 }
 
@@ -111,31 +111,31 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
     const MS: Duration = Duration::from_millis(1);
 
-    fn term(ttl: Duration, asked: Option<Duration>) -> Term {
+    fn schedule(ttl: Duration, asked: Option<Duration>) -> Schedule {
         let sent = Instant::from_nanos(0) + 100 * S;
-        Term { sent, ttl, kill_after: Grace { asked, share: 2 }.within(Some(ttl)) }
+        Schedule { sent, ttl, kill_after: Grace { asked, share: 2 }.within(Some(ttl)) }
     }
 
-    fn after(term: &Term, at: Instant) -> Duration {
-        at.since(term.sent)
+    fn after(schedule: &Schedule, at: Instant) -> Duration {
+        at.since(schedule.sent)
     }
 
     #[test]
     fn a_default_lease() {
-        let term = term(30 * S, None);
-        assert_eq!(after(&term, term.expiry()), 26_950 * MS);
-        assert_eq!(after(&term, term.term_at()), 21_950 * MS);
-        assert_eq!(term.retry_every(), 1_500 * MS);
+        let schedule = schedule(30 * S, None);
+        assert_eq!(after(&schedule, schedule.dead_at()), 26_950 * MS);
+        assert_eq!(after(&schedule, schedule.stop_at()), 21_950 * MS);
+        assert_eq!(schedule.retry_every(), 1_500 * MS);
     }
 
     #[test]
     fn the_shortest_lease_still_has_room() {
-        let term = term(S, None);
-        assert_eq!(after(&term, term.expiry()), 850 * MS);
-        assert_eq!(after(&term, term.term_at()), 600 * MS);
-        assert_eq!(term.renew_after(term.ttl / 3), term.ttl / 3);
+        let schedule = schedule(S, None);
+        assert_eq!(after(&schedule, schedule.dead_at()), 850 * MS);
+        assert_eq!(after(&schedule, schedule.stop_at()), 600 * MS);
+        assert_eq!(schedule.renew_after(schedule.ttl / 3), schedule.ttl / 3);
         // On ZooKeeper, where what the last answered write proved is half a session old when the next one is answered.
-        assert!(term.ttl / 2 + 100 * MS <= after(&term, term.term_at()));
+        assert!(schedule.ttl / 2 + 100 * MS <= after(&schedule, schedule.stop_at()));
     }
 
     #[test]
@@ -146,8 +146,12 @@ mod tests {
             (30 * S, 15 * S, 7_966, 11_950, 26_950),
             (30 * S, 5 * S, 10_000, 21_950, 26_950),
         ] {
-            let term = term(ttl, Some(kill_after));
-            let millis = [term.renew_after(ttl / 3), after(&term, term.term_at()), after(&term, term.expiry())];
+            let schedule = schedule(ttl, Some(kill_after));
+            let millis = [
+                schedule.renew_after(ttl / 3),
+                after(&schedule, schedule.stop_at()),
+                after(&schedule, schedule.dead_at()),
+            ];
             assert_eq!(millis.map(|time| time.as_millis()), [renewed, told, killed], "{ttl:?} {kill_after:?}");
         }
     }
@@ -155,8 +159,8 @@ mod tests {
     #[test]
     fn the_command_is_dead_first_whichever_clock_is_fast_by_a_tenth() {
         for seconds in [1, 2, 4, 30, 600, 86_400] {
-            let term = term(seconds * S, None);
-            let (ours, lease) = (after(&term, term.expiry()).as_secs_f64(), term.ttl.as_secs_f64());
+            let schedule = schedule(seconds * S, None);
+            let (ours, lease) = (after(&schedule, schedule.dead_at()).as_secs_f64(), schedule.ttl.as_secs_f64());
             // The server's clock gains a tenth, or ours loses one.
             assert!(ours + 0.04 < lease / 1.1 && ours / 0.9 + 0.04 < lease, "{seconds}");
         }
@@ -179,18 +183,18 @@ mod tests {
 
     #[test]
     fn requests_never_outlast_a_third_of_what_is_left() {
-        let term = term(30 * S, None);
-        assert_eq!(term.request_timeout(term.sent), 2 * S);
-        assert_eq!(term.request_timeout(term.term_at() - 3 * S), S);
-        assert_eq!(term.request_timeout(term.expiry()), Duration::ZERO);
+        let schedule = schedule(30 * S, None);
+        assert_eq!(schedule.request_timeout(schedule.sent), 2 * S);
+        assert_eq!(schedule.request_timeout(schedule.stop_at() - 3 * S), S);
+        assert_eq!(schedule.request_timeout(schedule.dead_at()), Duration::ZERO);
     }
 
     #[test]
     fn a_late_grant_is_not_worth_keeping() {
-        let term = term(10 * S, None);
-        assert!(!term.too_little_left(term.sent));
-        assert!(!term.too_little_left(term.sent + 4 * S));
-        assert!(term.too_little_left(term.sent + 5 * S));
-        assert!(term.too_little_left(term.sent + 20 * S));
+        let schedule = schedule(10 * S, None);
+        assert!(!schedule.too_little_left(schedule.sent));
+        assert!(!schedule.too_little_left(schedule.sent + 4 * S));
+        assert!(schedule.too_little_left(schedule.sent + 5 * S));
+        assert!(schedule.too_little_left(schedule.sent + 20 * S));
     }
 }

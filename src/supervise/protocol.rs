@@ -15,9 +15,9 @@ pub(crate) type Packet = [u8; LENGTH];
 
 /// From when the command is told to end, and when it must be dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
+pub(crate) struct Deadline {
     /// When SIGTERM is due.
-    pub term_at: Instant,
+    pub stop_at: Instant,
     /// When SIGKILL is due.
     pub kill_at: Instant,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Spawn {
     /// The granted lease for `DLOCK_LEASE_TTL`; none for a lock without one.
     pub ttl: Option<Duration>,
     /// When the lease ends; none for a lock without one.
-    pub lease: Option<Window>,
+    pub lease: Option<Deadline>,
     /// The time between SIGTERM and SIGKILL when dlock is gone.
     pub kill_after: Duration,
     /// The command goes on when dlock or the guard dies, instead of being stopped.
@@ -47,7 +47,7 @@ pub(crate) enum Order {
     /// Start the command. A lock's descriptor may travel with it.
     Spawn(Spawn),
     /// The lease was renewed.
-    Extend(Window),
+    Extend(Deadline),
     /// Stop everything the command started: SIGTERM now, SIGKILL at this instant.
     Stop(Instant),
     /// dlock got this signal from this process: pass it on, unless the command got it too.
@@ -111,21 +111,11 @@ pub(crate) enum Unfit {
 }
 
 impl Unfit {
-    /// The reason, for a message.
+    /// The one with this number; a number that is none counts as the last one.
     #[must_use]
-    pub(crate) fn reason(code: u64) -> &'static str {
-        match code {
-            code if code == Self::Subreaper as u64 => {
-                "prctl(PR_SET_CHILD_SUBREAPER) is refused: allow it in the container's seccomp profile"
-            }
-            code if code == Self::Proc as u64 => {
-                "/proc is missing or hides the processes: mount it without hidepid for this user"
-            }
-            code if code == Self::OtherProc as u64 => {
-                "/proc shows the processes of another PID namespace: mount one for this namespace (unshare --mount-proc)"
-            }
-            _ => "no descriptors for a timer and for signals: raise the limit of open files (ulimit -n)",
-        }
+    pub(crate) fn of(code: u64) -> Self {
+        let known = [Self::Subreaper, Self::Proc, Self::OtherProc];
+        known.into_iter().find(|unfit| *unfit as u64 == code).unwrap_or(Self::Descriptors)
     }
 }
 
@@ -167,12 +157,12 @@ impl Order {
         match *self {
             Self::Spawn(spawn) => {
                 let flags = u64::from(spawn.outlives) | u64::from(spawn.inherit) << 1 | u64::from(spawn.stay) << 2;
-                let (term_at, kill_at) =
-                    spawn.lease.map_or((NONE, NONE), |lease| (lease.term_at.as_nanos(), lease.kill_at.as_nanos()));
+                let (stop_at, kill_at) =
+                    spawn.lease.map_or((NONE, NONE), |lease| (lease.stop_at.as_nanos(), lease.kill_at.as_nanos()));
                 let ttl = spawn.ttl.map_or(NONE, millis);
-                packet(1, &[spawn.token, ttl, term_at, kill_at, millis(spawn.kill_after), flags])
+                packet(1, &[spawn.token, ttl, stop_at, kill_at, millis(spawn.kill_after), flags])
             }
-            Self::Extend(window) => packet(2, &[window.term_at.as_nanos(), window.kill_at.as_nanos()]),
+            Self::Extend(deadline) => packet(2, &[deadline.stop_at.as_nanos(), deadline.kill_at.as_nanos()]),
             Self::Stop(kill_at) => packet(3, &[kill_at.as_nanos()]),
             Self::Forward { signal, sender, read_at } => packet(4, &[wide(signal), wide(sender), read_at.as_nanos()]),
             Self::Suspend => packet(5, &[]),
@@ -186,19 +176,20 @@ impl Order {
         let [first, second, third, ..] = fields;
         Some(match tag {
             1 => {
-                let [token, ttl, term_at, kill_at, kill_after, flags, _] = fields;
-                let window = Window { term_at: Instant::from_nanos(term_at), kill_at: Instant::from_nanos(kill_at) };
+                let [token, ttl, stop_at, kill_at, kill_after, flags, _] = fields;
+                let deadline =
+                    Deadline { stop_at: Instant::from_nanos(stop_at), kill_at: Instant::from_nanos(kill_at) };
                 Self::Spawn(Spawn {
                     token,
                     ttl: (ttl != NONE).then(|| Duration::from_millis(ttl)),
-                    lease: (term_at != NONE).then_some(window),
+                    lease: (stop_at != NONE).then_some(deadline),
                     kill_after: Duration::from_millis(kill_after),
                     outlives: flags & 1 != 0,
                     inherit: flags & 2 != 0,
                     stay: flags & 4 != 0,
                 })
             }
-            2 => Self::Extend(Window { term_at: Instant::from_nanos(first), kill_at: Instant::from_nanos(second) }),
+            2 => Self::Extend(Deadline { stop_at: Instant::from_nanos(first), kill_at: Instant::from_nanos(second) }),
             3 => Self::Stop(Instant::from_nanos(first)),
             4 => Self::Forward { signal: narrow(first), sender: narrow(second), read_at: Instant::from_nanos(third) },
             5 => Self::Suspend,
@@ -289,9 +280,9 @@ mod tests {
         let length = || (0..315_576_000_u64, 0..1_000_000_000_u32).prop_map(|(secs, nanos)| Duration::new(secs, nanos));
         let given = (any::<u64>(), instant(), instant(), length(), length());
         holds(1000, (given, any::<[bool; 4]>(), any::<[i32; 2]>()), |(given, flags, [one, other])| {
-            let (token, term_at, kill_at, ttl, kill_after) = given;
+            let (token, stop_at, kill_at, ttl, kill_after) = given;
             let [outlives, inherit, stay, leased] = flags;
-            let lease = (leased && term_at.as_nanos() != NONE).then_some(Window { term_at, kill_at });
+            let lease = (leased && stop_at.as_nanos() != NONE).then_some(Deadline { stop_at, kill_at });
             let spawn = Spawn { token, ttl: Some(ttl), lease, kill_after, outlives, inherit, stay };
             let Some(Order::Spawn(read)) = Order::decode(&Order::Spawn(spawn).encode()) else {
                 return Err(TestCaseError::fail("another order"));
@@ -300,9 +291,9 @@ mod tests {
             for (sent, read) in [(kill_after, read.kill_after), (ttl, read.ttl.unwrap_or_default())] {
                 prop_assert!(read <= sent && sent.abs_diff(read) < Duration::from_millis(1));
             }
-            let window = Window { term_at, kill_at };
-            let forward = Order::Forward { signal: one, sender: other, read_at: term_at };
-            for order in [Order::Extend(window), Order::Stop(kill_at), forward] {
+            let deadline = Deadline { stop_at, kill_at };
+            let forward = Order::Forward { signal: one, sender: other, read_at: stop_at };
+            for order in [Order::Extend(deadline), Order::Stop(kill_at), forward] {
                 prop_assert_eq!(Order::decode(&order.encode()), Some(order));
             }
             let exited = Notice::Exited { status: one, exec_errno: other, stopping: flags[0] };
@@ -315,11 +306,11 @@ mod tests {
 
     #[test]
     fn orders_survive_the_journey() {
-        let window = Window { term_at: Instant::from_nanos(7), kill_at: Instant::from_nanos(9) };
+        let deadline = Deadline { stop_at: Instant::from_nanos(7), kill_at: Instant::from_nanos(9) };
         let spawn = Spawn {
             token: 1 << 52,
             ttl: Some(Duration::from_millis(1500)),
-            lease: Some(window),
+            lease: Some(deadline),
             kill_after: Duration::from_secs(5),
             outlives: false,
             inherit: true,
@@ -328,7 +319,7 @@ mod tests {
         for order in [
             Order::Spawn(spawn),
             Order::Spawn(Spawn { ttl: None, lease: None, outlives: true, inherit: false, stay: true, ..spawn }),
-            Order::Extend(window),
+            Order::Extend(deadline),
             Order::Stop(Instant::from_nanos(11)),
             Order::Forward { signal: 15, sender: 4711, read_at: Instant::from_nanos(13) },
             Order::Suspend,

@@ -4,7 +4,7 @@ When to stop the command: pure decisions of what happened and what time it is.
 
 use std::time::Duration;
 
-use super::protocol::Window;
+use super::protocol::Deadline;
 use crate::clock::Instant;
 
 /// What is to be done now.
@@ -29,7 +29,7 @@ const FEW: usize = 100;
 /// The way down: SIGTERM, then SIGKILL. It is set off by the lease's deadline or by an order, and has no way back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ladder {
-    lease: Option<Window>,
+    lease: Option<Deadline>,
     ordered: Option<Instant>,
     /// How long all processes together take to die, which SIGKILL has to come before the lease's end.
     dying: Duration,
@@ -40,14 +40,14 @@ pub(crate) struct Ladder {
 impl Ladder {
     /// The ladder of a command under a lease, or under a lock that has none.
     #[must_use]
-    pub(crate) fn new(lease: Option<Window>) -> Self {
+    pub(crate) fn new(lease: Option<Deadline>) -> Self {
         Self { lease, ..Self::default() }
     }
 
     /// The lease was renewed. Once its SIGTERM has been sent no renewal rescues the command.
-    pub(crate) fn extend(&mut self, window: Window) {
+    pub(crate) fn extend(&mut self, deadline: Deadline) {
         if self.lease.is_some() && !self.deadline_passed {
-            self.lease = Some(window);
+            self.lease = Some(deadline);
         }
     }
 
@@ -70,7 +70,7 @@ impl Ladder {
 
     /// What is to be done at `now`. A step that was returned counts as done.
     pub(crate) fn step(&mut self, now: Instant) -> Step {
-        if self.lease.is_some_and(|lease| now >= lease.term_at) {
+        if self.lease.is_some_and(|lease| now >= lease.stop_at) {
             self.deadline_passed = true;
         }
         let lease_kill_at = self.lease.map(|lease| lease.kill_at - self.dying);
@@ -82,8 +82,8 @@ impl Ladder {
         if kill_at.is_some_and(|at| now >= at) {
             return Step::Kill;
         }
-        let term_at = self.lease.filter(|_| !self.deadline_passed).map(|lease| lease.term_at);
-        Step::Wait(match (term_at, kill_at) {
+        let stop_at = self.lease.filter(|_| !self.deadline_passed).map(|lease| lease.stop_at);
+        Step::Wait(match (stop_at, kill_at) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         })
@@ -98,30 +98,30 @@ mod tests {
         Instant::from_nanos(ms * 1_000_000)
     }
 
-    fn window(term: u64, kill: u64) -> Window {
-        Window { term_at: at(term), kill_at: at(kill) }
+    fn deadline(term: u64, kill: u64) -> Deadline {
+        Deadline { stop_at: at(term), kill_at: at(kill) }
     }
 
     #[test]
     fn a_lease_that_is_not_renewed_ends_the_command() {
-        let mut ladder = Ladder::new(Some(window(100, 200)));
+        let mut ladder = Ladder::new(Some(deadline(100, 200)));
         assert_eq!(ladder.step(at(0)), Step::Wait(Some(at(100))));
-        ladder.extend(window(150, 250));
+        ladder.extend(deadline(150, 250));
         assert_eq!(ladder.step(at(100)), Step::Wait(Some(at(150))));
         assert_eq!(ladder.step(at(150)), Step::Term { by_deadline: true });
         assert_eq!(ladder.step(at(150)), Step::Wait(Some(at(250))));
-        ladder.extend(window(1000, 2000));
+        ladder.extend(deadline(1000, 2000));
         assert_eq!(ladder.step(at(250)), Step::Kill, "no renewal rescues it after SIGTERM");
         assert_eq!(ladder.step(at(260)), Step::Kill);
     }
 
     #[test]
     fn an_order_stops_it_earlier_and_the_lease_still_bounds_it() {
-        let mut ladder = Ladder::new(Some(window(100, 200)));
+        let mut ladder = Ladder::new(Some(deadline(100, 200)));
         ladder.stop(at(500));
         assert_eq!(ladder.step(at(10)), Step::Term { by_deadline: false });
         assert_eq!(ladder.step(at(10)), Step::Wait(Some(at(100))));
-        ladder.extend(window(400, 450));
+        ladder.extend(deadline(400, 450));
         assert_eq!(ladder.step(at(300)), Step::Wait(Some(at(400))), "renewed while it is being stopped");
         assert_eq!(ladder.step(at(450)), Step::Kill);
 
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn thousands_of_processes_are_killed_earlier_but_only_for_the_leases_sake() {
-        let mut ladder = Ladder::new(Some(window(1_000, 2_000)));
+        let mut ladder = Ladder::new(Some(deadline(1_000, 2_000)));
         assert_eq!(ladder.step(at(1_000)), Step::Term { by_deadline: true });
         ladder.counted(100);
         assert_eq!(ladder.step(at(1_000)), Step::Wait(Some(at(2_000))));
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(ladder.step(at(1_000)), Step::Wait(Some(at(1_500))));
         assert_eq!(ladder.step(at(1_500)), Step::Kill);
 
-        let mut ladder = Ladder::new(Some(window(60_000, 65_000)));
+        let mut ladder = Ladder::new(Some(deadline(60_000, 65_000)));
         ladder.stop(at(5_000));
         assert_eq!(ladder.step(at(0)), Step::Term { by_deadline: false });
         ladder.counted(5_100);
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_thaw_long_after_the_deadline_terms_and_kills_at_once() {
-        let mut ladder = Ladder::new(Some(window(100, 200)));
+        let mut ladder = Ladder::new(Some(deadline(100, 200)));
         assert_eq!(ladder.step(at(9_000)), Step::Term { by_deadline: true });
         assert_eq!(ladder.step(at(9_000)), Step::Kill);
     }

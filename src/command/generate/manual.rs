@@ -9,26 +9,26 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::backend::registry::names;
 use crate::exit::{self, Exit, Failure};
+use crate::report::event::Event;
+use crate::variables;
 
 /// The date in the pages' feet: when their words last changed, so that the same source gives the same page.
 const DATE: &str = "2026-11-20";
 
-/// The variable that tells the kind of backend: what it may be is for the backends to say.
-const BACKEND_KIND: &str = "DLOCK_BACKEND_KIND";
-
 /// What the command finds in its environment.
 const GIVEN: &[(&str, &str)] = &[
-    ("DLOCK_KEY", "the lock's name"),
+    (variables::KEY, "the lock's name"),
     (
-        "DLOCK_TOKEN",
+        variables::TOKEN,
         "the fencing token, a decimal integer below 2^53: larger for each later exclusive holder of the same key, so that \
          a resource can refuse the older holder",
     ),
-    ("DLOCK_OWNER", "the id of this acquisition, as the holder's published text has it"),
-    ("DLOCK_LEASE_TTL", "the granted lease in seconds; 0 for file:, where the lock has none"),
-    (BACKEND_KIND, ""),
+    (variables::OWNER, "the id of this acquisition, as the holder's published text has it"),
+    (variables::LEASE_TTL, "the granted lease in seconds; 0 for file:, where the lock has none"),
+    // What it may be is for the backends to say.
+    (variables::BACKEND_KIND, ""),
     (
-        "DLOCK_HELD",
+        variables::HELD,
         "for nested runs of dlock: the locks that are held around the command; dlock run for one of them starts its command \
          at once under the lock that is held already",
     ),
@@ -36,7 +36,7 @@ const GIVEN: &[(&str, &str)] = &[
 
 /// Variables that belong to no option.
 const OTHERS: &[(&str, &str)] = &[(
-    "DLOCK_PASSWORD",
+    variables::PASSWORD,
     "the password for the backend, where neither the URL nor --password-file gives one; never passed on to the command",
 )];
 
@@ -86,12 +86,13 @@ pub(super) fn page(cli: &clap::Command, name: Option<&str>, text: &mut Vec<u8>) 
         None => (cli.clone(), EXAMPLES),
         Some(name) => {
             let found = cli.find_subcommand(name).cloned();
-            let missing = || Failure::told(Exit::Usage, format!("there is no subcommand {name}: see dlock --help"));
+            let missing = || Failure::new(Exit::Usage, Event::NoSuchPage(name.to_owned()));
             (found.ok_or_else(missing)?.version(env!("CARGO_PKG_VERSION")), RUN_EXAMPLES)
         }
     };
     // Writing to memory cannot fail.
-    write(cli, command, examples, text).map_err(|error| Failure::told(Exit::Internal, error.to_string()))
+    write(cli, command, examples, text)
+        .map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))
 }
 
 fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)], text: &mut Vec<u8>) -> io::Result<()> {
@@ -130,10 +131,8 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
     page.control("PP", []);
     page.text([roman("The command run under a lock finds:")]);
     let kinds = names();
-    entries(
-        &mut page,
-        GIVEN.iter().map(|&(name, meaning)| (name, if name == BACKEND_KIND { kinds.as_str() } else { meaning })),
-    );
+    let meaning_of = |name, meaning| if name == variables::BACKEND_KIND { kinds.as_str() } else { meaning };
+    entries(&mut page, GIVEN.iter().map(|&(name, meaning)| (name, meaning_of(name, meaning))));
     page.control("SH", ["EXAMPLES"]);
     for (index, (what, line)) in examples.iter().enumerate() {
         if index > 0 {

@@ -4,12 +4,12 @@
 
 mod manual;
 
-use std::io::{self, Write};
-
 use clap::CommandFactory;
 
 use crate::cli::{Cli, GenerateArgs};
 use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::report::event::Event;
 
 /// Prints what was asked for on standard output.
 pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
@@ -19,14 +19,10 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     match (args.what.shell(), args.page.as_deref()) {
         (None, page) => manual::page(&cli, page, &mut text)?,
         (Some(_), Some(_)) => {
-            return Err(Failure::told(Exit::Usage, "only man pages are per subcommand: leave SUBCOMMAND out"));
+            return Err(Failure::new(Exit::Usage, Event::OnlyPagesHaveSubcommands));
         }
         (Some(shell), None) => clap_complete::generate(shell, &mut cli, "dlock", &mut text),
     }
-    match io::stdout().write_all(&text) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::told(Exit::Unavailable, format!("could not write to standard output: {error}")))
-        }
-        _ => Ok(Exit::Success),
-    }
+    output::print(&text)?;
+    Ok(Exit::Success)
 }

@@ -5,12 +5,14 @@ Getting the lock: an outer run that holds it for us is found first, and a refusa
 use std::os::fd::OwnedFd;
 
 use super::{nested, wait};
-use crate::backend::{Contender, ErrorKind, Grant};
+use crate::backend::{Busy, Contender, ErrorKind, Grant};
 use crate::clock::Instant;
-use crate::config::{Patience, RunSettings};
 use crate::exit::{Exit, Failure};
-use crate::lease::acquire::{self, Limits, Refused, Wait};
+use crate::lease::taking::{Limits, take};
+use crate::lease::waiting::{Failed, Refused, Wait};
+use crate::report::event::{Event, Hindrance};
 use crate::report::{Report, Verbosity};
+use crate::settings::{Patience, RunSettings};
 
 /// How the wait ended.
 pub(super) enum Waited {
@@ -29,7 +31,7 @@ pub(super) async fn acquire(
     contender: &mut dyn Contender,
     inherited: &mut Option<OwnedFd>,
 ) -> Result<Waited, Failure> {
-    let limits = Limits { connect: settings.connect_timeout, grace: settings.grace, name: &settings.target };
+    let limits = Limits { connect: settings.connection.connect_timeout, grace: settings.grace };
     let wait = match settings.patience {
         Patience::None => Wait::No,
         Patience::For(patience) => Wait::Until(Instant::now() + patience),
@@ -38,7 +40,7 @@ pub(super) async fn acquire(
     let outer = nested::Outer::inherited();
     if !outer.is_empty() {
         // One look without a trace: a lock that is held for us already must not be waited for.
-        match acquire::acquire(contender, Wait::No, limits, |_| {}).await {
+        match take(contender, Wait::No, limits, |_| {}).await {
             Ok(grant) => return Ok(Waited::Granted(grant)),
             Err(Refused::Busy(busy)) => {
                 if let Some(cover) = nested::cover(&outer, inherited, &busy, settings.conflict).await? {
@@ -51,40 +53,38 @@ pub(super) async fn acquire(
             Err(failed) => return Err(refused(settings, failed)),
         }
     }
-    let news = wait::News::default();
-    let mut acquiring = std::pin::pin!(acquire::acquire(contender, wait, limits, |heard| news.set(heard)));
+    let (news, lock) = (wait::LatestNews::default(), settings.lock());
+    let mut acquiring = std::pin::pin!(take(contender, wait, limits, |heard| news.set(heard)));
     let result = tokio::select! {
         biased;
         result = &mut acquiring => result,
-        never = wait::announce(report, &settings.key, &news) => match never {},
+        never = wait::announce(report, &lock, &news) => match never {},
     };
     result.map(Waited::Granted).map_err(|failed| refused(settings, failed))
 }
 
 /// Why there is no lock, for the user.
 fn refused(settings: &RunSettings, refused: Refused) -> Failure {
-    let key = &settings.key;
+    let lock = settings.lock();
     let within = match settings.patience {
-        Patience::For(patience) => format!(" within {}", humantime::format_duration(patience)),
-        Patience::None | Patience::Endless => String::new(),
+        Patience::For(patience) => Some(patience),
+        Patience::None | Patience::Endless => None,
     };
-    let in_vain = |why: &str| {
-        let exit = Exit::NotAcquired(settings.conflict);
-        match settings.verbosity {
-            Verbosity::Quiet => Failure::silent(exit),
-            _ => Failure::told(exit, format!("did not get {key}{within}: {why}")),
-        }
-    };
-    match refused {
-        Refused::Busy(busy) => in_vain(&busy.holder.describe(busy.now)),
-        Refused::Trouble(trouble) => in_vain(&trouble),
-        Refused::Failed(error) => {
-            let exit = match error.kind {
+    let why = match refused {
+        Refused::Busy(Busy { holder, now, .. }) => Hindrance::Held { holder, now, position: None },
+        Refused::Trouble(trouble) => Hindrance::Trouble(trouble),
+        Refused::Failed(Failed { kind, trouble }) => {
+            let exit = match kind {
                 ErrorKind::Unreachable | ErrorKind::Unavailable | ErrorKind::Unusable => Exit::Unavailable,
                 ErrorKind::Denied => Exit::Denied,
                 ErrorKind::CannotCreate => Exit::CannotCreate,
             };
-            Failure::new(exit, error.cause.context(format!("did not get {key}")))
+            return Failure::new(exit, Event::NotAcquired { lock, within: None, why: Hindrance::Trouble(trouble) });
         }
+    };
+    let exit = Exit::NotAcquired(settings.conflict);
+    match settings.verbosity {
+        Verbosity::Quiet => Failure::silent(exit),
+        Verbosity::Normal | Verbosity::Verbose => Failure::new(exit, Event::NotAcquired { lock, within, why }),
     }
 }

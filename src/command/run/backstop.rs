@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use crate::cli::OnLost;
 use crate::clock::Instant;
-use crate::lease::timing::Term;
-use crate::supervise::protocol::{Order, Window};
+use crate::lease::timing::Schedule;
+use crate::supervise::protocol::{Deadline, Order};
 use crate::supervise::stop::Ladder;
 
-/// When the command is stopped if `term` is not renewed; never with `--on-lost ignore`.
-pub(super) fn window(term: &Term, on_lost: OnLost) -> Option<Window> {
+/// When the command is stopped if `schedule` is not renewed; never with `--on-lost ignore`.
+pub(super) fn deadline(schedule: &Schedule, on_lost: OnLost) -> Option<Deadline> {
     match on_lost {
-        OnLost::Stop => Some(Window { term_at: term.term_at(), kill_at: term.expiry() }),
-        OnLost::Kill => Some(Window { term_at: term.term_at(), kill_at: term.term_at() }),
+        OnLost::Stop => Some(Deadline { stop_at: schedule.stop_at(), kill_at: schedule.dead_at() }),
+        OnLost::Kill => Some(Deadline { stop_at: schedule.stop_at(), kill_at: schedule.stop_at() }),
         OnLost::Ignore => None,
     }
 }
@@ -25,25 +25,25 @@ pub(super) fn window(term: &Term, on_lost: OnLost) -> Option<Window> {
 pub(super) struct Backstop {
     on_lost: OnLost,
     kill_after: Duration,
-    term: Option<Term>,
+    schedule: Option<Schedule>,
     /// When everything must be dead, once a stop was ordered.
     kill_at: Option<Instant>,
 }
 
 impl Backstop {
-    /// For a command that begins to run; `term` is the lease, where there is one.
-    pub(super) fn new(on_lost: OnLost, kill_after: Duration, term: Option<Term>) -> Self {
-        Self { on_lost, kill_after, term, kill_at: None }
+    /// For a command that begins to run; `schedule` is that of the lease, where there is one.
+    pub(super) fn new(on_lost: OnLost, kill_after: Duration, schedule: Option<Schedule>) -> Self {
+        Self { on_lost, kill_after, schedule, kill_at: None }
     }
 
     /// The lease as last confirmed, where there is one.
-    pub(super) fn term(&self) -> Option<Term> {
-        self.term
+    pub(super) fn schedule(&self) -> Option<Schedule> {
+        self.schedule
     }
 
     /// When the command is stopped unless the lease is renewed.
-    pub(super) fn window(&self) -> Option<Window> {
-        self.term.and_then(|term| window(&term, self.on_lost))
+    pub(super) fn deadline(&self) -> Option<Deadline> {
+        self.schedule.and_then(|schedule| deadline(&schedule, self.on_lost))
     }
 
     /// Whether a stop was ordered.
@@ -52,9 +52,9 @@ impl Backstop {
     }
 
     /// The lease was renewed; returns what the guard is told.
-    pub(super) fn extend(&mut self, term: Term) -> Option<Order> {
-        self.term = Some(term);
-        self.window().map(Order::Extend)
+    pub(super) fn extend(&mut self, schedule: Schedule) -> Option<Order> {
+        self.schedule = Some(schedule);
+        self.deadline().map(Order::Extend)
     }
 
     /// The lock is lost; returns what the guard is told.
@@ -80,14 +80,14 @@ impl Backstop {
 
     /// The guard was killed; returns the ladder on which dlock itself stops what is left of the command.
     pub(super) fn take_over(&mut self, now: Instant) -> Ladder {
-        let mut ladder = Ladder::new(self.window());
+        let mut ladder = Ladder::new(self.deadline());
         ladder.stop(self.kill_by(now + self.kill_after));
         ladder
     }
 
     /// When dlock itself sends SIGKILL: the guard, if it is not frozen, has done so in the same moment.
     pub(super) fn kill_due(&self) -> Option<Instant> {
-        [self.kill_at, self.window().map(|window| window.kill_at)].into_iter().flatten().min()
+        [self.kill_at, self.deadline().map(|deadline| deadline.kill_at)].into_iter().flatten().min()
     }
 
     /// Everything must be dead at `at`, or when the lease ends or was to be dead already if that is earlier.
@@ -105,32 +105,32 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     /// The lease of 10 s that was confirmed at so many seconds.
-    fn term(sent: u32) -> Term {
-        Term { sent: Instant::from_nanos(0) + S * sent, ttl: 10 * S, kill_after: 2 * S }
+    fn schedule(sent: u32) -> Schedule {
+        Schedule { sent: Instant::from_nanos(0) + S * sent, ttl: 10 * S, kill_after: 2 * S }
     }
 
     #[test]
     fn a_renewal_told_too_late_rescues_nothing_although_the_guard_is_frozen() {
-        let mut backstop = Backstop::new(OnLost::Stop, 2 * S, Some(term(100)));
-        let stopped = term(100).term_at();
+        let mut backstop = Backstop::new(OnLost::Stop, 2 * S, Some(schedule(100)));
+        let stopped = schedule(100).stop_at();
         backstop.begun(stopped);
-        let _ = backstop.extend(term(107));
+        let _ = backstop.extend(schedule(107));
         assert_eq!(backstop.kill_due(), Some(stopped + 2 * S));
     }
 
     #[test]
     fn every_stop_bounds_what_is_left_and_none_gives_more() {
         let at = |seconds: u32| Instant::from_nanos(0) + S * seconds;
-        let mut backstop = Backstop::new(OnLost::Stop, 2 * S, Some(term(100)));
-        assert_eq!(backstop.kill_due(), Some(term(100).expiry()));
+        let mut backstop = Backstop::new(OnLost::Stop, 2 * S, Some(schedule(100)));
+        assert_eq!(backstop.kill_due(), Some(schedule(100).dead_at()));
         assert_eq!(backstop.stop(at(103)), Order::Stop(at(105)));
         assert_eq!(backstop.lose(at(104)), Some(Order::Stop(at(105))));
         let mut ladder = backstop.take_over(at(104));
         assert!(matches!(ladder.step(at(104)), crate::supervise::stop::Step::Term { .. }));
         assert_eq!(ladder.step(at(105)), crate::supervise::stop::Step::Kill);
-        let mut backstop = Backstop::new(OnLost::Kill, 2 * S, Some(term(100)));
+        let mut backstop = Backstop::new(OnLost::Kill, 2 * S, Some(schedule(100)));
         assert_eq!(backstop.lose(at(103)), Some(Order::Stop(at(103))));
-        let mut backstop = Backstop::new(OnLost::Ignore, 2 * S, Some(term(100)));
+        let mut backstop = Backstop::new(OnLost::Ignore, 2 * S, Some(schedule(100)));
         assert_eq!((backstop.lose(at(103)), backstop.kill_due()), (None, None));
         let mut backstop = Backstop::new(OnLost::Stop, 2 * S, None);
         assert_eq!(backstop.kill_due(), None);

@@ -4,26 +4,12 @@ What the command's environment says of its lock, and what dlock says of itself t
 
 use std::ffi::{OsStr, OsString};
 
-use super::nested::{self, HELD};
+use super::nested;
 use crate::backend::url::without_password;
-use crate::config::RunSettings;
 use crate::holder::{About, Owner};
 use crate::key::Key;
-
-/// The fencing token.
-pub(super) const TOKEN: &str = "DLOCK_TOKEN";
-/// The granted lease in seconds; 0 for a lock without one.
-pub(super) const LEASE_TTL: &str = "DLOCK_LEASE_TTL";
-/// The lock's name.
-const KEY: &str = "DLOCK_KEY";
-/// The owner's id.
-pub(super) const OWNER: &str = "DLOCK_OWNER";
-/// The kind of backend.
-const BACKEND_KIND: &str = "DLOCK_BACKEND_KIND";
-/// A secret, never passed on.
-const PASSWORD: &str = "DLOCK_PASSWORD";
-/// May hold a secret, which is not passed on.
-const BACKEND: &str = "DLOCK_BACKEND";
+use crate::settings::RunSettings;
+use crate::variables::{BACKEND, BACKEND_KIND, HELD, KEY, LEASE_TTL, OWNER, PASSWORD, TOKEN};
 
 /// The inherited environment without secrets, with what the command is told; token and lease are added later.
 pub(super) fn for_command(key: &Key, owner: &Owner, kind: &str) -> Vec<(OsString, OsString)> {
@@ -50,8 +36,12 @@ pub(super) fn about(settings: &RunSettings) -> About {
         host: nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
         user: user(),
         pid: nix::unistd::getpid().as_raw(),
-        program: super::program(&settings.argv),
-        ttl: settings.target.has_lease().then(|| u64::try_from(settings.ttl.as_millis()).unwrap_or(u64::MAX)),
+        program: settings.program(),
+        ttl: settings
+            .connection
+            .target
+            .has_lease()
+            .then(|| u64::try_from(settings.ttl.as_millis()).unwrap_or(u64::MAX)),
         reason: settings.reason.clone(),
         job: ci_job(),
     }

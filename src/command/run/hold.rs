@@ -2,35 +2,29 @@
 The time in which the command runs: the first of its exit, a loss and a time-out, and the way down that follows.
 
 The guard stops the command, and knows the deadline itself; this loop tells it what the lock's keeper found out, and
-does the guard's work where the guard cannot: frozen, or killed.
+has the guard's work done where the guard cannot: frozen, or killed.
 */
 
 use std::time::Duration;
 
-use libc::pid_t;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::backstop::Backstop;
-use super::program;
+use super::rescue::{Below, Left, Rescue};
 use crate::cli::{Leftovers, OnLost};
 use crate::clock::{Instant, before, sleep_until};
-use crate::config::RunSettings;
-use crate::lease::keeper::News;
-use crate::lease::timing::Term;
+use crate::lease::renewal::LeaseNews;
+use crate::lease::timing::Schedule;
 use crate::report::Report;
+use crate::report::event::{Event, Loss};
+use crate::settings::RunSettings;
 use crate::supervise::command::Ended;
 use crate::supervise::forwards::Sent;
 use crate::supervise::guard::Guard;
-use crate::supervise::process::{has_ended, is_stopped};
+use crate::supervise::process::is_stopped;
 use crate::supervise::protocol::{Notice, Order};
 use crate::supervise::signals::{Meaning, SignalStream, can_be_continued, meaning};
-use crate::supervise::stop::{Ladder, Step};
-use crate::supervise::sweep::{Collected, Reaped, Sweep, again, is_child, reap};
-
-/// How long dlock waits between two passes of its own SIGKILL.
-const KILL_AGAIN: Duration = Duration::from_millis(10);
-/// How long after SIGKILL a process may take to go before it counts as one that cannot be stopped.
-const GIVE_UP: Duration = Duration::from_secs(2);
+use crate::supervise::sweep::reap;
 
 /// How long the keeper may take to say why the lease was lost, when the guard saw its end first.
 const LAST_WORD: Duration = Duration::from_millis(200);
@@ -50,15 +44,6 @@ pub(super) enum Cause {
     TooLate,
 }
 
-/// What is left of the command although everything should be gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    /// This process, and perhaps others.
-    Process(pid_t),
-    /// What it is cannot be told, because the processes cannot be listed.
-    Unknown,
-}
-
 /// How it ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held {
@@ -69,7 +54,7 @@ pub(super) struct Held {
     /// What is left although everything should be gone.
     pub(super) left: Option<Left>,
     /// The lease as last confirmed, where there is one.
-    pub(super) term: Option<Term>,
+    pub(super) schedule: Option<Schedule>,
     /// The user was told that the lock is lost.
     pub(super) told_of_loss: bool,
     /// The guard has done all that it was there for, and ends by itself.
@@ -78,8 +63,13 @@ pub(super) struct Held {
 
 impl Held {
     /// Whether the command was executed at all.
-    pub(super) fn ran(&self) -> bool {
+    fn ran(&self) -> bool {
         matches!(self.exited, Some((_, 0)))
+    }
+
+    /// Whether the command ran to its end, and nobody has noticed a loss of its lock.
+    pub(super) fn ended_well(&self) -> bool {
+        self.cause.is_none() && self.ran() && !self.told_of_loss
     }
 }
 
@@ -94,14 +84,6 @@ enum GuardState {
     Gone,
 }
 
-/// What dlock has for the processes below itself.
-pub(super) struct Below {
-    /// Children that this process already had: they are not the command's.
-    pub(super) spared: Vec<pid_t>,
-    /// Finds all others.
-    pub(super) sweep: Sweep,
-}
-
 /// The hold in progress.
 pub(super) struct Hold<'a> {
     settings: &'a RunSettings,
@@ -109,50 +91,35 @@ pub(super) struct Hold<'a> {
     guard: &'a mut Guard,
     signals: &'a mut SignalStream,
     backstop: Backstop,
-    spared: &'a [pid_t],
-    sweep: &'a mut Sweep,
+    rescue: Rescue<'a>,
     held: Held,
     max_run_at: Option<Instant>,
     guard_state: GuardState,
-    /// Since when dlock itself has been sending SIGKILL.
-    killing_since: Option<Instant>,
-    /// When it does so again.
-    kill_again: Option<Instant>,
-    /// dlock's own ladder, for what a killed guard left behind.
-    orphans: Option<Ladder>,
-    unkillable: Option<pid_t>,
-    /// The command's process, once there is one.
-    command: Option<pid_t>,
     over: bool,
 }
 
 impl<'a> Hold<'a> {
-    /// A hold that begins now; `term` is the lease, where there is one.
+    /// A hold that begins now; `schedule` is that of the lease, where there is one.
     pub(super) fn new(
         settings: &'a RunSettings,
         report: &'a Report,
         guard: &'a mut Guard,
         signals: &'a mut SignalStream,
         kill_after: Duration,
-        term: Option<Term>,
+        schedule: Option<Schedule>,
         below: &'a mut Below,
     ) -> Self {
+        let rescue = Rescue::new(guard.pid(), below);
         Self {
             settings,
             report,
             guard,
             signals,
-            backstop: Backstop::new(settings.on_lost, kill_after, term),
-            spared: &below.spared,
-            sweep: &mut below.sweep,
+            backstop: Backstop::new(settings.on_lost, kill_after, schedule),
+            rescue,
             held: Held::default(),
             max_run_at: settings.max_run.map(|max_run| Instant::now() + max_run),
             guard_state: GuardState::Works,
-            killing_since: None,
-            kill_again: None,
-            orphans: None,
-            unkillable: None,
-            command: None,
             over: false,
         }
     }
@@ -161,7 +128,7 @@ impl<'a> Hold<'a> {
     pub(super) async fn without_guard(
         mut self,
         keeping: impl Future<Output = ()>,
-        news: UnboundedReceiver<News>,
+        news: UnboundedReceiver<LeaseNews>,
     ) -> Held {
         self.guard_died();
         self.until_over(keeping, news).await
@@ -172,7 +139,7 @@ impl<'a> Hold<'a> {
     pub(super) async fn until_over(
         mut self,
         keeping: impl Future<Output = ()>,
-        mut news: UnboundedReceiver<News>,
+        mut news: UnboundedReceiver<LeaseNews>,
     ) -> Held {
         let mut keeping = std::pin::pin!(keeping);
         let mut kept = true;
@@ -198,9 +165,9 @@ impl<'a> Hold<'a> {
             while let Ok(news) = news.try_recv() {
                 self.hear_keeper(news);
             }
-            self.lose("no renewal was confirmed in time, because dlock itself was stopped or starved");
+            self.lose(Loss::Starved);
         }
-        self.held.term = self.backstop.term();
+        self.held.schedule = self.backstop.schedule();
         self.held.guard_done = self.guard_state == GuardState::Done;
         self.held
     }
@@ -223,8 +190,7 @@ impl<'a> Hold<'a> {
             Some(Notice::Exited { status, exec_errno, stopping }) => {
                 self.held.exited = Some((Ended::from_status(status), exec_errno));
                 if (stopping || self.settings.leftovers == Leftovers::Kill) && !self.backstop.is_stopping() {
-                    let program = program(&self.settings.argv);
-                    self.report.detail(&format!("{program} has ended; stopping what it left behind"));
+                    self.report.tell(&Event::StoppingLeftovers { program: self.settings.program() });
                     self.stop();
                 }
                 // It has nothing left to do then, and is collected at the end.
@@ -239,16 +205,15 @@ impl<'a> Hold<'a> {
                 self.held.cause = self.held.cause.or(Some(Cause::Lost));
                 self.backstop.begun(Instant::now());
             }
-            Some(Notice::Unkillable(pid)) => self.unkillable = Some(pid),
+            Some(Notice::Unkillable(pid)) => self.rescue.unkillable = Some(pid),
             Some(Notice::Covering) => {
-                let (key, program) = (&self.settings.key, program(&self.settings.argv));
-                self.report
-                    .note(&format!("{key}: stopping the nested dlock run that {program} left in the background"));
+                let (key, program) = (self.settings.key.clone(), self.settings.program());
+                self.report.tell(&Event::StoppingNested { key, program });
             }
             Some(Notice::Gone) => self.guard_state = GuardState::Done,
             Some(Notice::NotSpawned(errno)) => self.never_started(Cause::NotSpawned(errno)),
             Some(Notice::TooLate) => self.never_started(Cause::TooLate),
-            Some(Notice::Spawned(pid)) => self.command = Some(pid),
+            Some(Notice::Spawned(pid)) => self.rescue.command = Some(pid),
             Some(Notice::Ready | Notice::Unfit(_)) => {}
             None => self.lose_guard(),
         }
@@ -271,21 +236,21 @@ impl<'a> Hold<'a> {
         }
     }
 
-    fn hear_keeper(&mut self, news: News) {
+    fn hear_keeper(&mut self, news: LeaseNews) {
         match news {
-            News::Extended(term) => {
-                if let Some(order) = self.backstop.extend(term) {
+            LeaseNews::Extended(schedule) => {
+                if let Some(order) = self.backstop.extend(schedule) {
                     self.guard.order(order);
                 }
             }
-            News::Concern(concern) => {
-                let (key, target) = (&self.settings.key, &self.settings.target);
-                self.report.note(&format!("{key} at {target}: {concern}"));
+            LeaseNews::Concern(concern) => {
+                self.report.tell(&Event::Concern { lock: self.settings.lock(), concern });
             }
-            News::NotMine(why) => self.lose(&why),
-            News::Unrenewed { since, error } => {
+            LeaseNews::NotMine(why) => self.lose(Loss::NotMine(why)),
+            LeaseNews::KeeperEnded => self.lose(Loss::OuterEnded),
+            LeaseNews::Unrenewed { since, last } => {
                 let silent = Duration::from_secs(Instant::now().since(since).as_secs());
-                self.lose(&format!("no renewal was confirmed for {}: {error}", humantime::format_duration(silent)));
+                self.lose(Loss::Unrenewed { silent, last });
             }
         }
     }
@@ -296,22 +261,19 @@ impl<'a> Hold<'a> {
     }
 
     /// The lock is lost: says so once, and stops the command if it still runs.
-    fn lose(&mut self, why: &str) {
+    fn lose(&mut self, how: Loss) {
         if std::mem::replace(&mut self.held.told_of_loss, true) {
             return;
         }
-        let (key, target, program) = (&self.settings.key, &self.settings.target, program(&self.settings.argv));
-        if self.settings.on_lost == OnLost::Ignore {
-            self.report
-                .warning(&format!("lost {key} at {target}: {why}; {program} goes on without it (--on-lost ignore)"));
-            return;
+        let goes_on = self.settings.on_lost == OnLost::Ignore;
+        let lost = Event::Lost { lock: self.settings.lock(), how, program: self.settings.program(), goes_on };
+        if !goes_on {
+            self.held.cause = self.held.cause.or(Some(Cause::Lost));
+            if let Some(order) = self.backstop.lose(Instant::now()) {
+                self.guard.order(order);
+            }
         }
-        let message = format!("lost {key} at {target}: {why}; stopping {program}");
-        self.held.cause = self.held.cause.or(Some(Cause::Lost));
-        if let Some(order) = self.backstop.lose(Instant::now()) {
-            self.guard.order(order);
-        }
-        self.report.warning(&message);
+        self.report.tell(&lost);
     }
 
     fn stop(&mut self) {
@@ -321,18 +283,14 @@ impl<'a> Hold<'a> {
 
     fn suspend(&mut self) {
         // We may have been suspended ourselves until now.
-        let is_stopped = self.command.is_none_or(is_stopped);
+        let is_stopped = self.rescue.command.is_none_or(is_stopped);
         if !is_stopped || !can_be_continued() {
             return;
         }
-        if let Some(window) = self.backstop.window() {
-            let left = Duration::from_secs(window.term_at.since(Instant::now()).as_secs());
-            self.report.note(&format!(
-                "suspended: {} cannot be renewed, and {} is stopped in {} unless it goes on",
-                self.settings.key,
-                program(&self.settings.argv),
-                humantime::format_duration(left)
-            ));
+        if let Some(deadline) = self.backstop.deadline() {
+            let stopped_in = Duration::from_secs(deadline.stop_at.since(Instant::now()).as_secs());
+            let (key, program) = (self.settings.key.clone(), self.settings.program());
+            self.report.tell(&Event::Suspended { key, program, stopped_in });
         }
         self.guard.order(Order::Suspend);
     }
@@ -341,7 +299,7 @@ impl<'a> Hold<'a> {
     fn guard_died(&mut self) {
         self.guard_state = GuardState::Gone;
         self.held.cause = Some(self.held.cause.unwrap_or(Cause::GuardKilled));
-        self.orphans = Some(self.backstop.take_over(Instant::now()));
+        self.rescue.take_over(self.backstop.take_over(Instant::now()));
     }
 
     /// Does what is due at `now`; returns when to look again.
@@ -350,96 +308,23 @@ impl<'a> Hold<'a> {
             && now >= at
         {
             self.max_run_at = None;
-            if self.held.cause.is_none() && self.held.exited.is_none() && self.orphans.is_none() {
+            if self.held.cause.is_none() && self.held.exited.is_none() && !self.rescue.has_taken_over() {
                 self.held.cause = Some(Cause::MaxRun);
-                let ran = humantime::format_duration(self.settings.max_run.unwrap_or_default());
-                self.report
-                    .note(&format!("{} has run for {ran} (--max-run): stopping it", program(&self.settings.argv)));
+                let (program, max_run) = (self.settings.program(), self.settings.max_run.unwrap_or_default());
+                self.report.tell(&Event::MaxRun { program, max_run });
                 self.stop();
             }
         }
-        let stop_at = if self.orphans.is_some() { self.stop_orphans(now) } else { self.back_up_the_guard(now) };
-        [self.max_run_at, stop_at].into_iter().flatten().min()
-    }
-
-    /// At the time of SIGKILL the guard is at work; where it is not, because it is frozen, this is.
-    fn back_up_the_guard(&mut self, now: Instant) -> Option<Instant> {
-        let kill_at = self.backstop.kill_due()?;
-        if now < kill_at {
-            return Some(kill_at);
-        }
-        let guard = self.guard.pid();
-        self.sweep.kill_below(guard, &[]);
-        if let Some(command) = self.command.filter(|&command| self.held.exited.is_none() && !self.sweep.met(command)) {
-            // SAFETY: kill has no memory effects; the guard has not collected this process, so the pid is its own.
-            unsafe { libc::kill(command, libc::SIGKILL) };
-        }
-        // Counted from our own first pass: we may have been frozen until long after the deadline.
-        if now < *self.killing_since.get_or_insert(now) + GIVE_UP {
-            return Some(now + KILL_AGAIN);
-        }
-        self.give_up(guard);
-        // Where it holds the lock of what is left, its end would release it. Otherwise it is of no use to anybody.
-        if !(self.settings.close && self.held.left.is_some()) {
-            // SAFETY: it is our child, and its end has not been taken note of.
-            unsafe { libc::kill(guard, libc::SIGKILL) };
-        }
-        None
-    }
-
-    fn stop_orphans(&mut self, now: Instant) -> Option<Instant> {
-        let me = nix::unistd::getpid().as_raw();
-        let reaped = reap(self.guard.pid());
-        if self.is_nothing_left(me, reaped) {
-            self.over = true;
-            return None;
-        }
-        let ladder = self.orphans.as_mut()?;
-        let mut step = ladder.step(now);
-        if matches!(step, Step::Term { .. }) {
-            step = ladder.step(now);
-            if step != Step::Kill {
-                let tally = self.sweep.signal_below(me, &[libc::SIGTERM, libc::SIGCONT], self.spared);
-                ladder.counted(tally.signalled);
-                self.unkillable = self.unkillable.or(tally.refused);
-            }
-        }
-        if step == Step::Kill && self.kill_again.is_none_or(|again| now >= again) {
-            let tally = self.sweep.kill_below(me, self.spared);
-            self.kill_again = Some(again(now, KILL_AGAIN));
-            self.unkillable = self.unkillable.or(tally.refused);
-            if let Some(command) = self.command.filter(|&command| !self.sweep.met(command) && is_child(command)) {
-                // SAFETY: kill has no memory effects; a child that has not been collected keeps its process id.
-                unsafe { libc::kill(command, libc::SIGKILL) };
-            }
-            if now >= *self.killing_since.get_or_insert(now) + GIVE_UP {
-                self.give_up(me);
-            }
-        }
-        Some(if reaped.collected == Collected::Some { now } else { now + KILL_AGAIN })
-    }
-
-    /// Whether nothing of the command can be left below us. The kernel proves it where we have no other children.
-    fn is_nothing_left(&mut self, me: pid_t, reaped: Reaped) -> bool {
-        if self.spared.is_empty() || reaped.collected != Collected::All {
-            return reaped.collected == Collected::NoneLeft;
-        }
-        let below = self.sweep.children(me);
-        below.complete && below.listed.iter().all(|child| self.spared.contains(child))
-    }
-
-    /// Ends the hold although the end of everything was not seen. While something is left below `root`, or may be, the
-    /// lock must not be released.
-    fn give_up(&mut self, root: pid_t) {
-        let spared = self.spared;
-        // Below a frozen guard what has ended stays listed, because nobody collects it.
-        let is_left = |child: &pid_t| !spared.contains(child) && !has_ended(*child);
-        let below = self.sweep.children(root);
-        self.held.left = match below.listed.iter().copied().find(is_left) {
-            Some(child) => Some(Left::Process(self.unkillable.unwrap_or(child))),
-            None => (!below.complete).then_some(Left::Unknown),
+        let stop_at = if self.rescue.has_taken_over() {
+            self.rescue.stop_orphans(now)
+        } else {
+            let (exited, holds) = (self.held.exited.is_some(), self.settings.close);
+            let due = self.backstop.kill_due();
+            due.and_then(|kill_at| self.rescue.back_up_the_guard(now, kill_at, exited, holds))
         };
-        self.over = true;
+        self.held.left = self.rescue.left();
+        self.over |= self.rescue.is_over();
+        [self.max_run_at, stop_at].into_iter().flatten().min()
     }
 }
 

@@ -20,17 +20,16 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, connect, get
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
-use super::environment::{OWNER, TOKEN};
 use crate::backend::Busy;
 use crate::clock::{Instant, before};
 use crate::exit::{Exit, Failure};
 use crate::holder::{Holder, Owner};
 use crate::readable::readable;
+use crate::report::event::Event;
 use crate::supervise::guard;
 use crate::supervise::process::{is_ending, parent_of, pidfd_open, start_of};
+use crate::variables::{HELD, OWNER, TOKEN};
 
-/// The variable with the locks that are held around the command.
-pub(super) const HELD: &str = "DLOCK_HELD";
 /// How many runs may be nested in each other.
 const MAX_DEPTH: usize = 256;
 /// How long the guard of an outer run may take to answer.
@@ -229,9 +228,7 @@ pub(super) async fn cover(
     let Holder::Dlock(published) = &busy.holder else { return Ok(None) };
     let Some(holder) = outer.iter().find(|outer| outer.id == published.id) else { return Ok(None) };
     if holder.namespace != pid_namespace() {
-        let message = "the lock is held by the dlock run around this one, which is in another PID namespace and cannot \
-                       be watched from here: take the lock once, outside";
-        return Err(Failure::told(Exit::NotAcquired(conflict), message));
+        return Err(Failure::new(Exit::NotAcquired(conflict), Event::OuterElsewhere));
     }
     if published.about.pid != holder.pid {
         return Ok(None);
@@ -244,8 +241,8 @@ pub(super) async fn cover(
         return Ok(None);
     }
     let guard = match register(&holder.id).await {
-        Registered::Yes(line) => Some(readable(line).map_err(|error| unreachable_guard(&error.to_string()))?),
-        Registered::Unreachable if dlock.is_some() => return Err(unreachable_guard("it does not answer")),
+        Registered::Yes(line) => Some(readable(line).map_err(|error| unreachable_guard(Some(error.to_string())))?),
+        Registered::Unreachable if dlock.is_some() => return Err(unreachable_guard(None)),
         // Nobody gives a locked file back whose dlock is gone.
         Registered::No | Registered::Unreachable if dlock.is_none() && locked.is_some() => None,
         Registered::No | Registered::Unreachable => return Ok(None),
@@ -254,12 +251,8 @@ pub(super) async fn cover(
     Ok(Some(Cover { token, ttl, dlock, guard, locked }))
 }
 
-fn unreachable_guard(reason: &str) -> Failure {
-    let message = format!(
-        "the lock is held by the dlock run around this one, and its guard could not be reached: {reason}; take the lock \
-         once, outside (another network namespace hides it, for one)"
-    );
-    Failure::told(Exit::Unavailable, message)
+fn unreachable_guard(reason: Option<String>) -> Failure {
+    Failure::new(Exit::Unavailable, Event::OuterGuardUnreachable(reason))
 }
 
 /// Watches the dlock of an outer run; none when it has ended.
@@ -268,13 +261,7 @@ fn watch(holder: &Outer) -> Result<Option<(i32, AsyncFd<OwnedFd>)>, Failure> {
         // It may have ended, and its number may be another's by now, before the descriptor was opened.
         Ok(process) if start_of(holder.pid) == Some(holder.start) => Ok(Some((holder.pid, process))),
         Ok(_) | Err(Errno::ESRCH) => Ok(None),
-        Err(errno) => Err(Failure::told(
-            Exit::Unavailable,
-            format!(
-                "could not watch the dlock run around this one: pidfd_open: {}; allow it in the container's seccomp profile",
-                errno.desc()
-            ),
-        )),
+        Err(errno) => Err(Failure::new(Exit::Unavailable, Event::OuterUnwatchable(errno as i32))),
     }
 }
 

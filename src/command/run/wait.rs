@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{Instant, sleep_until};
-use crate::key::Key;
-use crate::lease::acquire;
+use crate::lease::waiting::WaitNews;
 use crate::report::Report;
+use crate::report::event::{Event, Hindrance, Lock};
 use crate::supervise::signals::{Meaning, SignalStream, ends_waiting, meaning, suspend_self};
 use crate::supervise::sweep::reap;
 
@@ -24,45 +24,42 @@ const REPEAT: Duration = Duration::from_secs(30);
 
 /// The latest news of the wait, and when it came.
 #[derive(Debug, Default)]
-pub(super) struct News {
-    latest: RefCell<Option<(acquire::News, Instant)>>,
+pub(super) struct LatestNews {
+    latest: RefCell<Option<(WaitNews, Instant)>>,
     /// Trouble has begun or ended.
     turned: Notify,
 }
 
-impl News {
+impl LatestNews {
     /// Replaces the news.
-    pub(super) fn set(&self, news: acquire::News) {
-        let trouble = matches!(news, acquire::News::Trouble(_));
+    pub(super) fn set(&self, news: WaitNews) {
+        let trouble = matches!(news, WaitNews::Trouble(_));
         let before = self.latest.replace(Some((news, Instant::now())));
-        if before.is_some_and(|(before, _)| matches!(before, acquire::News::Trouble(_)) != trouble) {
+        if before.is_some_and(|(before, _)| matches!(before, WaitNews::Trouble(_)) != trouble) {
             self.turned.notify_one();
         }
     }
 
     /// What there is to say now.
-    fn line(&self, key: &Key) -> Option<String> {
+    fn hindrance(&self) -> Option<Hindrance> {
         let news = self.latest.borrow();
-        let (busy, came) = match news.as_ref()? {
-            (acquire::News::Busy(busy), came) => (busy, came),
-            (acquire::News::Trouble(trouble), _) => return Some(format!("waiting for {key}: {trouble}")),
-        };
-        let age = u64::try_from(Instant::now().since(*came).as_millis()).unwrap_or_default();
-        let holder = busy.holder.describe(busy.now.saturating_add(age));
-        let place = match busy.position {
-            None => String::new(),
-            Some(1) => "; next in line".to_owned(),
-            Some(position) => format!("; number {position} in line"),
-        };
-        Some(format!("waiting for {key}: {holder}{place}"))
+        Some(match news.as_ref()? {
+            (WaitNews::Busy(busy), came) => {
+                let age = u64::try_from(Instant::now().since(*came).as_millis()).unwrap_or_default();
+                let (holder, now) = (busy.holder.clone(), busy.now.saturating_add(age));
+                Hindrance::Held { holder, now, position: busy.position }
+            }
+            (WaitNews::Trouble(trouble), _) => Hindrance::Trouble(trouble.clone()),
+        })
     }
 }
 
 /// Tells the user who holds the lock, for as long as it is polled.
-pub(super) async fn announce(report: &Report, key: &Key, news: &News) -> Infallible {
+pub(super) async fn announce(report: &Report, lock: &Lock, news: &LatestNews) -> Infallible {
     sleep_until(Instant::now() + SILENCE).await;
     loop {
-        let told = news.line(key).map(|line| report.waiting(&line)).is_some();
+        let state = news.hindrance().map(|why| Event::Waiting { lock: lock.clone(), why });
+        let told = state.map(|state| report.tell(&state)).is_some();
         let again = match (told, report.is_terminal()) {
             (false, _) => SILENCE,
             (true, true) => REFRESH,

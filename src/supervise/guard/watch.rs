@@ -171,7 +171,7 @@ impl Watch {
             match self.line.receive() {
                 Received::Order(..) | Received::End if self.leaving.is_some() => {}
                 Received::Order(Order::Spawn(spawn), lock) => self.spawn(spawn, lock),
-                Received::Order(Order::Extend(window), _) => self.ladder.extend(window),
+                Received::Order(Order::Extend(deadline), _) => self.ladder.extend(deadline),
                 Received::Order(Order::Stop(kill_at), _) => self.ladder.stop(kill_at),
                 Received::Order(Order::Forward { signal, sender, read_at }, _) => {
                     self.forwards.ask(Sent { signal, sender }, read_at, Instant::now());
@@ -196,7 +196,7 @@ impl Watch {
 
     fn spawn(&mut self, spawn: Spawn, lock: Option<OwnedFd>) {
         self.ladder = Ladder::new(spawn.lease);
-        if spawn.lease.is_some_and(|lease| Instant::now() >= lease.term_at) {
+        if spawn.lease.is_some_and(|lease| Instant::now() >= lease.stop_at) {
             return self.give_up(Notice::TooLate);
         }
         self.command.granted(spawn.token, spawn.ttl);
@@ -208,7 +208,7 @@ impl Watch {
         self.forwards = Forwards::default();
         // SAFETY: the guard has one thread, and the child only executes what was prepared.
         match unsafe { libc::fork() } {
-            0 => self.command.execute(guard, inherit, spawn.lease.map(|lease| lease.term_at)),
+            0 => self.command.execute(guard, inherit, spawn.lease.map(|lease| lease.stop_at)),
             -1 => self.give_up(Notice::NotSpawned(Errno::last_raw())),
             pid => {
                 self.group.forked();

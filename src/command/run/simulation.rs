@@ -17,12 +17,12 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::backstop::{Backstop, window};
+use super::backstop::{Backstop, deadline};
 use crate::backend::{Lease, Renewal};
 use crate::cli::OnLost;
 use crate::clock::Instant;
-use crate::lease::renewal::{News, Renewals, Turn};
-use crate::lease::timing::{Grace, Term};
+use crate::lease::renewal::{LeaseNews, Renewals, Turn};
+use crate::lease::timing::{Grace, Schedule};
 use crate::property::{Holds, holds};
 use crate::supervise::forwards::{Forwards, Sent};
 use crate::supervise::protocol::Order;
@@ -119,7 +119,7 @@ struct Dlock {
     asking: Option<(usize, Instant, Instant)>,
     backstop: Backstop,
     /// What the keeper has told, and the rest of dlock not heard yet.
-    news: VecDeque<(Instant, News)>,
+    news: VecDeque<(Instant, LeaseNews)>,
     frozen_by_news: bool,
     /// When the guard's notice that it stops the command came.
     notice: Option<Instant>,
@@ -170,21 +170,21 @@ impl Game {
         let sent = Instant::from_nanos(0) + Duration::from_secs(1000);
         let ttl = script.ttl;
         let now = sent + ttl * script.granted_after / 1000;
-        let term = Term { sent, ttl, kill_after: script.grace.within(Some(ttl)) };
-        let window = window(&term, script.on_lost);
+        let schedule = Schedule { sent, ttl, kill_after: script.grace.within(Some(ttl)) };
+        let deadline = deadline(&schedule, script.on_lost);
         // As the wait and the guard have it.
-        if term.too_little_left(now) || window.is_some_and(|window| now >= window.term_at) {
+        if schedule.too_little_left(now) || deadline.is_some_and(|deadline| now >= deadline.stop_at) {
             return None;
         }
-        let mut ladder = Ladder::new(window);
+        let mut ladder = Ladder::new(deadline);
         let Step::Wait(next) = ladder.step(now) else { return None };
         let dlock = Dlock {
             running: Some(now),
             killed: false,
             lateness: Duration::ZERO,
-            renewals: Some(Renewals::new(term, ttl / script.renewals_per_lease)),
+            renewals: Some(Renewals::new(schedule, ttl / script.renewals_per_lease)),
             asking: None,
-            backstop: Backstop::new(script.on_lost, term.kill_after, Some(term)),
+            backstop: Backstop::new(script.on_lost, schedule.kill_after, Some(schedule)),
             news: VecDeque::new(),
             frozen_by_news: false,
             notice: None,
@@ -218,7 +218,7 @@ impl Game {
             alive: true,
             termed: None,
             passed_on: 0,
-            kill_after: term.kill_after,
+            kill_after: schedule.kill_after,
             script,
         };
         game.grant(sent);
@@ -394,9 +394,11 @@ impl Game {
         }
         while let Some((_, news)) = self.dlock.news.pop_front() {
             let order = match news {
-                News::Extended(term) => self.dlock.backstop.extend(term),
-                News::Concern(_) => None,
-                News::NotMine(_) | News::Unrenewed { .. } => self.dlock.backstop.lose(now),
+                LeaseNews::Extended(schedule) => self.dlock.backstop.extend(schedule),
+                LeaseNews::Concern(_) => None,
+                LeaseNews::NotMine(_) | LeaseNews::KeeperEnded | LeaseNews::Unrenewed { .. } => {
+                    self.dlock.backstop.lose(now)
+                }
             };
             self.order(order);
         }
@@ -451,7 +453,7 @@ impl Game {
                 Turn::GiveUp(news) => Some(news),
             }
         };
-        if matches!(news, None | Some(News::Extended(_))) {
+        if matches!(news, None | Some(LeaseNews::Extended(_))) {
             self.dlock.renewals = Some(renewals);
         }
         if news.is_some() && std::mem::take(&mut self.dlock.frozen_by_news) {
@@ -501,7 +503,7 @@ impl Game {
         }
         while let Some((_, order)) = self.guard.inbox.pop_front() {
             match order {
-                Order::Extend(window) => self.guard.ladder.extend(window),
+                Order::Extend(deadline) => self.guard.ladder.extend(deadline),
                 Order::Stop(kill_at) => {
                     self.guard.ladder.stop(kill_at);
                     self.termed = self.termed.or(Some(now));

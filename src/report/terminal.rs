@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::write;
 
-use crate::holder::shown;
+use crate::printable::shown;
 
 /// How long a line may wait for its reader while a command runs, in milliseconds.
 const PATIENCE_MS: u8 = 100;
@@ -21,73 +21,38 @@ const PATIENCE_MS: u8 = 100;
 /// How long the last line may wait for it, in milliseconds.
 const LAST_PATIENCE_MS: u16 = 2000;
 
-/// How much dlock says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verbosity {
-    /// Errors only.
-    Quiet,
-    /// What somebody at three in the morning needs.
-    #[default]
-    Normal,
-    /// A line also when the lock is acquired and released.
-    Verbose,
-}
-
-/// Says things to the user.
+/// Standard error, as a terminal or anything else.
 #[derive(Debug)]
-pub(crate) struct Report {
-    verbosity: Verbosity,
+pub(super) struct Terminal {
     terminal: bool,
     /// Whether the line that is kept up to date is on the screen.
     live: Cell<bool>,
 }
 
-impl Report {
-    /// A report to standard error.
+impl Terminal {
+    /// What standard error is now.
     #[must_use]
-    pub(crate) fn new(verbosity: Verbosity) -> Self {
-        Self { verbosity, terminal: std::io::stderr().is_terminal(), live: Cell::new(false) }
+    pub(super) fn new() -> Self {
+        Self { terminal: std::io::stderr().is_terminal(), live: Cell::new(false) }
     }
 
     /// Whether lines can be kept up to date.
     #[must_use]
-    pub(crate) fn is_terminal(&self) -> bool {
+    pub(super) fn is_one(&self) -> bool {
         self.terminal
     }
 
-    /// The one line that says why dlock ends; always said, and waited for a while.
-    pub(crate) fn error(&self, message: &str) {
+    /// Writes a line, if there is room for it soon.
+    pub(super) fn put(&self, message: &str) {
         self.clear();
-        say(message);
+        write_soon(whole(message).as_bytes());
     }
 
-    /// Something the user must know while the command runs, also with `-q`; dropped when nobody reads.
-    pub(crate) fn warning(&self, message: &str) {
-        self.put(message);
-    }
-
-    /// Something worth a line, not with `-q`.
-    pub(crate) fn note(&self, message: &str) {
-        if self.verbosity >= Verbosity::Normal {
-            self.put(message);
-        }
-    }
-
-    /// A line only for `-v`.
-    pub(crate) fn detail(&self, message: &str) {
-        if self.verbosity >= Verbosity::Verbose {
-            self.put(message);
-        }
-    }
-
-    /// The state of the wait: on a terminal one line that is kept up to date, otherwise a line.
-    pub(crate) fn waiting(&self, message: &str) {
-        if self.verbosity < Verbosity::Normal {
-            return;
-        }
+    /// Writes a state that changes: on a terminal one line that is kept up to date, otherwise a line.
+    pub(super) fn put_state(&self, message: &str) {
         if self.terminal {
             let line: String = format!("dlock: {}", shown(message.as_bytes())).chars().take(columns() - 1).collect();
-            put_soon(format!("\r\x1b[2K{line}").as_bytes());
+            write_soon(format!("\r\x1b[2K{line}").as_bytes());
             self.live.set(true);
         } else {
             self.put(message);
@@ -95,42 +60,22 @@ impl Report {
     }
 
     /// Removes the line that was kept up to date.
-    pub(crate) fn clear(&self) {
+    pub(super) fn clear(&self) {
         if self.live.take() {
-            put_soon(b"\r\x1b[2K");
+            write_soon(b"\r\x1b[2K");
         }
     }
-
-    fn put(&self, message: &str) {
-        self.clear();
-        put_soon(line(message).as_bytes());
-    }
 }
 
-/// Writes one line whatever the verbosity, for what goes wrong before there is a [`Report`].
-pub(crate) fn say(message: &str) {
-    put_all(line(message).as_bytes());
-}
-
-/// A line of the guard's, which may not allocate when it has something to say: made before the guard is forked.
-#[derive(Debug)]
-pub(crate) struct Farewell(String);
-
-impl Farewell {
-    /// The line that will say `message`.
-    #[must_use]
-    pub(crate) fn new(message: &str) -> Self {
-        Self(line(message))
-    }
-
-    /// Says it. Does not allocate.
-    pub(crate) fn say(&self) {
-        put_soon(self.0.as_bytes());
-    }
-}
-
-fn line(message: &str) -> String {
+/// The line that says `message`: safe for a terminal, and with its end.
+#[must_use]
+pub(super) fn whole(message: &str) -> String {
     format!("dlock: {}\n", shown(message.as_bytes()))
+}
+
+/// Writes the last line, and waits a while for its reader.
+pub(super) fn write_last(message: &str) {
+    write_all(whole(message).as_bytes());
 }
 
 /// The width of the terminal; 80 where it does not say.
@@ -141,8 +86,8 @@ fn columns() -> usize {
     if asked == 0 && size.ws_col > 1 { usize::from(size.ws_col) } else { 80 }
 }
 
-/// Writes in one piece if there is room for it soon.
-fn put_soon(text: &[u8]) {
+/// Writes in one piece if there is room for it soon. Does not allocate.
+pub(super) fn write_soon(text: &[u8]) {
     let stderr = std::io::stderr();
     let mut writable = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     if matches!(poll(&mut writable, PollTimeout::from(PATIENCE_MS)), Ok(1)) {
@@ -151,7 +96,7 @@ fn put_soon(text: &[u8]) {
 }
 
 /// Writes all of it, as long as somebody reads: dlock must come to its end also where nobody does.
-fn put_all(mut text: &[u8]) {
+fn write_all(mut text: &[u8]) {
     let stderr = std::io::stderr();
     while !text.is_empty() {
         // Where there is room for a part only, a longer text would be waited for.

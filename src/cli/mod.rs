@@ -1,0 +1,175 @@
+/*!
+The command line. Help, man pages and completions are all made from these definitions.
+*/
+
+mod duration;
+mod options;
+
+use std::ffi::OsString;
+
+use clap::builder::Resettable;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+pub(crate) use self::options::{Leftovers, OnLost, Place, Reach, RunOptions};
+use crate::backend::url::without_password;
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::report::event::Event;
+
+/// What `dlock run` does, at length.
+const RUN_ABOUT: &str = "\
+Takes the lock KEY from the backend, runs COMMAND while keeping the lock alive, and releases the lock when COMMAND has \
+ended. Signals are passed on, and COMMAND's exit code is dlock's own.
+
+The command never outlives its lease: when the lock cannot be kept (the server died or went silent, the network drops \
+packets, dlock was frozen or killed), COMMAND and everything it started are told to end with SIGTERM and are killed \
+before the server can give the lock to somebody else. Then dlock exits with 79. On file: there is no lease, and COMMAND \
+holds the locked file itself: the lock lives as long as the work.";
+
+/// flock(1) for clusters: run a command under a lock.
+#[derive(Debug, Parser)]
+#[command(
+    name = "dlock",
+    version,
+    about = "flock(1) for clusters: run a command under a lock, and stop it before the lock can pass to someone else",
+    disable_help_subcommand = true,
+    arg_required_else_help = false
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What dlock can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Hold a lock while a command runs
+    #[command(long_about = RUN_ABOUT)]
+    Run(Box<RunArgs>),
+    /// Print the man page or a completion script
+    Generate(GenerateArgs),
+}
+
+/// `dlock generate`.
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArgs {
+    /// What to print
+    #[arg(value_enum)]
+    pub what: Generated,
+    /// With man: the page of this subcommand
+    #[arg(value_name = "SUBCOMMAND")]
+    pub page: Option<String>,
+}
+
+/// What can be generated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Generated {
+    /// The man page
+    Man,
+    /// Completions for bash
+    Bash,
+    /// Completions for zsh
+    Zsh,
+    /// Completions for fish
+    Fish,
+}
+
+impl Generated {
+    /// The shell that the completions are for; none for the man page.
+    #[must_use]
+    pub(crate) fn shell(self) -> Option<Shell> {
+        match self {
+            Self::Man => None,
+            Self::Bash => Some(Shell::Bash),
+            Self::Zsh => Some(Shell::Zsh),
+            Self::Fish => Some(Shell::Fish),
+        }
+    }
+}
+
+/// `dlock run`.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "dlock run --key <KEY> [OPTIONS] [--] <COMMAND> [ARG]...\n       dlock run --key <KEY> [OPTIONS] -c <STRING>"
+)]
+pub(crate) struct RunArgs {
+    /// The lock's name: 1 to 512 bytes of UTF-8 without control characters
+    #[arg(short, long, value_name = "KEY", required = true)]
+    pub key: Option<OsString>,
+
+    #[command(flatten)]
+    pub place: Place,
+
+    #[command(flatten)]
+    pub run: RunOptions,
+
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// Takes an empty variable for one that is not set, as shells and CI systems mean it. Only the namespace may be empty.
+#[must_use]
+pub(crate) fn unset_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |arg: &clap::Arg| {
+        let variable = arg.get_env().filter(|_| arg.get_id() != "namespace");
+        variable.and_then(std::env::var_os).is_some_and(|value| value.is_empty())
+    };
+    command.mut_subcommands(|subcommand| {
+        subcommand.mut_args(|arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg })
+    })
+}
+
+/// Turns what the parser found into output and an exit: help and version are answers, all else is one line.
+pub(crate) fn explain(error: &clap::Error) -> Result<Exit, Failure> {
+    if !error.use_stderr() {
+        // An answer that cannot be written is nobody's.
+        let _ = output::print(error.render().to_string().as_bytes());
+        return Ok(Exit::Success);
+    }
+    let text = error.to_string();
+    // "error: what is wrong", perhaps with lines of detail, then hints, then the usage.
+    let told: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
+        .filter(|line| !line.is_empty())
+        .collect();
+    let mut told = told.join("; ").replace(":; ", ": ").replace("; tip:", "; hint:");
+    if let Some(rest) = told.strip_prefix("error: ") {
+        told = rest.to_owned();
+    }
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        || error.kind() == clap::error::ErrorKind::MissingSubcommand
+    {
+        "there is no subcommand: use dlock run --key KEY -- COMMAND".clone_into(&mut told);
+    }
+    // A URL in the wrong place is repeated by the parser, and may hold a password.
+    let told = without_password(&told);
+    Err(Failure::new(Exit::Usage, Event::CommandLine(told)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_but_key_has_its_variable() {
+        let cli = Cli::command();
+        let run = cli.find_subcommand("run").expect("run");
+        for option in run.get_opts().filter(|option| option.get_id() != "key" && option.get_id() != "help") {
+            let long = option.get_long().expect("every option has a long form");
+            let variable = format!("DLOCK_{}", long.replace('-', "_").to_uppercase());
+            assert_eq!(option.get_env().and_then(|env| env.to_str()), Some(variable.as_str()));
+            assert!(option.is_hide_env_values_set(), "--{long} would show its variable's value");
+        }
+    }
+}

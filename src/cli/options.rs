@@ -1,0 +1,189 @@
+/*!
+The options, in one struct for each concern. A value is there only if it was given: flags and variables are read into the
+same structs, one over the other.
+
+The defaults that stand here are for the help alone. Those that apply are in the settings, where a test holds that they
+are the same.
+*/
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{FalseyValueParser, TypedValueParser};
+use clap::{ArgAction, Args, ValueEnum};
+
+use crate::backend::registry::help;
+
+use super::duration::{duration, positive, ttl};
+
+/// Where the lock is.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Place {
+    // Not parsed here: a message of the parser's would repeat a password.
+    #[arg(short, long, value_name = "URL", env = "DLOCK_BACKEND", hide_env_values = true, help = help())]
+    pub backend: Option<OsString>,
+
+    /// What stands before every key on a server; empty for none; file: ignores it
+    #[arg(long, value_name = "NS", env = "DLOCK_NAMESPACE", hide_env_values = true, default_value = "dlock")]
+    pub namespace: Option<String>,
+}
+
+/// How a command is run under a lock, and what is run.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct RunOptions {
+    /// Do not wait: exit with 75 when somebody else holds the lock
+    #[arg(short, long, env = "DLOCK_NONBLOCK", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
+    pub nonblock: Option<bool>,
+
+    /// Wait no longer than this for the lock; 0 is --nonblock; default: for ever
+    #[arg(short, long, value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
+    pub wait: Option<Duration>,
+
+    /// Exit code when the lock was not acquired; 0 makes a skipped run a success
+    #[arg(
+        short = 'E',
+        long,
+        value_name = "N",
+        env = "DLOCK_CONFLICT_EXIT_CODE",
+        hide_env_values = true,
+        default_value = "75",
+        allow_hyphen_values = true
+    )]
+    pub conflict_exit_code: Option<u8>,
+
+    /// Length of the lease, at least 1s: how long the lock outlives a dead holder. etcd (2s by default) and ZooKeeper (4s
+    /// to 40s) have bounds of their own, and grant what is nearest
+    #[arg(short, long, value_name = "DURATION", env = "DLOCK_TTL", hide_env_values = true, default_value = "30s", value_parser = ttl, allow_hyphen_values = true)]
+    pub ttl: Option<Duration>,
+
+    /// Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a
+    /// quarter of the ttl
+    #[arg(long, value_name = "DURATION", env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
+    pub kill_after: Option<Duration>,
+
+    /// What to do with the command when the lock is lost
+    #[arg(
+        long,
+        value_enum,
+        value_name = "ACTION",
+        env = "DLOCK_ON_LOST",
+        hide_env_values = true,
+        default_value = "stop"
+    )]
+    pub on_lost: Option<OnLost>,
+
+    /// Stop the command after this long, and exit with 124
+    #[arg(long, value_name = "DURATION", env = "DLOCK_MAX_RUN", hide_env_values = true, value_parser = positive, allow_hyphen_values = true)]
+    pub max_run: Option<Duration>,
+
+    /// What to do with processes that the command left running; they are always stopped if a signal ended the command,
+    /// or if it ended within --kill-after of being told to end
+    #[arg(
+        long,
+        value_enum,
+        value_name = "ACTION",
+        env = "DLOCK_LEFTOVERS",
+        hide_env_values = true,
+        default_value = "leave"
+    )]
+    pub leftovers: Option<Leftovers>,
+
+    /// Run STRING with /bin/sh -c instead of a command
+    #[arg(short = 'c', long = "command", value_name = "STRING", env = "DLOCK_COMMAND", hide_env_values = true)]
+    pub shell: Option<OsString>,
+
+    /// file: do not let the command inherit the locked descriptor
+    #[arg(short = 'o', long, env = "DLOCK_CLOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
+    pub close: Option<bool>,
+
+    /// Shown to those who wait for the lock
+    #[arg(long, value_name = "TEXT", env = "DLOCK_REASON", hide_env_values = true)]
+    pub reason: Option<String>,
+
+    /// Errors only
+    #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
+    pub quiet: Option<bool>,
+
+    /// Say when the lock is acquired and released
+    #[arg(short, long, env = "DLOCK_VERBOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
+    pub verbose: Option<bool>,
+
+    /// The command to run, and its arguments
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, num_args = 0..)]
+    pub argv: Vec<OsString>,
+}
+
+/// How the lock's service is reached.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Reach {
+    /// How long connecting to the backend may take
+    #[arg(long, value_name = "DURATION", env = "DLOCK_CONNECT_TIMEOUT", hide_env_values = true, default_value = "5s", value_parser = positive, allow_hyphen_values = true)]
+    pub connect_timeout: Option<Duration>,
+
+    /// User at the backend, where the URL names none
+    #[arg(long, value_name = "NAME", env = "DLOCK_USER", hide_env_values = true)]
+    pub user: Option<String>,
+
+    /// Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor
+    #[arg(long, value_name = "FILE", env = "DLOCK_PASSWORD_FILE", hide_env_values = true)]
+    pub password_file: Option<PathBuf>,
+
+    /// TLS: trust these authorities (PEM) instead of the system's
+    #[arg(long, value_name = "FILE", env = "DLOCK_TLS_CA", hide_env_values = true)]
+    pub tls_ca: Option<PathBuf>,
+
+    /// TLS: our certificate (PEM), for a server that wants one
+    #[arg(long, value_name = "FILE", env = "DLOCK_TLS_CERT", hide_env_values = true)]
+    pub tls_cert: Option<PathBuf>,
+
+    /// TLS: the private key of our certificate (PEM)
+    #[arg(long, value_name = "FILE", env = "DLOCK_TLS_KEY", hide_env_values = true)]
+    pub tls_key: Option<PathBuf>,
+
+    /// TLS: the name that the server's certificate must be for, where it is not the host in the URL
+    #[arg(long, value_name = "NAME", env = "DLOCK_TLS_SERVER_NAME", hide_env_values = true)]
+    pub tls_server_name: Option<String>,
+
+    /// redis: count a grant or renewal only when this many replicas have confirmed it
+    #[arg(
+        long,
+        value_name = "N",
+        env = "DLOCK_REPLICAS",
+        hide_env_values = true,
+        default_value = "0",
+        hide_default_value = true
+    )]
+    pub replicas: Option<u32>,
+
+    /// redlock: refuse servers that could forget a fencing token (they need appendfsync always)
+    #[arg(long, env = "DLOCK_STRICT_FENCING", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
+    pub strict_fencing: Option<bool>,
+}
+
+/// What happens to the command when the lock is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// SIGTERM, then SIGKILL
+    Stop,
+    /// SIGKILL at the time of the SIGTERM
+    Kill,
+    /// Leave the command alone and keep its exit code
+    Ignore,
+}
+
+/// What happens to what the command left running when it ended normally.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Leftovers {
+    /// Leave it running, and release the lock
+    Leave,
+    /// Hold the lock until it has ended
+    Wait,
+    /// Stop it, then release the lock
+    Kill,
+}
+
+/// A switch, whose variable may also say that it is off.
+fn flag() -> impl TypedValueParser<Value = bool> {
+    FalseyValueParser::new()
+}

@@ -1,0 +1,235 @@
+/*!
+How a run ends: a pure decision of what became of the command and of its lock.
+*/
+
+use std::time::Duration;
+
+use super::hold::{Cause, Held};
+use super::rescue::Left;
+use crate::backend::Released;
+use crate::exit::{Exit, Failure};
+use crate::lease::waiting::Trouble;
+use crate::report::event::{Event, Lock, NotRun};
+use crate::supervise::command::Ended;
+
+/// What became of the lock when the command was over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It was kept on purpose, because something of the command may still run.
+    Kept(Left),
+    /// It was given back.
+    GivenBack {
+        /// What came of that.
+        released: Result<Released, Trouble>,
+        /// The lease had run out by then.
+        ran_out: bool,
+    },
+    /// It is an outer run's.
+    Outer {
+        /// That one ended before the command, and nobody has noticed.
+        ended: bool,
+    },
+}
+
+/// What else an ending depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Circumstances {
+    /// The lock.
+    pub(super) lock: Lock,
+    /// The command's name.
+    pub(super) program: String,
+    /// The granted lease; none for a lock without one.
+    pub(super) ttl: Option<Duration>,
+    /// A loss does not matter (`--on-lost ignore`).
+    pub(super) ignore: bool,
+}
+
+/// How a run ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ending {
+    /// How dlock ends.
+    pub(super) exit: Exit,
+    /// What is said of the lock, as far as somebody wants to hear it.
+    pub(super) remark: Option<Event>,
+    /// Why dlock ends like this, where the command's own end or an earlier line does not say it.
+    pub(super) event: Option<Event>,
+}
+
+impl Ending {
+    /// The ending for main, with the remark left behind.
+    pub(super) fn outcome(self) -> Result<Exit, Failure> {
+        match self.event {
+            Some(event) => Err(Failure::new(self.exit, event)),
+            None => Ok(self.exit),
+        }
+    }
+}
+
+/// How the run ends after such a hold and with such a fate of its lock.
+pub(super) fn ending(held: &Held, fate: Fate, about: Circumstances) -> Ending {
+    let unnoticed = match &fate {
+        Fate::GivenBack { released: Ok(Released::NotMine), ran_out: false } if held.ended_well() => {
+            Some(Event::LostBeforeTheEnd { lock: about.lock.clone(), program: about.program.clone() })
+        }
+        Fate::Outer { ended: true } if held.ended_well() => {
+            Some(Event::OuterEnded { lock: about.lock.clone(), program: about.program.clone() })
+        }
+        _ => None,
+    };
+    if unnoticed.is_some() && !about.ignore {
+        return Ending { exit: Exit::Lost, remark: None, event: unnoticed };
+    }
+    let remark = unnoticed.or_else(|| remark(held, fate, &about));
+    let (exit, event) = verdict(held, about);
+    Ending { exit, remark, event }
+}
+
+/// What is said of the lock when its fate does not decide the end.
+fn remark(held: &Held, fate: Fate, about: &Circumstances) -> Option<Event> {
+    match fate {
+        Fate::Kept(left) => {
+            let process = match left {
+                Left::Process(pid) => Some(pid),
+                Left::Unknown => None,
+            };
+            Some(Event::NotReleased { key: about.lock.key.clone(), process, expires: about.ttl.is_some() })
+        }
+        Fate::GivenBack { released: Ok(Released::Freed), .. } => Some(Event::Released(about.lock.key.clone())),
+        // With --on-lost ignore the command has gone on after the one warning.
+        Fate::GivenBack { released: Err(reason), .. } if !held.told_of_loss => {
+            Some(Event::ReleaseFailed { lock: about.lock.clone(), reason, ttl: about.ttl })
+        }
+        Fate::GivenBack { .. } | Fate::Outer { .. } => None,
+    }
+}
+
+/// The exit, and its reason where that is not the command's own or has been told.
+fn verdict(held: &Held, about: Circumstances) -> (Exit, Option<Event>) {
+    let Circumstances { lock, program, .. } = about;
+    let not_run = |exit, reason| (exit, Some(Event::NotRun { program, reason }));
+    match (held.cause, held.exited) {
+        (Some(Cause::Lost), _) => (Exit::Lost, None),
+        (Some(Cause::MaxRun), _) => (Exit::MaxRun, None),
+        (Some(Cause::NotSpawned(errno)), _) => not_run(Exit::Unavailable, NotRun::NoProcess(errno)),
+        (Some(Cause::TooLate), _) | (None, Some((_, libc::ETIME))) => {
+            not_run(Exit::Unavailable, NotRun::TooLate(lock.key))
+        }
+        (None, Some((_, libc::ENOENT))) => not_run(Exit::NotFound, NotRun::NotFound),
+        (None, Some((Ended::Code(code), 0))) => (Exit::Command(code), None),
+        (None, Some((Ended::Signal(signal), 0))) => (Exit::Signal(signal), None),
+        (None, Some((_, errno))) => not_run(Exit::NotExecutable, NotRun::NotExecutable(errno)),
+        (Some(Cause::GuardKilled), _) | (None, None) => (Exit::Internal, Some(Event::GuardKilled(lock.key))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+    use crate::key::Key;
+
+    const FREED: Fate = Fate::GivenBack { released: Ok(Released::Freed), ran_out: false };
+    const NOT_MINE: Fate = Fate::GivenBack { released: Ok(Released::NotMine), ran_out: false };
+    const RAN_OUT: Fate = Fate::GivenBack { released: Ok(Released::NotMine), ran_out: true };
+    const FAILED: Fate = Fate::GivenBack { released: Err(Trouble::Silent), ran_out: false };
+    const OUTER: Fate = Fate::Outer { ended: false };
+    const OUTER_ENDED: Fate = Fate::Outer { ended: true };
+
+    fn key() -> Key {
+        Key::parse(OsStr::new("k")).expect("valid")
+    }
+
+    fn about() -> Circumstances {
+        let lock = Lock { key: key(), place: "redis://h:6379".to_owned() };
+        Circumstances { lock, program: "sh".to_owned(), ttl: Some(Duration::from_secs(30)), ignore: false }
+    }
+
+    fn held(cause: Option<Cause>, exited: Option<(Ended, i32)>) -> Held {
+        Held { cause, exited, ..Held::default() }
+    }
+
+    fn done() -> Held {
+        held(None, Some((Ended::Code(3), 0)))
+    }
+
+    #[test]
+    fn the_exit_is_the_commands_own_unless_something_else_ended_it_or_it_never_ran() {
+        let not_run = |reason| Some(Event::NotRun { program: "sh".to_owned(), reason });
+        let code = |code, errno| Some((Ended::Code(code), errno));
+        for (cause, exited, exit, event) in [
+            (None, code(0, 0), Exit::Command(0), None),
+            (None, code(255, 0), Exit::Command(255), None),
+            (None, Some((Ended::Signal(9), 0)), Exit::Signal(9), None),
+            (None, code(127, libc::ENOENT), Exit::NotFound, not_run(NotRun::NotFound)),
+            (None, code(126, libc::EACCES), Exit::NotExecutable, not_run(NotRun::NotExecutable(libc::EACCES))),
+            (None, code(0, libc::ETIME), Exit::Unavailable, not_run(NotRun::TooLate(key()))),
+            (Some(Cause::TooLate), None, Exit::Unavailable, not_run(NotRun::TooLate(key()))),
+            (Some(Cause::NotSpawned(11)), None, Exit::Unavailable, not_run(NotRun::NoProcess(11))),
+            (Some(Cause::Lost), code(0, 0), Exit::Lost, None),
+            (Some(Cause::Lost), None, Exit::Lost, None),
+            (Some(Cause::MaxRun), code(0, 0), Exit::MaxRun, None),
+            (Some(Cause::GuardKilled), code(0, 0), Exit::Internal, Some(Event::GuardKilled(key()))),
+            (None, None, Exit::Internal, Some(Event::GuardKilled(key()))),
+        ] {
+            let expected = Ending { exit, remark: Some(Event::Released(key())), event };
+            assert_eq!(ending(&held(cause, exited), FREED, about()), expected, "{cause:?} {exited:?}");
+        }
+    }
+
+    #[test]
+    fn a_loss_that_nobody_noticed_decides_the_end_of_a_command_that_ended_by_itself() {
+        let lost = Event::LostBeforeTheEnd { lock: about().lock, program: "sh".to_owned() };
+        let outer = Event::OuterEnded { lock: about().lock, program: "sh".to_owned() };
+        let told = Held { told_of_loss: true, ..done() };
+        let stopped = held(Some(Cause::MaxRun), Some((Ended::Signal(15), 0)));
+        let never_ran = held(None, Some((Ended::Code(127), libc::ENOENT)));
+        for (held, fate, event) in [
+            (done(), NOT_MINE, Some(&lost)),
+            (done(), OUTER_ENDED, Some(&outer)),
+            // What has run out since then was not lost while the command ran.
+            (done(), RAN_OUT, None),
+            (done(), OUTER, None),
+            (done(), FREED, None),
+            (done(), FAILED, None),
+            (told, NOT_MINE, None),
+            (told, OUTER_ENDED, None),
+            (stopped, NOT_MINE, None),
+            (stopped, OUTER_ENDED, None),
+            (never_ran, NOT_MINE, None),
+            (never_ran, OUTER_ENDED, None),
+        ] {
+            let strict = ending(&held, fate.clone(), about());
+            assert_eq!(strict.exit == Exit::Lost, event.is_some(), "{held:?} {fate:?}");
+            assert_eq!(event.is_some().then_some(strict.event).flatten().as_ref(), event);
+            let ignored = ending(&held, fate.clone(), Circumstances { ignore: true, ..about() });
+            assert_ne!(ignored.exit, Exit::Lost, "{held:?} {fate:?}");
+            if event.is_some() {
+                assert_eq!((ignored.exit, ignored.remark.as_ref()), (Exit::Command(3), event));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_the_lock_is_said_once() {
+        let failed = Event::ReleaseFailed { lock: about().lock, reason: Trouble::Silent, ttl: about().ttl };
+        let kept = |process| Event::NotReleased { key: key(), process, expires: true };
+        let told = Held { told_of_loss: true, ..done() };
+        for (held, fate, remark) in [
+            (done(), FREED, Some(Event::Released(key()))),
+            (told, FREED, Some(Event::Released(key()))),
+            (done(), FAILED, Some(failed)),
+            (told, FAILED, None),
+            (told, NOT_MINE, None),
+            (done(), RAN_OUT, None),
+            (done(), OUTER, None),
+            (done(), Fate::Kept(Left::Process(7)), Some(kept(Some(7)))),
+            (told, Fate::Kept(Left::Unknown), Some(kept(None))),
+        ] {
+            assert_eq!(ending(&held, fate.clone(), about()).remark, remark, "{held:?} {fate:?}");
+        }
+        let unlimited = Circumstances { ttl: None, ..about() };
+        let expected = Event::NotReleased { key: key(), process: None, expires: false };
+        assert_eq!(ending(&done(), Fate::Kept(Left::Unknown), unlimited).remark, Some(expected));
+    }
+}

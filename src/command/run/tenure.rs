@@ -1,0 +1,97 @@
+/*!
+What a command runs under: a lock of our own, or that of an outer run.
+*/
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use super::backstop::deadline;
+use super::nested::Cover;
+use crate::backend::{Contender, Grant, Lease};
+use crate::cli::Leftovers;
+use crate::lease::keeper;
+use crate::lease::renewal::LeaseNews;
+use crate::lease::timing::Schedule;
+use crate::settings::RunSettings;
+use crate::supervise::protocol::Spawn;
+
+/// The right to run a command.
+#[derive(Debug)]
+pub(super) enum Tenure {
+    /// The lock is ours: it is kept alive, and given back.
+    Own(Grant),
+    /// An outer run keeps it, and gives it back.
+    Outer(Cover),
+}
+
+impl Tenure {
+    /// The lease that limits how long the command may take to end; none where the lock has none, or is not ours to lose.
+    pub(super) fn ttl(&self) -> Option<Duration> {
+        match self {
+            Self::Own(Grant { lease: Lease::Until { ttl, .. }, .. }) => Some(*ttl),
+            Self::Own(Grant { lease: Lease::Unlimited { .. }, .. }) | Self::Outer(_) => None,
+        }
+    }
+
+    /// The lease as granted to us, where there is one.
+    pub(super) fn schedule(&self, kill_after: Duration) -> Option<Schedule> {
+        match self {
+            Self::Own(Grant { lease: Lease::Until { sent, ttl, .. }, .. }) => {
+                Some(Schedule { sent: *sent, ttl: *ttl, kill_after })
+            }
+            Self::Own(Grant { lease: Lease::Unlimited { .. }, .. }) | Self::Outer(_) => None,
+        }
+    }
+
+    /// What the guard has to keep open while anything of the command lives: the locked file, or the line to the outer run.
+    pub(super) fn descriptor<'a>(&'a self, contender: &'a dyn Contender) -> Option<BorrowedFd<'a>> {
+        match self {
+            Self::Own(_) => contender.descriptor(),
+            Self::Outer(cover) => cover.line(),
+        }
+    }
+
+    /// How the command is started; `has_descriptor` says whether a lock's descriptor goes with it.
+    pub(super) fn spawn(&self, settings: &RunSettings, kill_after: Duration, has_descriptor: bool) -> Spawn {
+        let stay = settings.leftovers != Leftovers::Leave;
+        match self {
+            Self::Own(grant) => {
+                let lease = self.schedule(kill_after).and_then(|schedule| deadline(&schedule, settings.on_lost));
+                Spawn {
+                    token: grant.token,
+                    ttl: self.ttl(),
+                    lease,
+                    kill_after,
+                    outlives: lease.is_none(),
+                    inherit: has_descriptor && !settings.close,
+                    stay,
+                }
+            }
+            Self::Outer(cover) => Spawn {
+                token: cover.token,
+                ttl: cover.ttl,
+                lease: None,
+                kill_after,
+                outlives: false,
+                inherit: false,
+                stay,
+            },
+        }
+    }
+
+    /// Keeps the lock, or watches who keeps it, and tells `news` of every change; ends after the news of a loss.
+    pub(super) async fn keep(
+        &self,
+        contender: &mut dyn Contender,
+        kill_after: Duration,
+        mut news: impl FnMut(LeaseNews),
+    ) {
+        match self {
+            Self::Own(grant) => keeper::keep(contender, grant.lease, kill_after, news).await,
+            Self::Outer(cover) => {
+                cover.ended().await;
+                news(LeaseNews::KeeperEnded);
+            }
+        }
+    }
+}

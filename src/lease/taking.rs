@@ -1,0 +1,131 @@
+/*!
+Taking a lock and giving it back: attempt, wait for a change, attempt again, as the [wait](super::waiting) decides, and
+every request within its time.
+*/
+
+use std::time::Duration;
+
+use super::timing::{Grace, acquire_timeout};
+use super::waiting::{Failed, Next, Refused, Trouble, Wait, WaitNews, Waiting, backoff};
+use crate::backend::{Attempt, Contender, ErrorKind, Grant, Queue, Released};
+use crate::clock::{Instant, before, sleep_until};
+
+/// How long the last look may take when the wait has run out.
+const LAST_LOOK: Duration = Duration::from_secs(1);
+/// How long one try may take to take back what is wanted no more: the service also does it when nobody hears of it.
+pub(crate) const TAKE_BACK: Duration = Duration::from_millis(500);
+/// How often a release is tried when its answer does not come.
+const RELEASE_TRIES: usize = 2;
+
+/// How requests are bounded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// How long connecting may take.
+    pub connect: Duration,
+    /// The time between SIGTERM and SIGKILL: it decides how much of a lease is of use.
+    pub grace: Grace,
+}
+
+/// Takes the lock. `news` hears of everything that happens to the wait. A refusal leaves nothing behind. Dropping the
+/// future leaves a place in the queue, and perhaps a lock whose grant was not seen: [`give_back`] takes both away.
+pub(crate) async fn take(
+    contender: &mut dyn Contender,
+    wait: Wait,
+    limits: Limits,
+    news: impl FnMut(WaitNews),
+) -> Result<Grant, Refused> {
+    let mut trace = false;
+    let result = wait_for(contender, wait, limits, news, &mut trace).await;
+    if result.is_err() && trace {
+        // Best effort: a place in the queue that stays is given up when its owner shows no life, and a lock runs out.
+        let _ = give_back(contender, TAKE_BACK).await;
+    }
+    result
+}
+
+/// Sets `trace` once something of ours may be at the service: a place in the queue, or a grant that was not seen.
+async fn wait_for(
+    contender: &mut dyn Contender,
+    wait: Wait,
+    limits: Limits,
+    mut news: impl FnMut(WaitNews),
+    trace: &mut bool,
+) -> Result<Grant, Refused> {
+    let mut waiting = Waiting::new(wait, limits.grace);
+    loop {
+        let answer = attempt(contender, waiting.queue(), limits, trace).await;
+        let mut next = waiting.answered(answer, Instant::now(), &mut news);
+        if next == Next::Listen {
+            let changed = until(wait, contender.changed()).await;
+            next = waiting.listened(changed.map(|changed| changed.map_err(Failed::from)));
+        }
+        match next {
+            Next::Take(grant) => return Ok(grant),
+            Next::Refuse(refused) => return Err(refused),
+            Next::Pause(failures) => {
+                let mut random = [0; 2];
+                let _ = getrandom::fill(&mut random);
+                let pause = backoff(failures, contender.claim().ttl, u16::from_ne_bytes(random));
+                let _ = until(wait, sleep_until(Instant::now() + pause)).await;
+            }
+            Next::Again | Next::Listen => {}
+        }
+        if waiting.is_over(Instant::now()) {
+            let look = attempt(contender, Queue::Pass, limits, trace);
+            let seen = before(Instant::now() + LAST_LOOK, look).await;
+            return waiting.last_look(seen.ok().and_then(Result::ok), Instant::now());
+        }
+    }
+}
+
+/// Gives a lock back and leaves the queue, within a bounded time, as often as that takes.
+pub(crate) async fn give_back(contender: &mut dyn Contender, patience: Duration) -> Result<Released, Trouble> {
+    let mut result = Err(Trouble::Silent);
+    let mut perhaps_done = false;
+    for _ in 0..RELEASE_TRIES {
+        let limit = Instant::now() + acquire_timeout(contender.claim().ttl).min(patience);
+        match before(limit, contender.release()).await {
+            // After a try whose answer was lost, "not mine" may mean "already released".
+            Ok(Ok(Released::NotMine)) if perhaps_done => return Ok(Released::Freed),
+            Ok(Ok(released)) => return Ok(released),
+            Ok(Err(error)) => {
+                perhaps_done |= error.kind != ErrorKind::Unreachable;
+                let may_pass = error.may_pass();
+                result = Err(Trouble::Said(error.to_string()));
+                if !may_pass {
+                    break;
+                }
+            }
+            Err(_) => perhaps_done = true,
+        }
+    }
+    result
+}
+
+async fn attempt(
+    contender: &mut dyn Contender,
+    queue: Queue,
+    limits: Limits,
+    trace: &mut bool,
+) -> Result<Attempt, Failed> {
+    let connected = before(Instant::now() + limits.connect, contender.connect()).await;
+    connected.map_err(|_| Failed { kind: ErrorKind::Unreachable, trouble: Trouble::Unreachable(limits.connect) })??;
+    let limit = acquire_timeout(contender.claim().ttl);
+    let answered = before(Instant::now() + limit, contender.attempt(queue)).await;
+    let unanswered = Failed { kind: ErrorKind::Unavailable, trouble: Trouble::Unanswered(limit) };
+    let result = answered.map_or(Err(unanswered), |answer| answer.map_err(Failed::from));
+    *trace |= match &result {
+        Ok(Attempt::Busy(_)) => queue == Queue::Join,
+        Ok(Attempt::Held(_)) => true,
+        // It may have arrived, and its answer been lost; and who refuses one request may have done the one before it.
+        Err(error) => error.kind != ErrorKind::Unreachable,
+    };
+    result
+}
+
+async fn until<T>(wait: Wait, work: impl Future<Output = T>) -> Option<T> {
+    match wait {
+        Wait::Until(end) => before(end, work).await.ok(),
+        Wait::No | Wait::Forever => Some(work.await),
+    }
+}

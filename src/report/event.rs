@@ -1,0 +1,321 @@
+/*!
+All that dlock ever says, as data. The [words](mod@super::line) are made elsewhere, and so is the decision who hears them.
+
+What a backend or the system says of a failure comes as text, because only they know it. What is wrong with the command
+line is text too: it is put into words where it is checked.
+*/
+
+use std::time::Duration;
+
+use crate::holder::Holder;
+use crate::key::Key;
+use crate::lease::renewal::Unconfirmed;
+use crate::lease::waiting::Trouble;
+use crate::supervise::protocol::Unfit;
+
+/// A lock, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lock {
+    /// Its name.
+    pub key: Key,
+    /// The URL of its backend, without a password.
+    pub place: String,
+}
+
+/// Something that dlock says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// dlock has a bug; where it showed.
+    Bug(String),
+    /// The parser did not understand the command line; what it says.
+    CommandLine(String),
+    /// The settings are wrong, or do not go together; what is wrong and what to do.
+    Settings(String),
+    /// There is no page of the manual for this subcommand.
+    NoSuchPage(String),
+    /// A page of the manual was asked for, and something else too.
+    OnlyPagesHaveSubcommands,
+    /// Standard output cannot be written to; the system's reason.
+    OutputFailed(String),
+    /// Something that supervising a command needs is missing. No command was started.
+    Lacking {
+        /// What was tried.
+        step: Step,
+        /// Why it failed.
+        reason: Lack,
+    },
+    /// Nobody chose a backend, so the lock holds on this host only.
+    NoBackendChosen,
+    /// The service has something about it that could make its locks unsafe.
+    Concern {
+        /// The lock.
+        lock: Lock,
+        /// What it is, in the backend's words.
+        concern: String,
+    },
+    /// The lock is not ours yet.
+    Waiting {
+        /// The lock.
+        lock: Lock,
+        /// Why not.
+        why: Hindrance,
+    },
+    /// The lock was not acquired.
+    NotAcquired {
+        /// The lock.
+        lock: Lock,
+        /// How long it was waited for, where the wait has run out.
+        within: Option<Duration>,
+        /// Why not.
+        why: Hindrance,
+    },
+    /// The lock is held by an outer run that cannot be watched, because it is in another PID namespace.
+    OuterElsewhere,
+    /// The lock is held by an outer run whose guard cannot be reached; the system's reason, none when it does not answer.
+    OuterGuardUnreachable(Option<String>),
+    /// The lock is held by an outer run that cannot be watched, for this errno.
+    OuterUnwatchable(i32),
+    /// The lock is held.
+    Acquired {
+        /// The lock.
+        lock: Lock,
+        /// The fencing token.
+        token: u64,
+    },
+    /// The lock is held by an outer run, under which the command runs.
+    Covered(Key),
+    /// The server grants so short a lease that the command has less time to end than the user wanted.
+    ShortGrace {
+        /// The lock.
+        lock: Lock,
+        /// The time between SIGTERM and SIGKILL.
+        kill_after: Duration,
+        /// The granted lease.
+        ttl: Duration,
+    },
+    /// The command could not be run.
+    NotRun {
+        /// The command's name.
+        program: String,
+        /// Why not.
+        reason: NotRun,
+    },
+    /// The command is suspended, and so is the keeping of its lock.
+    Suspended {
+        /// The lock's name.
+        key: Key,
+        /// The command's name.
+        program: String,
+        /// After how long it is stopped unless it is continued.
+        stopped_in: Duration,
+    },
+    /// `--max-run` has run out; the command is stopped.
+    MaxRun {
+        /// The command's name.
+        program: String,
+        /// The longest time that it may run.
+        max_run: Duration,
+    },
+    /// The command has ended, and what it left behind is stopped.
+    StoppingLeftovers {
+        /// The command's name.
+        program: String,
+    },
+    /// The command has ended, and a nested run that its lock covers is stopped.
+    StoppingNested {
+        /// The lock's name.
+        key: Key,
+        /// The command's name.
+        program: String,
+    },
+    /// The lock is lost while the command runs.
+    Lost {
+        /// The lock.
+        lock: Lock,
+        /// How that is known.
+        how: Loss,
+        /// The command's name.
+        program: String,
+        /// Whether the command goes on without the lock (`--on-lost ignore`) instead of being stopped.
+        goes_on: bool,
+    },
+    /// The lock was not ours any more when the command ended.
+    LostBeforeTheEnd {
+        /// The lock.
+        lock: Lock,
+        /// The command's name.
+        program: String,
+    },
+    /// The outer run that held the lock ended before the command did.
+    OuterEnded {
+        /// The lock.
+        lock: Lock,
+        /// The command's name.
+        program: String,
+    },
+    /// The lock was given back.
+    Released(Key),
+    /// The lock is not given back, because something of the command may still run.
+    NotReleased {
+        /// The lock's name.
+        key: Key,
+        /// A process that could not be stopped; none where processes cannot be listed.
+        process: Option<i32>,
+        /// Whether the lock will expire.
+        expires: bool,
+    },
+    /// The lock could not be given back.
+    ReleaseFailed {
+        /// The lock.
+        lock: Lock,
+        /// Why not.
+        reason: Trouble,
+        /// The lease, which will expire; none for a lock without one.
+        ttl: Option<Duration>,
+    },
+    /// Somebody killed the guard, and the command was stopped.
+    GuardKilled(Key),
+    /// Somebody killed dlock itself; said by the guard, which stops the command.
+    DlockKilled {
+        /// The lock.
+        lock: Lock,
+        /// The command's name.
+        program: String,
+    },
+}
+
+/// A step on the way to a supervised command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Making an owner id.
+    OwnerId,
+    /// Laying out the command's arguments and environment.
+    Command,
+    /// Taking over the signals.
+    Signals,
+    /// Becoming the parent of orphans.
+    Subreaper,
+    /// Naming the guard's socket.
+    GuardName,
+    /// Starting the guard.
+    Guard,
+    /// Finding out whether a command can be supervised here.
+    Supervision,
+    /// Starting the event loop.
+    EventLoop,
+    /// Watching the signals.
+    WatchSignals,
+    /// Watching the guard.
+    WatchGuard,
+}
+
+/// What is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// The system says so.
+    System(String),
+    /// There is no new process, for this errno.
+    NoProcess(i32),
+    /// The surroundings do not allow it.
+    Unfit(Unfit),
+    /// The guard did not start within this time.
+    SlowGuard(Duration),
+}
+
+/// Why a lock is not ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Hindrance {
+    /// It is somebody else's.
+    Held {
+        /// Who has it.
+        holder: Holder,
+        /// "Now" in milliseconds since 1970 by the clock that granted the lock.
+        now: u64,
+        /// Our place in the queue, 1 for the next; none when we are not in a queue.
+        position: Option<u64>,
+    },
+    /// The backend fails.
+    Trouble(Trouble),
+}
+
+/// Why a command did not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotRun {
+    /// There is no such program.
+    NotFound,
+    /// It cannot be executed, for this errno.
+    NotExecutable(i32),
+    /// No process could be made, for this errno.
+    NoProcess(i32),
+    /// The lease of the lock had all but ended.
+    TooLate(Key),
+}
+
+/// How it is known that a lock is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The service says that it is not ours; what it knows of the reason.
+    NotMine(String),
+    /// The outer run that held it has ended.
+    OuterEnded,
+    /// No renewal was confirmed in time.
+    Unrenewed {
+        /// Since the last one that was.
+        silent: Duration,
+        /// What came of the last try.
+        last: Unconfirmed,
+    },
+    /// The guard saw the end of the lease, and the renewals had no chance.
+    Starved,
+}
+
+/// Who hears of an event. What ends dlock is always said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// Everybody, also with `-q`.
+    Warning,
+    /// Everybody but those who asked for errors only.
+    Note,
+    /// The same, as the state of a wait that is kept up to date.
+    State,
+    /// Only those who asked for more (`-v`).
+    Detail,
+}
+
+impl Event {
+    /// Who hears of it.
+    #[must_use]
+    pub(crate) fn level(&self) -> Level {
+        match self {
+            Self::Waiting { .. } => Level::State,
+            Self::NoBackendChosen
+            | Self::Concern { .. }
+            | Self::ShortGrace { .. }
+            | Self::Suspended { .. }
+            | Self::MaxRun { .. }
+            | Self::StoppingNested { .. } => Level::Note,
+            Self::Acquired { .. } | Self::Covered(_) | Self::StoppingLeftovers { .. } | Self::Released(_) => {
+                Level::Detail
+            }
+            Self::Bug(_)
+            | Self::CommandLine(_)
+            | Self::Settings(_)
+            | Self::NoSuchPage(_)
+            | Self::OnlyPagesHaveSubcommands
+            | Self::OutputFailed(_)
+            | Self::Lacking { .. }
+            | Self::NotAcquired { .. }
+            | Self::OuterElsewhere
+            | Self::OuterGuardUnreachable(_)
+            | Self::OuterUnwatchable(_)
+            | Self::NotRun { .. }
+            | Self::Lost { .. }
+            | Self::LostBeforeTheEnd { .. }
+            | Self::OuterEnded { .. }
+            | Self::NotReleased { .. }
+            | Self::ReleaseFailed { .. }
+            | Self::GuardKilled(_)
+            | Self::DlockKilled { .. } => Level::Warning,
+        }
+    }
+}

@@ -1,0 +1,236 @@
+/*!
+The words for every event: one sentence each, and all of dlock's English that is not about the command line. Knows
+nothing of where they are written.
+*/
+
+use std::time::Duration;
+
+use humantime::format_duration;
+use nix::errno::Errno;
+
+use super::event::{Event, Hindrance, Lack, Lock, Loss, NotRun, Step};
+use crate::lease::renewal::Unconfirmed;
+use crate::lease::waiting::Trouble;
+use crate::supervise::protocol::Unfit;
+
+/// The sentence for `event`, without a line's end. It may hold what others have written, so it is not safe to show yet.
+#[must_use]
+pub(super) fn line(event: &Event) -> String {
+    match event {
+        Event::Bug(panic) => format!("this is a bug in dlock, please report it: {panic}"),
+        Event::CommandLine(mistake) => format!("{mistake}; see dlock run --help"),
+        Event::Settings(mistake) => mistake.clone(),
+        Event::NoSuchPage(name) => format!("there is no subcommand {name}: see dlock --help"),
+        Event::OnlyPagesHaveSubcommands => "only man pages are per subcommand: leave SUBCOMMAND out".to_owned(),
+        Event::OutputFailed(reason) => format!("could not write to standard output: {reason}"),
+        Event::Lacking { step, reason } => {
+            format!("could not {}: {}; no command was started", task(*step), lack(reason))
+        }
+        Event::NoBackendChosen => {
+            "no backend was chosen, so this lock holds on this host only (choose with --backend or \
+                                   DLOCK_BACKEND)"
+                .to_owned()
+        }
+        Event::Waiting { lock, why } => format!("waiting for {}: {}", lock.key, hindrance(lock, why)),
+        Event::NotAcquired { lock, within, why } => {
+            let within = within.map(|within| format!(" within {}", format_duration(within))).unwrap_or_default();
+            format!("did not get {}{within}: {}", lock.key, hindrance(lock, why))
+        }
+        Event::OuterElsewhere | Event::OuterGuardUnreachable(_) | Event::OuterUnwatchable(_) | Event::Covered(_) => {
+            outer(event)
+        }
+        _ => held(event),
+    }
+}
+
+/// What is said of a lock that is held, or was.
+fn held(event: &Event) -> String {
+    match event {
+        Event::Acquired { lock, token } => format!("acquired {}, token {token}", at(lock)),
+        Event::Concern { lock, concern } => format!("{}: {concern}", at(lock)),
+        Event::ShortGrace { lock, kill_after, ttl } => format!(
+            "{}: --kill-after is only {}, because the server grants no more than {} of lease",
+            at(lock),
+            format_duration(*kill_after),
+            format_duration(*ttl)
+        ),
+        Event::NotRun { program, reason } => format!("could not run {program}: {}", not_run(reason)),
+        Event::Suspended { key, program, stopped_in } => format!(
+            "suspended: {key} cannot be renewed, and {program} is stopped in {} unless it goes on",
+            format_duration(*stopped_in)
+        ),
+        Event::MaxRun { program, max_run } => {
+            format!("{program} has run for {} (--max-run): stopping it", format_duration(*max_run))
+        }
+        Event::StoppingLeftovers { program } => format!("{program} has ended; stopping what it left behind"),
+        Event::StoppingNested { key, program } => {
+            format!("{key}: stopping the nested dlock run that {program} left in the background")
+        }
+        Event::Lost { lock, how, program, goes_on: false } => {
+            format!("lost {}: {}; stopping {program}", at(lock), loss(how))
+        }
+        Event::Lost { lock, how, program, goes_on: true } => {
+            format!("lost {}: {}; {program} goes on without it (--on-lost ignore)", at(lock), loss(how))
+        }
+        Event::LostBeforeTheEnd { lock, program } => {
+            format!("lost {} while {program} ran: it was not ours any more when it ended", at(lock))
+        }
+        Event::OuterEnded { lock, program } => {
+            format!("lost {}: the dlock run around this one ended before {program} did", at(lock))
+        }
+        Event::Released(key) => format!("released {key}"),
+        Event::NotReleased { key, process, expires } => {
+            let why = match process {
+                Some(pid) => format!("process {pid} could not be stopped by this user"),
+                None => "processes cannot be listed, so something may still run".to_owned(),
+            };
+            format!("{why}: {key} is not released{}", if *expires { ", it will expire on its own" } else { "" })
+        }
+        Event::ReleaseFailed { lock, reason, ttl } => {
+            let within = |ttl: Duration| format!("; it runs out by itself within {}", format_duration(ttl));
+            let reason = trouble(&lock.place, reason);
+            format!("could not release {}: {reason}{}", lock.key, ttl.map(within).unwrap_or_default())
+        }
+        Event::GuardKilled(key) => format!("somebody killed the guard process; the command was stopped (lock {key})"),
+        Event::DlockKilled { lock, program } => {
+            let lock = at(lock);
+            format!("dlock itself was killed: {program} is stopped, because nobody keeps its lock {lock} alive")
+        }
+        // The others have their words above.
+        _ => String::new(),
+    }
+}
+
+/// What is said of the run around this one.
+fn outer(event: &Event) -> String {
+    match event {
+        Event::OuterGuardUnreachable(reason) => {
+            let reason = reason.as_deref().unwrap_or("it does not answer");
+            format!(
+                "the lock is held by the dlock run around this one, and its guard could not be reached: {reason}; take the \
+                 lock once, outside (another network namespace hides it, for one)"
+            )
+        }
+        Event::OuterUnwatchable(errno) => format!(
+            "could not watch the dlock run around this one: pidfd_open: {}; allow it in the container's seccomp profile",
+            Errno::from_raw(*errno).desc()
+        ),
+        Event::Covered(key) => format!("{key} is held by the dlock run around this one; running under it"),
+        _ => "the lock is held by the dlock run around this one, which is in another PID namespace and cannot be watched \
+              from here: take the lock once, outside"
+            .to_owned(),
+    }
+}
+
+fn at(lock: &Lock) -> String {
+    format!("{} at {}", lock.key, lock.place)
+}
+
+fn task(step: Step) -> &'static str {
+    match step {
+        Step::OwnerId => "get random numbers for an owner id",
+        Step::Command => "prepare the command",
+        Step::Signals => "take over the signals",
+        Step::Subreaper => "become a subreaper",
+        Step::GuardName => "name the guard's socket",
+        Step::Guard => "start the guard",
+        Step::Supervision => "supervise a command here",
+        Step::EventLoop => "start the event loop",
+        Step::WatchSignals => "watch the signals",
+        Step::WatchGuard => "watch the guard",
+    }
+}
+
+fn lack(reason: &Lack) -> String {
+    match reason {
+        Lack::System(reason) => reason.clone(),
+        Lack::NoProcess(errno) => no_process(*errno),
+        Lack::Unfit(reason) => unfit(*reason).to_owned(),
+        Lack::SlowGuard(limit) => format!("the guard did not start within {}", format_duration(*limit)),
+    }
+}
+
+fn unfit(reason: Unfit) -> &'static str {
+    match reason {
+        Unfit::Subreaper => "prctl(PR_SET_CHILD_SUBREAPER) is refused: allow it in the container's seccomp profile",
+        Unfit::Proc => "/proc is missing or hides the processes: mount it without hidepid for this user",
+        Unfit::OtherProc => {
+            "/proc shows the processes of another PID namespace: mount one for this namespace (unshare --mount-proc)"
+        }
+        Unfit::Descriptors => "no descriptors for a timer and for signals: raise the limit of open files (ulimit -n)",
+    }
+}
+
+/// Why there is no new process, in the words of those who set limits.
+fn no_process(errno: i32) -> String {
+    match Errno::from_raw(errno) {
+        Errno::EAGAIN => "no more processes are allowed here (ulimit -u, or the limit of the control group)".to_owned(),
+        Errno::EMFILE => unfit(Unfit::Descriptors).to_owned(),
+        errno => format!("no process could be made: {}", errno.desc().to_lowercase()),
+    }
+}
+
+fn not_run(reason: &NotRun) -> String {
+    match reason {
+        NotRun::NotFound => "not found".to_owned(),
+        NotRun::NotExecutable(errno) => Errno::from_raw(*errno).desc().to_lowercase(),
+        NotRun::NoProcess(errno) => no_process(*errno),
+        NotRun::TooLate(key) => {
+            format!("the lease of {key} had all but ended before it could start: use a longer --ttl")
+        }
+    }
+}
+
+fn hindrance(lock: &Lock, why: &Hindrance) -> String {
+    match why {
+        Hindrance::Held { holder, now, position } => {
+            let place = match position {
+                None => String::new(),
+                Some(1) => "; next in line".to_owned(),
+                Some(position) => format!("; number {position} in line"),
+            };
+            format!("{}{place}", holder.describe(*now))
+        }
+        Hindrance::Trouble(what) => trouble(&lock.place, what),
+    }
+}
+
+/// What is wrong with the backend at `place`.
+fn trouble(place: &str, what: &Trouble) -> String {
+    match what {
+        Trouble::Unreachable(limit) => format!(
+            "{place} did not answer within {}; is it stopped or out of reach, is something else listening there, or does \
+             only one side speak TLS?",
+            format_duration(whole_millis(*limit))
+        ),
+        Trouble::Unanswered(limit) => {
+            format!("{place} did not answer within {}", format_duration(whole_millis(*limit)))
+        }
+        Trouble::TooSlow => "the backend answers too slowly for this --ttl: use a longer one".to_owned(),
+        Trouble::Silent => "the backend does not answer".to_owned(),
+        Trouble::Said(text) => text.clone(),
+    }
+}
+
+fn whole_millis(limit: Duration) -> Duration {
+    Duration::from_millis(limit.as_millis().try_into().unwrap_or(u64::MAX))
+}
+
+fn loss(how: &Loss) -> String {
+    match how {
+        Loss::NotMine(why) => why.clone(),
+        Loss::OuterEnded => "the dlock run around this one has ended".to_owned(),
+        Loss::Unrenewed { silent, last } => {
+            let last = match last {
+                Unconfirmed::NotTried => "it was not tried, because dlock itself was stopped",
+                Unconfirmed::Silence => "the backend does not answer",
+                Unconfirmed::Said(text) => text,
+            };
+            format!("no renewal was confirmed for {}: {last}", format_duration(*silent))
+        }
+        Loss::Starved => "no renewal was confirmed in time, because dlock itself was stopped or starved".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+/*!
+Every sentence that dlock says.
+*/
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+
+use super::*;
+use crate::holder::Holder;
+use crate::key::Key;
+
+const S: Duration = Duration::from_secs(1);
+
+fn key() -> Key {
+    Key::parse(OsStr::new("k")).expect("valid")
+}
+
+fn lock() -> Lock {
+    Lock { key: key(), place: "redis://h:6379".to_owned() }
+}
+
+fn sh() -> String {
+    "sh".to_owned()
+}
+
+fn lacking(step: Step, reason: Lack) -> Event {
+    Event::Lacking { step, reason }
+}
+
+fn waiting(why: Hindrance) -> Event {
+    Event::Waiting { lock: lock(), why }
+}
+
+fn refused(within: Option<Duration>, why: Hindrance) -> Event {
+    Event::NotAcquired { lock: lock(), within, why }
+}
+
+fn held(position: Option<u64>) -> Hindrance {
+    Hindrance::Held { holder: Holder::Process(7, "flock".to_owned()), now: 0, position }
+}
+
+fn lost(how: Loss, goes_on: bool) -> Event {
+    Event::Lost { lock: lock(), how, program: sh(), goes_on }
+}
+
+fn not_run(reason: NotRun) -> Event {
+    Event::NotRun { program: sh(), reason }
+}
+
+/// What is said before there is a lock.
+fn beginnings() -> Vec<(Event, &'static str)> {
+    let text = |text: &str| text.to_owned();
+    vec![
+        (Event::Bug(text("it broke")), "this is a bug in dlock, please report it: it broke"),
+        (Event::CommandLine(text("no")), "no; see dlock run --help"),
+        (Event::Settings(text("--key: no")), "--key: no"),
+        (Event::NoSuchPage(text("fly")), "there is no subcommand fly: see dlock --help"),
+        (Event::OnlyPagesHaveSubcommands, "only man pages are per subcommand: leave SUBCOMMAND out"),
+        (Event::OutputFailed(text("full")), "could not write to standard output: full"),
+        (
+            lacking(Step::OwnerId, Lack::System(text("no"))),
+            "could not get random numbers for an owner id: no; no command was started",
+        ),
+        (lacking(Step::Command, Lack::System(text("no"))), "could not prepare the command: no; no command was started"),
+        (
+            lacking(Step::Signals, Lack::System(text("no"))),
+            "could not take over the signals: no; no command was started",
+        ),
+        (
+            lacking(Step::Subreaper, Lack::System(text("no"))),
+            "could not become a subreaper: no; no command was started",
+        ),
+        (
+            lacking(Step::GuardName, Lack::System(text("no"))),
+            "could not name the guard's socket: no; no command was started",
+        ),
+        (
+            lacking(Step::EventLoop, Lack::System(text("no"))),
+            "could not start the event loop: no; no command was started",
+        ),
+        (
+            lacking(Step::WatchSignals, Lack::System(text("no"))),
+            "could not watch the signals: no; no command was started",
+        ),
+        (lacking(Step::WatchGuard, Lack::System(text("no"))), "could not watch the guard: no; no command was started"),
+        (
+            lacking(Step::Guard, Lack::NoProcess(libc::EAGAIN)),
+            "could not start the guard: no more processes are allowed here (ulimit -u, or the limit of the control group); \
+             no command was started",
+        ),
+        (
+            lacking(Step::Guard, Lack::NoProcess(libc::EMFILE)),
+            "could not start the guard: no descriptors for a timer and for signals: raise the limit of open files (ulimit \
+             -n); no command was started",
+        ),
+        (
+            lacking(Step::Guard, Lack::NoProcess(libc::ENOMEM)),
+            "could not start the guard: no process could be made: out of memory; no command was started",
+        ),
+        (
+            lacking(Step::Supervision, Lack::SlowGuard(S)),
+            "could not supervise a command here: the guard did not start within 1s; no command was started",
+        ),
+        (
+            lacking(Step::Supervision, Lack::Unfit(Unfit::Subreaper)),
+            "could not supervise a command here: prctl(PR_SET_CHILD_SUBREAPER) is refused: allow it in the container's \
+             seccomp profile; no command was started",
+        ),
+        (
+            lacking(Step::Supervision, Lack::Unfit(Unfit::Proc)),
+            "could not supervise a command here: /proc is missing or hides the processes: mount it without hidepid for \
+             this user; no command was started",
+        ),
+        (
+            lacking(Step::Supervision, Lack::Unfit(Unfit::OtherProc)),
+            "could not supervise a command here: /proc shows the processes of another PID namespace: mount one for this \
+             namespace (unshare --mount-proc); no command was started",
+        ),
+        (
+            Event::NoBackendChosen,
+            "no backend was chosen, so this lock holds on this host only (choose with --backend or DLOCK_BACKEND)",
+        ),
+    ]
+}
+
+/// What is said of the wait for a lock.
+fn waits() -> Vec<(Event, &'static str)> {
+    let trouble = |trouble| Hindrance::Trouble(trouble);
+    let said = |text: &str| trouble(Trouble::Said(text.to_owned()));
+    vec![
+        (waiting(held(None)), "waiting for k: held by flock (pid 7)"),
+        (waiting(held(Some(1))), "waiting for k: held by flock (pid 7); next in line"),
+        (waiting(held(Some(2))), "waiting for k: held by flock (pid 7); number 2 in line"),
+        (waiting(said("it is down")), "waiting for k: it is down"),
+        (
+            waiting(trouble(Trouble::Unanswered(Duration::from_micros(1_500_900)))),
+            "waiting for k: redis://h:6379 did not answer within 1s 500ms",
+        ),
+        (refused(None, held(None)), "did not get k: held by flock (pid 7)"),
+        (refused(Some(90 * S), held(None)), "did not get k within 1m 30s: held by flock (pid 7)"),
+        (
+            refused(None, trouble(Trouble::Unreachable(5 * S))),
+            "did not get k: redis://h:6379 did not answer within 5s; is it stopped or out of reach, is something else \
+             listening there, or does only one side speak TLS?",
+        ),
+        (
+            refused(None, trouble(Trouble::TooSlow)),
+            "did not get k: the backend answers too slowly for this --ttl: use a longer one",
+        ),
+        (
+            Event::OuterElsewhere,
+            "the lock is held by the dlock run around this one, which is in another PID namespace and cannot be watched \
+             from here: take the lock once, outside",
+        ),
+        (
+            Event::OuterGuardUnreachable(None),
+            "the lock is held by the dlock run around this one, and its guard could not be reached: it does not answer; \
+             take the lock once, outside (another network namespace hides it, for one)",
+        ),
+        (
+            Event::OuterGuardUnreachable(Some("no".to_owned())),
+            "the lock is held by the dlock run around this one, and its guard could not be reached: no; take the lock once, \
+             outside (another network namespace hides it, for one)",
+        ),
+        (
+            Event::OuterUnwatchable(libc::EPERM),
+            "could not watch the dlock run around this one: pidfd_open: Operation not permitted; allow it in the \
+             container's seccomp profile",
+        ),
+        (Event::Covered(key()), "k is held by the dlock run around this one; running under it"),
+    ]
+}
+
+/// What is said while a command runs.
+fn runs() -> Vec<(Event, &'static str)> {
+    let unrenewed = |last| lost(Loss::Unrenewed { silent: 65 * S, last }, false);
+    vec![
+        (Event::Acquired { lock: lock(), token: 42 }, "acquired k at redis://h:6379, token 42"),
+        (Event::Concern { lock: lock(), concern: "it forgets".to_owned() }, "k at redis://h:6379: it forgets"),
+        (
+            Event::ShortGrace { lock: lock(), kill_after: S, ttl: 2 * S },
+            "k at redis://h:6379: --kill-after is only 1s, because the server grants no more than 2s of lease",
+        ),
+        (not_run(NotRun::NotFound), "could not run sh: not found"),
+        (not_run(NotRun::NotExecutable(libc::EACCES)), "could not run sh: permission denied"),
+        (not_run(NotRun::NoProcess(libc::ENOMEM)), "could not run sh: no process could be made: out of memory"),
+        (
+            not_run(NotRun::TooLate(key())),
+            "could not run sh: the lease of k had all but ended before it could start: use a longer --ttl",
+        ),
+        (
+            Event::Suspended { key: key(), program: sh(), stopped_in: 20 * S },
+            "suspended: k cannot be renewed, and sh is stopped in 20s unless it goes on",
+        ),
+        (Event::MaxRun { program: sh(), max_run: 60 * S }, "sh has run for 1m (--max-run): stopping it"),
+        (Event::StoppingLeftovers { program: sh() }, "sh has ended; stopping what it left behind"),
+        (
+            Event::StoppingNested { key: key(), program: sh() },
+            "k: stopping the nested dlock run that sh left in the background",
+        ),
+        (lost(Loss::NotMine("it is gone".to_owned()), false), "lost k at redis://h:6379: it is gone; stopping sh"),
+        (
+            lost(Loss::NotMine("it is gone".to_owned()), true),
+            "lost k at redis://h:6379: it is gone; sh goes on without it (--on-lost ignore)",
+        ),
+        (
+            lost(Loss::OuterEnded, false),
+            "lost k at redis://h:6379: the dlock run around this one has ended; stopping sh",
+        ),
+        (
+            lost(Loss::Starved, false),
+            "lost k at redis://h:6379: no renewal was confirmed in time, because dlock itself was stopped or starved; \
+             stopping sh",
+        ),
+        (
+            unrenewed(Unconfirmed::NotTried),
+            "lost k at redis://h:6379: no renewal was confirmed for 1m 5s: it was not tried, because dlock itself was \
+             stopped; stopping sh",
+        ),
+        (
+            unrenewed(Unconfirmed::Silence),
+            "lost k at redis://h:6379: no renewal was confirmed for 1m 5s: the backend does not answer; stopping sh",
+        ),
+        (
+            unrenewed(Unconfirmed::Said("refused".to_owned())),
+            "lost k at redis://h:6379: no renewal was confirmed for 1m 5s: refused; stopping sh",
+        ),
+    ]
+}
+
+/// What is said when a command has ended, or dlock or the guard is no more.
+fn ends() -> Vec<(Event, &'static str)> {
+    let failed = |reason, ttl| Event::ReleaseFailed { lock: lock(), reason, ttl };
+    vec![
+        (
+            Event::LostBeforeTheEnd { lock: lock(), program: sh() },
+            "lost k at redis://h:6379 while sh ran: it was not ours any more when it ended",
+        ),
+        (
+            Event::OuterEnded { lock: lock(), program: sh() },
+            "lost k at redis://h:6379: the dlock run around this one ended before sh did",
+        ),
+        (Event::Released(key()), "released k"),
+        (
+            Event::NotReleased { key: key(), process: Some(7), expires: true },
+            "process 7 could not be stopped by this user: k is not released, it will expire on its own",
+        ),
+        (
+            Event::NotReleased { key: key(), process: None, expires: false },
+            "processes cannot be listed, so something may still run: k is not released",
+        ),
+        (
+            failed(Trouble::Silent, Some(30 * S)),
+            "could not release k: the backend does not answer; it runs out by itself within 30s",
+        ),
+        (failed(Trouble::Said("no".to_owned()), None), "could not release k: no"),
+        (Event::GuardKilled(key()), "somebody killed the guard process; the command was stopped (lock k)"),
+        (
+            Event::DlockKilled { lock: lock(), program: sh() },
+            "dlock itself was killed: sh is stopped, because nobody keeps its lock k at redis://h:6379 alive",
+        ),
+    ]
+}
+
+#[test]
+fn every_event_has_its_sentence() {
+    let mut said = BTreeSet::new();
+    for (event, sentence) in [beginnings(), waits(), runs(), ends()].concat() {
+        assert_eq!(line(&event), sentence);
+        let name = format!("{event:?}");
+        said.insert(name.split(|c: char| !c.is_alphanumeric()).next().expect("a name").to_owned());
+    }
+    let source = include_str!("../event.rs").split("enum Event {").nth(1).expect("the events");
+    let source = source.split("\n}").next().expect("their end");
+    let names =
+        source.lines().filter_map(|line| line.strip_prefix("    ").filter(|line| line.starts_with(char::is_uppercase)));
+    let names = names.map(|line| line.split(|c: char| !c.is_alphanumeric()).next().expect("a name").to_owned());
+    assert_eq!(said, names.collect(), "an event without a sentence above");
+}

@@ -1,0 +1,132 @@
+/*!
+The way to the lock's service: which one it is, how it is reached and who we are there. All subcommands need this.
+*/
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::layers::{Given, Layers, OrDefault};
+use super::password::password;
+use super::usage;
+use crate::backend::Options;
+use crate::backend::tls::TlsFiles;
+use crate::backend::url::Target;
+use crate::exit::Failure;
+use crate::key::Namespace;
+
+/// What stands before every key.
+const NAMESPACE: &str = "dlock";
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the user says of the connection, each value with its origin; not checked yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionValues {
+    /// The URL; none for lock files on this host.
+    pub backend: Option<Given<OsString>>,
+    /// What stands before every key on a server.
+    pub namespace: Given<String>,
+    /// How long connecting may take.
+    pub connect_timeout: Given<Duration>,
+    /// The user, where the URL names none.
+    pub user: Option<Given<String>>,
+    /// Where the password is, where the URL has none.
+    pub password_file: Option<Given<PathBuf>>,
+    /// The authorities to trust.
+    pub tls_ca: Option<Given<PathBuf>>,
+    /// The client certificate.
+    pub tls_cert: Option<Given<PathBuf>>,
+    /// Its private key.
+    pub tls_key: Option<Given<PathBuf>>,
+    /// The name that the server's certificate must be for.
+    pub tls_server_name: Option<Given<String>>,
+    /// How many replicas must confirm every grant and renewal.
+    pub replicas: Given<u32>,
+    /// Whether servers that could forget a fencing token are refused.
+    pub strict_fencing: Given<bool>,
+}
+
+/// The way to the service, checked.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// What stands before every key on a server.
+    pub namespace: Namespace,
+    /// Where the lock is.
+    pub target: Target,
+    /// What else is said about the way to it.
+    pub options: Options,
+    /// Whether somebody chose the backend.
+    pub chosen: bool,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+}
+
+impl ConnectionValues {
+    /// What the `layers` say together, and the defaults where they say nothing.
+    #[must_use]
+    pub(crate) fn settle(layers: &Layers) -> Self {
+        Self {
+            backend: layers.find("backend", |args| args.place.backend.clone()),
+            namespace: layers.find("namespace", |args| args.place.namespace.clone()).or_default(NAMESPACE.to_owned()),
+            connect_timeout: layers
+                .find("connect-timeout", |args| args.reach.connect_timeout)
+                .or_default(CONNECT_TIMEOUT),
+            user: layers.find("user", |args| args.reach.user.clone()),
+            password_file: layers.find("password-file", |args| args.reach.password_file.clone()),
+            tls_ca: layers.find("tls-ca", |args| args.reach.tls_ca.clone()),
+            tls_cert: layers.find("tls-cert", |args| args.reach.tls_cert.clone()),
+            tls_key: layers.find("tls-key", |args| args.reach.tls_key.clone()),
+            tls_server_name: layers.find("tls-server-name", |args| args.reach.tls_server_name.clone()),
+            replicas: layers.find("replicas", |args| args.reach.replicas).or_default(0),
+            strict_fencing: layers.find("strict-fencing", |args| args.reach.strict_fencing).or_default(false),
+        }
+    }
+
+    /// Where the lock is, with the credentials for it. Reads the password's file.
+    pub(crate) fn target(&self) -> Result<Target, Failure> {
+        let mut target = match &self.backend {
+            None => Target::default_one().map_err(usage)?,
+            Some(url) => {
+                let url = url.value.to_str();
+                let url = url.ok_or_else(|| usage("--backend: the URL is not UTF-8: percent-encode it"))?;
+                Target::parse(url).map_err(|error| usage(format!("--backend: {error}")))?
+            }
+        };
+        let password = password(self.password_file.as_ref().map(|file| file.value.as_path()))?;
+        let user = self.user.as_ref().map(|user| user.value.clone()).filter(|user| !user.is_empty());
+        target.add_credentials(user, password);
+        Ok(target)
+    }
+
+    /// What concerns only some backends. A flag for another one is a mistake; a variable may stand for all of a user's
+    /// backends, and is an error only where leaving it out would send something in plain text.
+    pub(crate) fn options(&self, target: &Target) -> Result<Options, Failure> {
+        let tls = TlsFiles {
+            ca: self.tls_ca.clone().map(|file| file.value),
+            cert: self.tls_cert.clone().map(|file| file.value),
+            key: self.tls_key.clone().map(|file| file.value),
+            server_name: self.tls_server_name.clone().map(|name| name.value),
+        };
+        let named = [&self.tls_ca, &self.tls_cert, &self.tls_key].into_iter().flatten().any(Given::is_flag)
+            || self.tls_server_name.as_ref().is_some_and(Given::is_flag);
+        if !tls.is_empty() && (target.is_tls() == Some(false) || named && target.is_tls().is_none()) {
+            let remedy = if target.is_tls().is_none() {
+                "leave it out"
+            } else {
+                "use the scheme for TLS, such as rediss:// or etcds://"
+            };
+            return Err(usage(format!("--tls-… is given, but {target} does not use TLS: {remedy}")));
+        }
+        let misplaced = |option: &str, place: &str| {
+            Err(usage(format!("{option} is only for {place}, not for {target}: leave it out")))
+        };
+        if self.replicas.is_flag() && !target.has_replicas() {
+            return misplaced("--replicas", "a redis server with replicas");
+        }
+        if self.strict_fencing.is_flag() && !target.is_redlock() {
+            return misplaced("--strict-fencing", "redlock://");
+        }
+        Ok(Options { tls, replicas: self.replicas.value, strict_fencing: self.strict_fencing.value })
+    }
+}

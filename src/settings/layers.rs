@@ -1,0 +1,134 @@
+/*!
+What was given, layer over layer: the flags over the variables. Each layer has the same structs, in which everything is
+optional; a value comes from the first layer that has it, together with its origin. Where no layer has one, a default
+applies, which is not the concern of this file.
+
+A config file will be one more layer: read into the same structs, and put after the variables.
+*/
+
+use std::fmt;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, FromArgMatches};
+
+use crate::cli::RunArgs;
+
+/// Where a layer comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The command line.
+    Flags,
+    /// The variables, one for each option.
+    Environment,
+}
+
+/// Where a value comes from. Options are named by their long form, without the dashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The flag of this option.
+    Flag(&'static str),
+    /// The variable of this option.
+    Variable(&'static str),
+    /// Nobody gave one.
+    Default,
+}
+
+/// As the user spells it: `--ttl`, `DLOCK_TTL` or `default`.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(option) => write!(f, "--{option}"),
+            Self::Variable(option) => write!(f, "DLOCK_{}", option.replace('-', "_").to_uppercase()),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// A value and its origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Given<T> {
+    /// The value.
+    pub value: T,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+impl<T> Given<T> {
+    /// Whether it is a flag's: what a flag says is meant for this run, a variable may stand for all runs.
+    #[must_use]
+    pub(crate) fn is_flag(&self) -> bool {
+        matches!(self.origin, Origin::Flag(_))
+    }
+}
+
+/// What one source says.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    /// The source.
+    pub source: Source,
+    /// What it says; what it does not say is none.
+    pub args: RunArgs,
+}
+
+/// All layers, first the one that overrides the others.
+#[derive(Debug)]
+pub(crate) struct Layers(Vec<Layer>);
+
+impl Layers {
+    /// The layers that the parser has found for a subcommand, all checked by it already.
+    pub(crate) fn read(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let layer = |source, from| RunArgs::from_arg_matches(&only(matches, from)).map(|args| Layer { source, args });
+        Ok(Self(vec![
+            layer(Source::Flags, ValueSource::CommandLine)?,
+            layer(Source::Environment, ValueSource::EnvVariable)?,
+        ]))
+    }
+
+    /// Layers that are read already.
+    #[cfg(test)]
+    pub(super) fn of(layers: Vec<Layer>) -> Self {
+        Self(layers)
+    }
+
+    /// The value of one `option`, from the first layer that has it.
+    pub(crate) fn find<T>(&self, option: &'static str, get: impl Fn(&RunArgs) -> Option<T>) -> Option<Given<T>> {
+        self.settle(|args| get(args).map(|value| (option, value)))
+    }
+
+    /// What several options mean together, from the first layer that has one of them; `get` names the one that counts.
+    pub(crate) fn settle<T>(&self, get: impl Fn(&RunArgs) -> Option<(&'static str, T)>) -> Option<Given<T>> {
+        self.0.iter().find_map(|layer| {
+            let (option, value) = get(&layer.args)?;
+            let origin = match layer.source {
+                Source::Flags => Origin::Flag(option),
+                Source::Environment => Origin::Variable(option),
+            };
+            Some(Given { value, origin })
+        })
+    }
+}
+
+/// A value that may be missing, with what applies then.
+pub(crate) trait OrDefault<T> {
+    /// The value, or `default`.
+    fn or_default(self, default: T) -> Given<T>;
+}
+
+impl<T> OrDefault<T> for Option<Given<T>> {
+    fn or_default(self, default: T) -> Given<T> {
+        self.unwrap_or(Given { value: default, origin: Origin::Default })
+    }
+}
+
+/// What in `matches` comes from this source. A switch that its variable turns off counts as not given.
+pub(super) fn only(matches: &ArgMatches, source: ValueSource) -> ArgMatches {
+    let mut only = matches.clone();
+    for id in matches.ids().map(clap::Id::as_str) {
+        let is_off = matches!(matches.try_get_one::<bool>(id), Ok(Some(false)));
+        if matches.value_source(id) != Some(source) || is_off {
+            // An id that the matches have is known to them.
+            let _ = only.try_clear_id(id);
+        }
+    }
+    only
+}

@@ -1,0 +1,121 @@
+/*!
+What the user wants: flags over variables over defaults, each value with its origin, checked as a whole.
+*/
+
+mod connection;
+mod layers;
+mod password;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::ArgMatches;
+
+pub(crate) use self::connection::Connection;
+use self::connection::ConnectionValues;
+use self::layers::Layers;
+pub(crate) use self::run::Patience;
+use self::run::RunValues;
+use crate::backend::url::without_password;
+use crate::cli::{Leftovers, OnLost};
+use crate::exit::{Exit, Failure};
+use crate::key::{Key, Namespace};
+use crate::lease::timing::Grace;
+use crate::report::Verbosity;
+use crate::report::event::{Event, Lock};
+
+/// Everything that `dlock run` needs to know.
+#[derive(Debug)]
+pub(crate) struct RunSettings {
+    /// The lock's name.
+    pub key: Key,
+    /// The way to the service that has it.
+    pub connection: Connection,
+    /// How long to wait for the lock.
+    pub patience: Patience,
+    /// The exit code when it was not acquired.
+    pub conflict: u8,
+    /// The length of lease to ask for.
+    pub ttl: Duration,
+    /// The time between SIGTERM and SIGKILL.
+    pub grace: Grace,
+    /// What to do when the lock is lost.
+    pub on_lost: OnLost,
+    /// How long the command may run.
+    pub max_run: Option<Duration>,
+    /// What to do with what it leaves running.
+    pub leftovers: Leftovers,
+    /// The program and its arguments; never empty.
+    pub argv: Vec<OsString>,
+    /// Keep the locked descriptor from the command.
+    pub close: bool,
+    /// What to tell those who wait.
+    pub reason: Option<String>,
+    /// How much to say.
+    pub verbosity: Verbosity,
+}
+
+fn usage(message: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Usage, Event::Settings(message.to_string()))
+}
+
+impl RunSettings {
+    /// Settles what the parser has found for `dlock run`. Reads the password's file.
+    pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+        let layers =
+            Layers::read(matches).map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))?;
+        let key = key(&layers.find("key", |args| args.key.clone()).map(|key| key.value).unwrap_or_default())?;
+        let (way, run) = (ConnectionValues::settle(&layers), RunValues::settle(&layers));
+        let namespace = Namespace::parse(&way.namespace.value).map_err(usage)?;
+        let target = way.target()?;
+        let grace = run.grace(&target)?;
+        let options = way.options(&target)?;
+        let argv = run.argv()?;
+        let (chosen, connect_timeout) = (way.backend.is_some(), way.connect_timeout.value);
+        Ok(Self {
+            key,
+            connection: Connection { namespace, target, options, chosen, connect_timeout },
+            patience: run.patience.value,
+            conflict: run.conflict.value,
+            ttl: run.ttl.value,
+            grace,
+            on_lost: run.on_lost.value,
+            max_run: run.max_run.map(|max_run| max_run.value),
+            leftovers: run.leftovers.value,
+            argv,
+            close: run.close.value,
+            reason: run.reason.map(|reason| reason.value).filter(|reason| !reason.is_empty()),
+            verbosity: run.verbosity.value,
+        })
+    }
+}
+
+impl RunSettings {
+    /// The lock, for people.
+    #[must_use]
+    pub(crate) fn lock(&self) -> Lock {
+        Lock { key: self.key.clone(), place: self.connection.target.to_string() }
+    }
+
+    /// The command's name for messages, without its directory; never its arguments. Where `--backend` was forgotten it is
+    /// a URL, and shown without the password.
+    #[must_use]
+    pub(crate) fn program(&self) -> String {
+        let first = self.argv.first().map_or(OsStr::new(""), OsString::as_os_str);
+        let first = without_password(&first.to_string_lossy());
+        Path::new(&first).file_name().map_or_else(|| first.clone(), |name| name.to_string_lossy().into_owned())
+    }
+}
+
+fn key(name: &OsStr) -> Result<Key, Failure> {
+    let key = Key::parse(name).map_err(|error| usage(format!("--key: {error}")))?;
+    // Many clients of the same servers call the key of a certificate so.
+    if name.as_encoded_bytes().to_ascii_lowercase().ends_with(b".pem") && Path::new(name).exists() {
+        return Err(usage("--key is the lock's name, and not a file: name a TLS key with --tls-key FILE"));
+    }
+    Ok(key)
+}

@@ -1,0 +1,133 @@
+/*!
+How a command is run under a lock: how long to wait, what to run, and what becomes of it. Options that exclude each other
+are settled within a layer, so that a flag overrides the variable also of the other one.
+*/
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use super::layers::{Given, Layers, OrDefault};
+use super::usage;
+use crate::backend::url::Target;
+use crate::cli::{Leftovers, OnLost, RunArgs};
+use crate::exit::{CONFLICT, Failure};
+use crate::lease::timing::Grace;
+use crate::report::Verbosity;
+
+/// The length of a lease.
+const TTL: Duration = Duration::from_secs(30);
+
+/// How long to wait for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Not at all.
+    None,
+    /// This long.
+    For(Duration),
+    /// For ever.
+    Endless,
+}
+
+/// What is run: its words, or what is wrong with them.
+type Words = Result<Vec<OsString>, &'static str>;
+
+/// What the user says of the run, each value with its origin; not checked yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunValues {
+    /// How long to wait for the lock.
+    pub patience: Given<Patience>,
+    /// The exit code when it was not acquired.
+    pub conflict: Given<u8>,
+    /// The length of lease to ask for.
+    pub ttl: Given<Duration>,
+    /// The time between SIGTERM and SIGKILL.
+    pub kill_after: Option<Given<Duration>>,
+    /// What to do when the lock is lost.
+    pub on_lost: Given<OnLost>,
+    /// How long the command may run.
+    pub max_run: Option<Given<Duration>>,
+    /// What to do with what it leaves running.
+    pub leftovers: Given<Leftovers>,
+    /// What to run.
+    pub command: Option<Given<Words>>,
+    /// Keep the locked descriptor from the command.
+    pub close: Given<bool>,
+    /// What to tell those who wait.
+    pub reason: Option<Given<String>>,
+    /// How much to say.
+    pub verbosity: Given<Verbosity>,
+}
+
+impl RunValues {
+    /// What the `layers` say together, and the defaults where they say nothing.
+    #[must_use]
+    pub(crate) fn settle(layers: &Layers) -> Self {
+        Self {
+            patience: layers.settle(patience).or_default(Patience::Endless),
+            conflict: layers.find("conflict-exit-code", |args| args.run.conflict_exit_code).or_default(CONFLICT),
+            ttl: layers.find("ttl", |args| args.run.ttl).or_default(TTL),
+            kill_after: layers.find("kill-after", |args| args.run.kill_after),
+            on_lost: layers.find("on-lost", |args| args.run.on_lost).or_default(OnLost::Stop),
+            max_run: layers.find("max-run", |args| args.run.max_run),
+            leftovers: layers.find("leftovers", |args| args.run.leftovers).or_default(Leftovers::Leave),
+            command: layers.find("command", command),
+            close: layers.find("close", |args| args.run.close).or_default(false),
+            reason: layers.find("reason", |args| args.run.reason.clone()),
+            verbosity: layers.settle(verbosity).or_default(Verbosity::Normal),
+        }
+    }
+
+    /// `--kill-after` within what the leases of `target` can afford.
+    pub(crate) fn grace(&self, target: &Target) -> Result<Grace, Failure> {
+        let asked = self.kill_after.map(|kill_after| kill_after.value);
+        let grace = Grace { asked, share: target.kill_after_share() };
+        let most = self.ttl.value / grace.share;
+        if asked.is_some_and(|kill_after| kill_after > most) {
+            let part = if grace.share == 2 { "half" } else { "a quarter" };
+            let (most, ttl) = (humantime::format_duration(most), humantime::format_duration(self.ttl.value));
+            return Err(usage(format!(
+                "--kill-after may be at most {part} of --ttl ({most} of {ttl}): lower it, or raise --ttl"
+            )));
+        }
+        Ok(grace)
+    }
+
+    /// The program and its arguments; never empty.
+    pub(crate) fn argv(&self) -> Result<Vec<OsString>, Failure> {
+        match self.command.as_ref().map(|command| &command.value) {
+            None => Err(usage("there is no command to run: add -- COMMAND, or -c 'SHELL COMMAND'")),
+            Some(Err(mistake)) => Err(usage(mistake)),
+            Some(Ok(argv)) => Ok(argv.clone()),
+        }
+    }
+}
+
+/// `-n` and `-w`: the shorter wait.
+fn patience(args: &RunArgs) -> Option<(&'static str, Patience)> {
+    match (args.run.nonblock, args.run.wait) {
+        (Some(true), _) => Some(("nonblock", Patience::None)),
+        (_, Some(wait)) if wait.is_zero() => Some(("wait", Patience::None)),
+        (_, Some(wait)) => Some(("wait", Patience::For(wait))),
+        (_, None) => None,
+    }
+}
+
+/// `-q` and `-v`: the less of both.
+fn verbosity(args: &RunArgs) -> Option<(&'static str, Verbosity)> {
+    match (args.run.quiet, args.run.verbose) {
+        (Some(true), _) => Some(("quiet", Verbosity::Quiet)),
+        (_, Some(true)) => Some(("verbose", Verbosity::Verbose)),
+        _ => None,
+    }
+}
+
+/// `-c` or a command.
+fn command(args: &RunArgs) -> Option<Words> {
+    match (&args.run.shell, args.run.argv.as_slice()) {
+        (None, []) => None,
+        (Some(shell), []) => Some(Ok(vec!["/bin/sh".into(), "-c".into(), shell.clone()])),
+        (Some(_), _) => Some(Err("-c STRING and a command exclude each other: use one of them")),
+        (None, [program, ..]) if program.is_empty() => Some(Err("the command's name is empty: name a program")),
+        (None, words) => Some(Ok(words.to_vec())),
+    }
+}

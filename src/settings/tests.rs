@@ -1,0 +1,204 @@
+/*!
+Which layer a value comes from, what exclusive options mean together, and that the help shows the defaults that apply.
+*/
+
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches};
+
+use super::connection::ConnectionValues;
+use super::layers::{Given, Layer, Layers, Origin, Source, only};
+use super::run::{Patience, RunValues};
+use crate::cli::{Cli, Leftovers, OnLost, RunArgs};
+use crate::report::Verbosity;
+
+/// What a source says of `words` on a command line.
+fn args(words: &[&str], source: ValueSource) -> RunArgs {
+    let matches = Cli::command().get_matches_from(["dlock", "run", "--key", "k"].iter().chain(words));
+    let (_, matches) = matches.subcommand().expect("run");
+    RunArgs::from_arg_matches(&only(matches, source)).expect("checked by the parser")
+}
+
+/// Flags over variables; both in the spelling of flags.
+fn layers(flags: &[&str], variables: &[&str]) -> Layers {
+    let layer = |source, words| Layer { source, args: args(words, ValueSource::CommandLine) };
+    Layers::of(vec![layer(Source::Flags, flags), layer(Source::Environment, variables)])
+}
+
+/// One value of one kind as text, with its origin.
+fn told<T: std::fmt::Debug>(given: &Given<T>) -> (String, String) {
+    (format!("{:?}", given.value), given.origin.to_string())
+}
+
+fn told_if<T: std::fmt::Debug>(given: Option<&Given<T>>) -> (String, String) {
+    given.map_or_else(|| ("None".to_owned(), "default".to_owned()), told)
+}
+
+/// All values by the long names of their options, as far as an option has a value of its own.
+fn all(layers: &Layers) -> Vec<(&'static str, (String, String))> {
+    let (way, run) = (ConnectionValues::settle(layers), RunValues::settle(layers));
+    vec![
+        ("backend", told_if(way.backend.as_ref())),
+        ("namespace", told(&way.namespace)),
+        ("connect-timeout", told(&way.connect_timeout)),
+        ("user", told_if(way.user.as_ref())),
+        ("password-file", told_if(way.password_file.as_ref())),
+        ("tls-ca", told_if(way.tls_ca.as_ref())),
+        ("tls-cert", told_if(way.tls_cert.as_ref())),
+        ("tls-key", told_if(way.tls_key.as_ref())),
+        ("tls-server-name", told_if(way.tls_server_name.as_ref())),
+        ("replicas", told(&way.replicas)),
+        ("strict-fencing", told(&way.strict_fencing)),
+        ("wait", told(&run.patience)),
+        ("nonblock", told(&run.patience)),
+        ("conflict-exit-code", told(&run.conflict)),
+        ("ttl", told(&run.ttl)),
+        ("kill-after", told_if(run.kill_after.as_ref())),
+        ("on-lost", told(&run.on_lost)),
+        ("max-run", told_if(run.max_run.as_ref())),
+        ("leftovers", told(&run.leftovers)),
+        ("command", told_if(run.command.as_ref())),
+        ("close", told(&run.close)),
+        ("reason", told_if(run.reason.as_ref())),
+        ("quiet", told(&run.verbosity)),
+        ("verbose", told(&run.verbosity)),
+    ]
+}
+
+fn value(layers: &Layers, option: &str) -> (String, String) {
+    all(layers).into_iter().find(|(name, _)| *name == option).expect("an option").1
+}
+
+#[test]
+fn each_option_comes_from_its_flag_or_else_from_its_variable_or_else_is_the_default() {
+    let cli = Cli::command();
+    let run = cli.find_subcommand("run").expect("run");
+    let options: Vec<_> =
+        run.get_opts().filter(|option| option.get_id() != "key" && option.get_id() != "help").collect();
+    assert_eq!(options.len(), all(&layers(&[], &[])).len());
+    for option in options {
+        let long = option.get_long().expect("every option has a long form");
+        let flag = format!("--{long}");
+        // One of these is valid for it.
+        let values: Vec<Vec<&str>> = if option.get_action().takes_values() {
+            ["2", "kill"].iter().map(|value| vec![flag.as_str(), value]).collect()
+        } else {
+            vec![vec![&flag]]
+        };
+        let given = |words: &&Vec<&str>| {
+            let words = ["dlock", "run", "--key", "k"].iter().chain(words.iter());
+            Cli::command().try_get_matches_from(words).is_ok()
+        };
+        let words = values.iter().find(given).expect("a value that is valid");
+        let (flags, variables, both) = (layers(words, &[]), layers(&[], words), layers(words, words));
+        let (neither, default) = value(&layers(&[], &[]), long);
+        let variable = format!("DLOCK_{}", long.replace('-', "_").to_uppercase());
+        assert_eq!(default, "default", "{long}");
+        for (layers, origin) in [(&flags, &flag), (&variables, &variable), (&both, &flag)] {
+            let (value, from) = value(layers, long);
+            assert_eq!(&from, origin, "{long}");
+            assert_ne!(value, neither, "{long}");
+        }
+        // And nothing else is said by it, but where two options have one meaning.
+        let pairs = [("wait", "nonblock"), ("quiet", "verbose")];
+        for (other, (_, from)) in all(&flags).into_iter().filter(|(name, _)| *name != long) {
+            let paired = pairs.contains(&(other, long)) || pairs.contains(&(long, other));
+            assert!(from == "default" || paired, "--{long} sets {other}");
+        }
+    }
+}
+
+#[test]
+fn options_that_exclude_each_other_are_settled_within_a_layer() {
+    const NONE: Patience = Patience::None;
+    const MINUTE: Patience = Patience::For(std::time::Duration::from_secs(60));
+    use Origin::{Default, Flag, Variable};
+    for (flags, variables, patience, origin) in [
+        (&[][..], &[][..], Patience::Endless, Default),
+        (&["-n"], &[], NONE, Flag("nonblock")),
+        (&["-w", "0"], &[], NONE, Flag("wait")),
+        (&["-w", "1m"], &[], MINUTE, Flag("wait")),
+        (&["-n", "-w", "1m"], &[], NONE, Flag("nonblock")),
+        (&[], &["-n", "-w", "1m"], NONE, Variable("nonblock")),
+        (&["-w", "1m"], &["-n"], MINUTE, Flag("wait")),
+        (&["-n"], &["-w", "1m"], NONE, Flag("nonblock")),
+        (&[], &["-w", "1m"], MINUTE, Variable("wait")),
+    ] {
+        let settled = RunValues::settle(&layers(flags, variables)).patience;
+        assert_eq!(settled, Given { value: patience, origin }, "{flags:?} over {variables:?}");
+    }
+    for (flags, variables, verbosity, origin) in [
+        (&[][..], &[][..], Verbosity::Normal, Default),
+        (&["-q"], &["-v"], Verbosity::Quiet, Flag("quiet")),
+        (&["-v"], &["-q"], Verbosity::Verbose, Flag("verbose")),
+        (&["-q", "-v"], &[], Verbosity::Quiet, Flag("quiet")),
+        (&[], &["-q", "-v"], Verbosity::Quiet, Variable("quiet")),
+        (&[], &["-v"], Verbosity::Verbose, Variable("verbose")),
+    ] {
+        let settled = RunValues::settle(&layers(flags, variables)).verbosity;
+        assert_eq!(settled, Given { value: verbosity, origin }, "{flags:?} over {variables:?}");
+    }
+    for (flags, variables, expected) in [
+        (&["-c", "a b"][..], &[][..], Ok(&["/bin/sh", "-c", "a b"][..])),
+        (&["--", "true", "x"], &["-c", "a b"], Ok(&["true", "x"])),
+        (&["-c", "new"], &["-c", "old"], Ok(&["/bin/sh", "-c", "new"])),
+        (&[], &["-c", "old"], Ok(&["/bin/sh", "-c", "old"])),
+        (&["-c", "a", "true"], &[], Err("-c STRING and a command exclude each other")),
+        (&["--", ""], &["-c", "old"], Err("the command's name is empty")),
+        (&[], &[], Err("there is no command to run")),
+    ] {
+        let argv = RunValues::settle(&layers(flags, variables)).argv();
+        match (argv, expected) {
+            (Ok(argv), Ok(expected)) => assert_eq!(argv, expected, "{flags:?} over {variables:?}"),
+            (Err(failure), Err(expected)) => {
+                let said = format!("{failure:?}");
+                assert!(said.contains(expected), "{flags:?} over {variables:?}: {said}");
+            }
+            (argv, _) => panic!("{flags:?} over {variables:?}: {argv:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_flag_for_another_backend_is_a_mistake_and_a_variable_is_not() {
+    for (words, backend, refused) in [
+        (&["--replicas", "1"][..], "file:", "--replicas is only for a redis server with replicas, not for file:"),
+        (&["--replicas", "0"], "etcd", "--replicas is only for"),
+        (&["--strict-fencing"], "redis", "--strict-fencing is only for redlock://"),
+        (&["--tls-ca", "ca"], "file:", "--tls-… is given, but file: does not use TLS: leave it out"),
+        (&["--tls-server-name", "x"], "file:", "--tls-… is given, but file: does not use TLS"),
+    ] {
+        let with_flags = layers(&[&["-b", backend], words].concat(), &[]);
+        let with_variables = layers(&["-b", backend], words);
+        let options = |layers| {
+            let way = ConnectionValues::settle(layers);
+            way.target().and_then(|target| way.options(&target))
+        };
+        let said = format!("{:?}", options(&with_flags).expect_err("a mistake"));
+        assert!(said.contains(refused), "{words:?}: {said}");
+        assert!(options(&with_variables).is_ok(), "{words:?}");
+    }
+    // What would be sent in plain text is refused whoever wanted TLS.
+    let way = ConnectionValues::settle(&layers(&["-b", "redis://h"], &["--tls-ca", "ca"]));
+    assert!(way.target().and_then(|target| way.options(&target)).is_err());
+}
+
+#[test]
+fn the_help_shows_the_defaults_that_apply() {
+    let shown = args(&[], ValueSource::DefaultValue);
+    let shown = Layers::of(vec![Layer { source: Source::Flags, args: shown }]);
+    let mut compared = 0;
+    for ((option, (shown, from)), (_, (applied, _))) in all(&shown).into_iter().zip(all(&layers(&[], &[]))) {
+        assert_eq!(shown, applied, "--{option}");
+        compared += usize::from(from != "default");
+    }
+    let cli = Cli::command();
+    let run = cli.find_subcommand("run").expect("run");
+    let has_default =
+        |option: &&clap::Arg| option.get_action().takes_values() && !option.get_default_values().is_empty();
+    assert_eq!(compared, run.get_opts().filter(has_default).count());
+    let on_lost = value(&layers(&[], &[]), "on-lost").0;
+    assert_eq!(
+        (on_lost, value(&layers(&[], &[]), "leftovers").0),
+        (format!("{:?}", OnLost::Stop), format!("{:?}", Leftovers::Leave))
+    );
+}
