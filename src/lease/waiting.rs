@@ -13,10 +13,9 @@ use crate::clock::Instant;
 /// it has failed again and again.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 const AFTER_FAILURES: u32 = 6;
-/// How many grants in a row may come with too little left before the backend counts as too slow: few at the first contact,
-/// more for a waiter, which rides out what may pass. Each of them keeps others from the lock.
-const GRANTS_TRIED: usize = 2;
-const GRANTS_TRIED_BY_WAITERS: usize = 8;
+/// How many grants in a row may come with too little left before the backend counts as too slow, of those to a waiter: it
+/// rides out what may pass. At the first contact the second one decides. Each of them keeps others from the lock.
+const GRANTS_TRIED_BY_WAITERS: u32 = 8;
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +108,7 @@ pub(super) struct Waiting {
     /// What was heard last; something once we are in the queue.
     last: Option<WaitNews>,
     /// How many grants in a row came too late to be of use.
-    slow: usize,
+    slow: u32,
     /// How many failures there were in a row.
     failures: u32,
 }
@@ -140,10 +139,14 @@ impl Waiting {
                 // Asking again extends what is ours. Giving it back first and then asking again would not do: a release
                 // that is late on its way deletes what the same owner holds by then.
                 self.slow += 1;
-                if self.slow < if self.last.is_some() { GRANTS_TRIED_BY_WAITERS } else { GRANTS_TRIED } {
-                    return Next::Again;
+                match (self.slow, &self.last) {
+                    (1, _) => Next::Again,
+                    (2..GRANTS_TRIED_BY_WAITERS, Some(_)) => Next::Pause(self.slow - 2),
+                    _ => {
+                        let (kind, trouble) = (ErrorKind::Unavailable, Trouble::TooSlow);
+                        Next::Refuse(Refused::Failed(Failed { kind, trouble }))
+                    }
                 }
-                Next::Refuse(Refused::Failed(Failed { kind: ErrorKind::Unavailable, trouble: Trouble::TooSlow }))
             }
             Ok(Attempt::Busy(busy)) => {
                 self.slow = 0;
@@ -325,12 +328,13 @@ mod tests {
         assert_eq!(nexts, [Next::Again, too_slow.clone()]);
         let answers = std::iter::once(Ok(Attempt::Busy(busy(1)))).chain(std::iter::repeat_with(late).take(8));
         let (_, nexts, _) = played(Wait::Forever, answers.collect());
-        assert_eq!(nexts[1..8], vec![Next::Again; 7]);
+        assert_eq!(nexts[1], Next::Again);
+        assert_eq!(nexts[2..8], [0, 1, 2, 3, 4, 5].map(Next::Pause));
         assert_eq!(nexts[8], too_slow);
         // One that finds it busy again begins anew.
         let first = [late(), Ok(Attempt::Busy(busy(1)))].into_iter();
         let (_, nexts, _) = played(Wait::Forever, first.chain(std::iter::repeat_with(late).take(7)).collect());
-        assert_eq!(nexts[8], Next::Again);
+        assert_eq!(nexts[8], Next::Pause(5));
     }
 
     #[test]
