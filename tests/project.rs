@@ -46,6 +46,38 @@ fn readme_and_man_page_agree_on_the_exit_codes() {
     assert_eq!(codes, 11);
 }
 
+/// Whoever adds something is told where.
+#[test]
+fn the_paths_that_readme_names_for_development_are_there() {
+    let readme = readme();
+    let development = readme.split("\n## Development\n").nth(1).unwrap();
+    let named =
+        development.split('`').skip(1).step_by(2).filter(|name| name.starts_with("src/") || name.starts_with("tests/"));
+    let paths: Vec<&str> = named.map(|name| name.split([' ', '*']).next().unwrap()).collect();
+    assert!(paths.len() >= 10, "{paths:?}");
+    for path in paths {
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(), "README names {path}, which is not there");
+    }
+}
+
+/// The map at the head of the program names everything at the top of it.
+#[test]
+fn the_map_of_the_source_is_complete() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let main = fs::read_to_string(source.join("main.rs")).unwrap();
+    let (map, modules) = main.split_once("*/").unwrap();
+    let modules: Vec<&str> = modules.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';')).collect();
+    assert!(modules.len() > 10, "{modules:?}");
+    // Properties are for tests.
+    for module in modules.into_iter().filter(|module| *module != "property") {
+        assert!(map.contains(&format!("`{module}`")), "the map does not say what {module} is");
+    }
+    for place in map.split('`').skip(1).step_by(2).filter(|name| name.contains('/') && !name.contains(' ')) {
+        let place = source.join(place);
+        assert!(place.exists() || place.with_extension("rs").exists(), "the map names {}", place.display());
+    }
+}
+
 /// The packages that dlock is built from, as cargo knows them.
 fn packages() -> (Value, Vec<Value>) {
     let arguments =
