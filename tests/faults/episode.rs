@@ -31,21 +31,21 @@ const MAX_RSS_KIB: u64 = 32 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Invariant {
     /// Two commands never overlap.
-    I1,
+    NoOverlap,
     /// Tokens strictly rise.
-    I2,
+    TokensRise,
     /// A store that refuses smaller tokens takes no late write.
-    I3,
+    NoLateWrite,
     /// The command is dead before its lease can end at the server.
-    I4,
+    DeadInTime,
     /// Nothing is left behind.
-    I5,
+    NothingLeft,
     /// It goes on: somebody holds the lock soon after it can be held again.
-    I6,
+    GoesOn,
     /// The exit code and the last line are the right ones.
-    I7,
+    EndsRight,
     /// Nothing leaks.
-    I8,
+    NoLeak,
     /// Not one of dlock's: the episode itself could not be carried out.
     Harness,
 }
@@ -53,12 +53,12 @@ pub enum Invariant {
 impl Invariant {
     /// Whether it can be broken by nothing but the time that everything takes.
     fn is_of_time(self) -> bool {
-        matches!(self, Self::I1 | Self::I4) || self.is_of_pace()
+        matches!(self, Self::NoOverlap | Self::DeadInTime) || self.is_of_pace()
     }
 
     /// Whether it can be broken by nothing but ordinary programs' waiting for their turn: the command's death does not.
     fn is_of_pace(self) -> bool {
-        matches!(self, Self::I6 | Self::I7 | Self::Harness)
+        matches!(self, Self::GoesOn | Self::EndsRight | Self::Harness)
     }
 }
 
@@ -517,7 +517,7 @@ impl<'w> Episode<'w> {
                 let patience = Duration::from_secs(if self.world.is_on_islands() { 30 } else { 5 });
                 let over = eventually_within(self.ttl + patience, over);
                 if over.is_none() {
-                    self.violation(Invariant::I5, "the lock of somebody who is dead does not end");
+                    self.violation(Invariant::NothingLeft, "the lock of somebody who is dead does not end");
                 }
                 last
             }
@@ -526,10 +526,13 @@ impl<'w> Episode<'w> {
         match end {
             Some(end) if end > died => self.margin(end.saturating_sub(died)),
             Some(end) => {
-                self.violation(Invariant::I4, format!("the command lived {:?} after the lease's end", died - end));
+                self.violation(
+                    Invariant::DeadInTime,
+                    format!("the command lived {:?} after the lease's end", died - end),
+                );
             }
             None if self.world.column.has_leases() => {
-                self.violation(Invariant::I4, "when the command died, the lock was gone");
+                self.violation(Invariant::DeadInTime, "when the command died, the lock was gone");
             }
             None => {}
         }
@@ -562,7 +565,7 @@ impl<'w> Episode<'w> {
     pub fn ended(&mut self, outcome: &Outcome, allowed: &[Ending]) -> Option<Ending> {
         let ending = allowed.iter().copied().find(|ending| ending.fits(outcome));
         if ending.is_none() {
-            self.violation(Invariant::I7, format!("none of {allowed:?}:\n{outcome:?}"));
+            self.violation(Invariant::EndsRight, format!("none of {allowed:?}:\n{outcome:?}"));
         }
         ending
     }
@@ -588,7 +591,7 @@ impl<'w> Episode<'w> {
             // A library may have one more for a moment, to look names up.
             if rss > MAX_RSS_KIB || !matches!(threads.as_str(), "1" | "2") || fds > 16 + 3 * self.world.size() {
                 let leak = format!("pid {pid}: {rss} KiB, {threads} threads, {fds} descriptors");
-                self.violation(Invariant::I8, leak);
+                self.violation(Invariant::NoLeak, leak);
             }
         }
     }
@@ -631,24 +634,24 @@ impl<'w> Episode<'w> {
         self.report.hand_overs += starts.len() as u64;
         self.report.overlaps = self.witness.overlaps().len() as u64;
         if !starts.is_sorted_by(|(_, one), (_, next)| one < next) {
-            self.violation(Invariant::I2, format!("the tokens do not rise: {starts:?}"));
+            self.violation(Invariant::TokensRise, format!("the tokens do not rise: {starts:?}"));
         }
         let verdict = if self.documented { self.witness.verdict_but_overlaps() } else { self.witness.verdict() };
         if let Err(wrong) = verdict {
-            self.violation(Invariant::I1, format!("{wrong}\n{}", self.witness.log()));
+            self.violation(Invariant::NoOverlap, format!("{wrong}\n{}", self.witness.log()));
         }
         if let Some(late) = self.witness.overlaps().into_iter().find(|&at| self.closed.is_some_and(|end| at > end)) {
             let what = format!("an overlap at {late:?}, when the window was closed\n{}", self.witness.log());
-            self.violation(Invariant::I1, what);
+            self.violation(Invariant::NoOverlap, what);
         }
         match self.store.writes() {
             Ok(writes) => {
                 self.report.late_refused = writes.late_refused;
                 if writes.late_taken > 0 {
-                    self.violation(Invariant::I3, format!("{} late writes were taken", writes.late_taken));
+                    self.violation(Invariant::NoLateWrite, format!("{} late writes were taken", writes.late_taken));
                 }
             }
-            Err(wrong) => self.violation(Invariant::I2, wrong),
+            Err(wrong) => self.violation(Invariant::TokensRise, wrong),
         }
     }
 
@@ -662,7 +665,7 @@ impl<'w> Episode<'w> {
         self.report.recovery = Some(recovery);
         let usual = self.ttl + Duration::from_secs(2) + self.world.column.granularity();
         if recovery > self.recovers_within.unwrap_or(usual) {
-            self.violation(Invariant::I6, format!("nobody held the lock for {recovery:?}"));
+            self.violation(Invariant::GoesOn, format!("nobody held the lock for {recovery:?}"));
         }
     }
 
@@ -681,12 +684,12 @@ impl<'w> Episode<'w> {
             litter.is_empty().then_some(())
         });
         if clean.is_none() {
-            self.violation(Invariant::I5, format!("left at the servers: {litter:?}"));
+            self.violation(Invariant::NothingLeft, format!("left at the servers: {litter:?}"));
         }
         let scratch = &self.scratch;
         if eventually_within(Duration::from_secs(5), || scratch.processes().is_empty().then_some(())).is_none() {
             let left: Vec<_> = scratch.processes().into_iter().map(process::cmdline).collect();
-            self.violation(Invariant::I5, format!("processes that are left: {left:?}"));
+            self.violation(Invariant::NothingLeft, format!("processes that are left: {left:?}"));
         }
     }
 }

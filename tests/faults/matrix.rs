@@ -8,16 +8,16 @@ use super::faults::{
     signals, storms, tampering, unseen,
 };
 use super::world::Column;
-use Class::{D, S};
+use Class::{Documented, Safe};
 use Column::{Etcd, File, Redis, Redlock, Redlock3, Sentinel, ZooKeeper};
 
 /// What is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Class {
     /// Everything holds.
-    S,
+    Safe,
     /// A window of the algorithm that is documented: two commands may overlap, and the token catches it. It is measured.
-    D,
+    Documented,
 }
 
 /// What a fault needs.
@@ -59,10 +59,10 @@ pub struct Cell {
     pub class: Class,
 }
 
-const EVERYWHERE: &[(Column, Class)] = &[(File, S), (Redis, S), (Redlock, S), (Etcd, S), (ZooKeeper, S)];
-const SERVERS: &[(Column, Class)] = &[(Redis, S), (Redlock, S), (Etcd, S), (ZooKeeper, S)];
-const REDIS: &[(Column, Class)] = &[(Redis, S), (Redlock, S)];
-const MAJORITIES: &[(Column, Class)] = &[(Redlock, S), (Etcd, S), (ZooKeeper, S)];
+const EVERYWHERE: &[(Column, Class)] = &[(File, Safe), (Redis, Safe), (Redlock, Safe), (Etcd, Safe), (ZooKeeper, Safe)];
+const SERVERS: &[(Column, Class)] = &[(Redis, Safe), (Redlock, Safe), (Etcd, Safe), (ZooKeeper, Safe)];
+const REDIS: &[(Column, Class)] = &[(Redis, Safe), (Redlock, Safe)];
+const MAJORITIES: &[(Column, Class)] = &[(Redlock, Safe), (Etcd, Safe), (ZooKeeper, Safe)];
 
 const fn fault(
     name: &'static str,
@@ -74,7 +74,7 @@ const fn fault(
 }
 
 const fn parted(name: &'static str, title: &'static str, run: fn(&mut Episode<'_>)) -> Fault {
-    Fault { needs: Needs::Islands, ..fault(name, title, &[(Etcd, S), (ZooKeeper, S)], run) }
+    Fault { needs: Needs::Islands, ..fault(name, title, &[(Etcd, Safe), (ZooKeeper, Safe)], run) }
 }
 
 const fn heavy(
@@ -96,7 +96,7 @@ pub static FAULTS: &[Fault] = &[
     fault(
         "all-frozen",
         "SIGSTOP dlock, guard and command together",
-        &[(File, S), (Redis, D), (Redlock, D), (Etcd, D), (ZooKeeper, D)],
+        &[(File, Safe), (Redis, Documented), (Redlock, Documented), (Etcd, Documented), (ZooKeeper, Documented)],
         process::all_frozen,
     ),
     fault("command-killed", "kill -9 the command", EVERYWHERE, process::command_killed),
@@ -133,32 +133,32 @@ pub static FAULTS: &[Fault] = &[
     fault(
         "server-emptied",
         "kill -9 one server, restart empty within a ttl",
-        &[(Redis, D), (Redlock3, D), (Redlock, S)],
+        &[(Redis, Documented), (Redlock3, Documented), (Redlock, Safe)],
         servers::emptied,
     ),
     fault(
         "bare-majority-emptied",
         "kill -9 one server of a bare majority that has the lock, restart empty",
-        &[(Redlock, D)],
+        &[(Redlock, Documented)],
         servers::bare_majority_emptied,
     ),
     fault("minority-killed", "a minority killed, restarted after 2 ttl", MAJORITIES, servers::minority_killed),
     fault(
         "leader-killed",
         "the leader killed, restarted after 2 ttl",
-        &[(Etcd, S), (ZooKeeper, S)],
+        &[(Etcd, Safe), (ZooKeeper, Safe)],
         servers::leader_killed,
     ),
     fault(
         "leader-frozen",
         "SIGSTOP the leader alone for longer than a ttl, then CONT",
-        &[(Etcd, D), (ZooKeeper, S)],
+        &[(Etcd, Documented), (ZooKeeper, Safe)],
         servers::leader_frozen,
     ),
     fault(
         "follower-frozen",
         "SIGSTOP one follower for longer than a ttl, then CONT",
-        &[(Etcd, S), (ZooKeeper, S)],
+        &[(Etcd, Safe), (ZooKeeper, Safe)],
         servers::follower_frozen,
     ),
     fault("majority-killed", "a majority killed, and healed", MAJORITIES, servers::majority_killed),
@@ -183,7 +183,7 @@ pub static FAULTS: &[Fault] = &[
     fault(
         "key-taken",
         "the lock's key deleted or overwritten, its lease revoked, its session closed",
-        &[(Redis, D), (Redlock, D), (Etcd, D), (ZooKeeper, D)],
+        &[(Redis, Documented), (Redlock, Documented), (Etcd, Documented), (ZooKeeper, Documented)],
         tampering::key_taken,
     ),
     fault(
@@ -198,17 +198,17 @@ pub static FAULTS: &[Fault] = &[
     fault("loading", "LOADING, for a moment or for longer than a ttl", REDIS, redis::loading),
     fault("oom", "OOM, also when the lock is given back", REDIS, redis::oom),
     fault("misconf", "MISCONF, for a moment or for longer than a ttl", REDIS, redis::misconf),
-    fault("eviction", "maxmemory evicts the lock", &[(Redis, D), (Redlock, D)], redis::eviction),
+    fault("eviction", "maxmemory evicts the lock", &[(Redis, Documented), (Redlock, Documented)], redis::eviction),
     fault(
         "failover",
         "failover by sentinels, the lock not yet replicated",
-        &[(Sentinel, D)],
+        &[(Sentinel, Documented)],
         redis::failover_without_the_lock,
     ),
     fault(
         "failover-replicated",
         "failover by sentinels, the lock replicated",
-        &[(Sentinel, S)],
+        &[(Sentinel, Safe)],
         redis::failover_with_the_lock,
     ),
     Fault {
@@ -216,7 +216,7 @@ pub static FAULTS: &[Fault] = &[
         ..fault(
             "server-clock-forward",
             "a server's clock set forward by an hour",
-            &[(Redis, D), (Redlock, S), (ZooKeeper, S)],
+            &[(Redis, Documented), (Redlock, Safe), (ZooKeeper, Safe)],
             clocks::server_forward,
         )
     },
@@ -225,7 +225,7 @@ pub static FAULTS: &[Fault] = &[
         ..fault(
             "server-clock-back",
             "a server's clock set back by an hour",
-            &[(Redis, S), (Redlock, S), (ZooKeeper, S)],
+            &[(Redis, Safe), (Redlock, Safe), (ZooKeeper, Safe)],
             clocks::server_back,
         )
     },
@@ -234,7 +234,7 @@ pub static FAULTS: &[Fault] = &[
         ..fault(
             "server-clock-rate",
             "servers' clocks fast or slow by 8.3 %, then silence",
-            &[(Redis, S), (Redlock, S), (ZooKeeper, S)],
+            &[(Redis, Safe), (Redlock, Safe), (ZooKeeper, Safe)],
             clocks::server_rate,
         )
     },
@@ -249,7 +249,7 @@ pub static FAULTS: &[Fault] = &[
         ..fault(
             "replica-clock-ahead",
             "failover by sentinels to a replica whose clock is 3 s ahead",
-            &[(Sentinel, D)],
+            &[(Sentinel, Documented)],
             clocks::replica_ahead,
         )
     },
@@ -269,14 +269,14 @@ pub static FAULTS: &[Fault] = &[
         ..fault(
             "crowd-2500",
             "2,500 contenders on one key",
-            &[(Redis, S), (Etcd, S), (ZooKeeper, S)],
+            &[(Redis, Safe), (Etcd, Safe), (ZooKeeper, Safe)],
             multitude::waits_and_is_served,
         )
     },
     heavy("keys-500", "500 keys at once", EVERYWHERE, crowds::keys),
     fault("queue-churn", "contenders come and go, give up and are killed", EVERYWHERE, crowds::churn),
-    fault("lock-file-removed", "the lock file removed or replaced while held", &[(File, D)], files::removed),
-    fault("planted", "something else planted at the lock file's path", &[(File, S)], files::planted),
+    fault("lock-file-removed", "the lock file removed or replaced while held", &[(File, Documented)], files::removed),
+    fault("planted", "something else planted at the lock file's path", &[(File, Safe)], files::planted),
     fault("exhausted", "no descriptors, no processes, no room for messages", EVERYWHERE, limits::exhausted),
     fault("mixed", "several of these at random, for eight seconds", EVERYWHERE, mixed::mixed),
 ];

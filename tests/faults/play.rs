@@ -75,7 +75,7 @@ pub fn play(cell: Cell, seed: u64, length: Length) -> Report {
     let played = panic::catch_unwind(AssertUnwindSafe(|| {
         let (world, uses) = take(cell.column, cell.fault.needs);
         let world = &taken.insert((world, uses)).0;
-        let mut episode = Episode::new(world, rng, cell.class == Class::D);
+        let mut episode = Episode::new(world, rng, cell.class == Class::Documented);
         episode.length = length;
         let fault = panic::catch_unwind(AssertUnwindSafe(|| {
             (cell.fault.run)(&mut episode);

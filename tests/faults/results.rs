@@ -145,7 +145,7 @@ impl Results {
             let cells: Vec<Option<Cell>> = columns
                 .iter()
                 .map(|&column| {
-                    let of = |cell: &Cell| std::ptr::eq(cell.fault, fault) && cell.class == Class::S;
+                    let of = |cell: &Cell| std::ptr::eq(cell.fault, fault) && cell.class == Class::Safe;
                     // What only redis under sentinels can suffer stands in the column of redis.
                     let fits = |of: Column| of == column || (of == Column::Sentinel && column == Column::Redis);
                     matrix::cells().find(|cell| of(cell) && fits(cell.column))
@@ -189,7 +189,7 @@ impl Results {
             "| fault | service | runs | runs with a violation | overlaps | late writes refused | held again after |\n\
              | --- | --- | --- | --- | --- | --- | --- |\n",
         );
-        for cell in matrix::cells().filter(|cell| cell.class == Class::D) {
+        for cell in matrix::cells().filter(|cell| cell.class == Class::Documented) {
             let Some(sum) = self.of(cell) else { continue };
             let recovery = sum.recoveries.last().map(|last| seconds(*last)).unwrap_or_default();
             let _ = writeln!(

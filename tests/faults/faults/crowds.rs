@@ -116,7 +116,7 @@ impl Crowd {
             let (stdout, stderr) = (self.shell.stdout_so_far(), self.shell.stderr_so_far());
             expect_answers(episode, &stderr);
             let what = format!("only {} of {all} of the crowd arrive:\n{stdout}\n{}", latest.0, beginning(&stderr));
-            episode.violation(Invariant::I6, what);
+            episode.violation(Invariant::GoesOn, what);
         }
     }
 
@@ -151,7 +151,7 @@ impl Crowd {
     pub(super) fn pass_but(self, episode: &mut Episode<'_>, refused: usize) {
         drop(self.orders);
         if eventually_within(PATIENCE, || (!self.shell.is_running()).then_some(())).is_none() {
-            episode.violation(Invariant::I6, format!("a crowd does not come to its end within {PATIENCE:?}"));
+            episode.violation(Invariant::GoesOn, format!("a crowd does not come to its end within {PATIENCE:?}"));
             return;
         }
         let outcome = self.shell.wait();
@@ -160,7 +160,7 @@ impl Crowd {
         if stdout.lines().count() != unavailable || unavailable != refused || !outcome.status().success() {
             expect_answers(episode, &stderr);
             episode.violation(
-                Invariant::I7,
+                Invariant::EndsRight,
                 format!("not everybody's turn went well:\n{}\n{}", beginning(&stdout), beginning(&stderr)),
             );
             return;
@@ -170,7 +170,7 @@ impl Crowd {
         let fine =
             |line: &str| may_be_said.iter().any(|said| line.starts_with(said)) || refused > 0 && is_refusal(line);
         if let Some(line) = stderr.lines().find(|line| !fine(line)) {
-            episode.violation(Invariant::I7, format!("somebody said {line:?}"));
+            episode.violation(Invariant::EndsRight, format!("somebody said {line:?}"));
         }
     }
 }
@@ -236,7 +236,7 @@ pub fn contenders(episode: &mut Episode<'_>) {
     left_nothing(episode, &[KEY]);
     let counted = read_counter(&episode.scratch.path("counter"));
     if counted != CROWD as u64 {
-        episode.violation(Invariant::I1, format!("{CROWD} of them have counted to {counted}"));
+        episode.violation(Invariant::NoOverlap, format!("{CROWD} of them have counted to {counted}"));
     }
 }
 
@@ -273,14 +273,14 @@ pub fn keys(episode: &mut Episode<'_>) {
     let before = episode.report.violations.len();
     for (name, witness) in names.iter().zip(&witnesses) {
         match witness.verdict() {
-            Err(wrong) => episode.violation(Invariant::I1, format!("{name}: {wrong}\n{}", witness.log())),
+            Err(wrong) => episode.violation(Invariant::NoOverlap, format!("{name}: {wrong}\n{}", witness.log())),
             Ok(sections) => {
                 episode.report.hand_overs += sections.len() as u64;
                 let ended = sections.iter().filter(|section| section.end.is_some()).count();
                 let counted = read_counter(&dir.join(name).join("counter"));
                 if (sections.len(), ended, counted) != (2, 2, 2) {
                     let what = format!("{name}: two of them have counted to {counted}\n{}", witness.log());
-                    episode.violation(Invariant::I1, what);
+                    episode.violation(Invariant::NoOverlap, what);
                 }
             }
         }
@@ -333,7 +333,7 @@ pub fn churn(episode: &mut Episode<'_>) {
         (boottime() >= end && visitors.iter().all(Option::is_none)).then_some(())
     });
     if over.is_none() {
-        episode.violation(Invariant::I6, "somebody waits for ever");
+        episode.violation(Invariant::GoesOn, "somebody waits for ever");
     }
     // What those who were killed had may last as long as that.
     episode.ttl = 2 * shortest;

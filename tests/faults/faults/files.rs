@@ -45,7 +45,7 @@ pub fn removed(episode: &mut Episode<'_>) {
     }
     let late = holder.died_at().saturating_sub(removed);
     if late > NOTICED {
-        episode.violation(Invariant::I4, format!("the command lived for {late:?} without a lock file"));
+        episode.violation(Invariant::DeadInTime, format!("the command lived for {late:?} without a lock file"));
     }
     episode.ends(holder.running, &[Ending::Lost]);
 }
@@ -155,15 +155,15 @@ pub fn planted(episode: &mut Episode<'_>) {
             let outcome = refused.wait();
             let lines = outcome.stderr().lines().count();
             if episode.ended(&outcome, &[Ending::CannotCreate]).is_some() && lines != 1 {
-                episode.violation(Invariant::I7, format!("{lines} lines of {plant:?}:\n{outcome:?}"));
+                episode.violation(Invariant::EndsRight, format!("{lines} lines of {plant:?}:\n{outcome:?}"));
             }
         }
         let after = [&lock, &directory, &precious, &away].map(|path| seal(path));
         if after != seals {
-            episode.violation(Invariant::I7, format!("{plant:?} was touched: {seals:?} became {after:?}"));
+            episode.violation(Invariant::EndsRight, format!("{plant:?} was touched: {seals:?} became {after:?}"));
         }
         if ear.is_some_and(heard) || socket.is_some_and(|socket| was_called(&socket)) {
-            episode.violation(Invariant::I7, format!("somebody wrote to {plant:?}"));
+            episode.violation(Invariant::EndsRight, format!("somebody wrote to {plant:?}"));
         }
         match plant {
             Plant::Directory => fs::remove_dir(&lock).unwrap(),
@@ -173,7 +173,7 @@ pub fn planted(episode: &mut Episode<'_>) {
         }
         episode.mended();
         if episode.store.starts().len() > began {
-            episode.violation(Invariant::I7, format!("{plant:?} did not keep a command from being started"));
+            episode.violation(Invariant::EndsRight, format!("{plant:?} did not keep a command from being started"));
         }
     }
 }

@@ -72,7 +72,7 @@ fn without_a_lease(episode: &mut Episode<'_>, holder: Holder, left: i32, hit: Hi
     episode.linger(ttl);
     if hit == Hit::Stop {
         if !process::is_alive(left) {
-            episode.violation(Invariant::I7, "what was frozen for a moment was stopped");
+            episode.violation(Invariant::EndsRight, "what was frozen for a moment was stopped");
         }
         process::signal_group(holder.running.pid(), Signal::SIGCONT);
         // The command ends when both of its children have.

@@ -68,7 +68,7 @@ pub fn ended_by_a_signal(episode: &mut Episode<'_>) {
 fn nothing_left(episode: &mut Episode<'_>, holder: &Holder, these: &[i32]) {
     eventually("the end of dlock", || (!holder.running.is_running()).then_some(()));
     if these.iter().any(|&pid| process::is_alive(pid)) {
-        episode.violation(Invariant::I1, "what the command started is left when dlock has ended");
+        episode.violation(Invariant::NoOverlap, "what the command started is left when dlock has ended");
         // Long enough to see what comes of it.
         let ttl = episode.ttl;
         episode.linger(ttl);

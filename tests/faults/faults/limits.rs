@@ -82,7 +82,7 @@ fn refused_or_done(episode: &mut Episode<'_>, outcome: &crate::support::dlock::O
         _ => false,
     };
     if !fits {
-        episode.violation(Invariant::I7, format!("neither done nor refused:\n{outcome:?}"));
+        episode.violation(Invariant::EndsRight, format!("neither done nor refused:\n{outcome:?}"));
     }
 }
 
@@ -95,7 +95,7 @@ fn room_for_messages(episode: &mut Episode<'_>) {
     episode.broken();
     let refused = episode.dlock(Way::Straight).arg("-n").command(["false"]).stderr(full()).output();
     if refused.status().code() != Some(75) {
-        episode.violation(Invariant::I7, format!("not refused:\n{refused:?}"));
+        episode.violation(Invariant::EndsRight, format!("not refused:\n{refused:?}"));
     }
     let ttl = episode.ttl;
     episode.linger(ttl);

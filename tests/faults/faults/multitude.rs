@@ -47,12 +47,12 @@ pub fn waits_and_is_served(episode: &mut Episode<'_>) {
         there
     });
     if refused > REFUSED {
-        episode.violation(Invariant::I6, format!("{refused} of {MULTITUDE} found no answer in time"));
+        episode.violation(Invariant::GoesOn, format!("{refused} of {MULTITUDE} found no answer in time"));
     }
     crowd.look_at_some(episode);
     does_nothing(episode);
     if !holder.is_alive() {
-        episode.violation(Invariant::I6, "the holder lost its lock to the crowd");
+        episode.violation(Invariant::GoesOn, "the holder lost its lock to the crowd");
     }
     episode.mended();
     let before = episode.store.starts().len();
@@ -64,7 +64,7 @@ pub fn waits_and_is_served(episode: &mut Episode<'_>) {
     let counted = read_counter(&episode.scratch.path("counter"));
     if counted != (MULTITUDE - refused) as u64 {
         let what = format!("{MULTITUDE} of them, of whom {refused} were refused, have counted to {counted}");
-        episode.violation(Invariant::I1, what);
+        episode.violation(Invariant::NoOverlap, what);
     }
 }
 
@@ -76,7 +76,7 @@ fn does_nothing(episode: &mut Episode<'_>) {
     let each = written * 1000 / u64::try_from((boottime() - since).as_millis()).unwrap_or(1) / MULTITUDE as u64;
     eprintln!("{}: {each} bytes a second for each of {MULTITUDE} that wait", episode.world.column);
     if each > BYTES {
-        episode.violation(Invariant::I8, format!("the servers write {each} bytes a second for each that waits"));
+        episode.violation(Invariant::NoLeak, format!("the servers write {each} bytes a second for each that waits"));
     }
 }
 
@@ -90,6 +90,6 @@ fn one_after_the_other(episode: &mut Episode<'_>, before: usize) {
     eprintln!("{}: one follows another within {median:?}, {most:?}, {worst:?}", episode.world.column);
     if most > HAND_OVER.0 || worst > HAND_OVER.1 {
         let what = format!("hand-overs take {median:?}, 1 in 20 more than {most:?}, and up to {worst:?}");
-        episode.violation(Invariant::I6, what);
+        episode.violation(Invariant::GoesOn, what);
     }
 }

@@ -109,7 +109,7 @@ pub fn all(episode: &mut Episode<'_>) {
     if died >= silent + ttl {
         let what =
             format!("the command lived for {:?} after the last servers that could renew its lease", died - silent);
-        episode.violation(Invariant::I4, what);
+        episode.violation(Invariant::DeadInTime, what);
     }
     episode.ends(newcomer, &[Ending::Unavailable, Ending::Busy]);
     last_until(start + 3 * ttl);
@@ -267,8 +267,10 @@ fn taken(episode: &mut Episode<'_>) {
     let patience = episode.ttl + Duration::from_secs(2) + episode.world.column.granularity();
     let begun = || (episode.store.starts().len() > 1).then_some(());
     if eventually_within(patience, begun).is_none() {
-        episode
-            .violation(Invariant::I6, format!("on the side of the majority nobody held the lock, free since {free:?}"));
+        episode.violation(
+            Invariant::GoesOn,
+            format!("on the side of the majority nobody held the lock, free since {free:?}"),
+        );
     }
 }
 

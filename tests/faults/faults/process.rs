@@ -42,7 +42,7 @@ fn outlived(episode: &mut Episode<'_>, holder: &Holder) {
     episode.linger(ttl);
     let members = holder.members();
     if !members.iter().copied().all(process::is_alive) {
-        episode.violation(Invariant::I7, "the command did not outlive a dlock that holds a lock file");
+        episode.violation(Invariant::EndsRight, "the command did not outlive a dlock that holds a lock file");
     }
     for pid in members {
         process::signal(pid, Signal::SIGKILL);
@@ -126,7 +126,7 @@ pub fn all_frozen(episode: &mut Episode<'_>) {
         let died = holder.died_at();
         if died > thawed + ttl / 4 {
             let what = format!("thawed after its lease, the command lived for {:?}", died - thawed);
-            episode.violation(Invariant::I4, what);
+            episode.violation(Invariant::DeadInTime, what);
         }
         episode.ends(holder.running, &[Ending::Lost]);
         return;
@@ -135,7 +135,7 @@ pub fn all_frozen(episode: &mut Episode<'_>) {
     let allowed: &[Ending] = if leases { &[Ending::Lost, Ending::Own(0)] } else { &[Ending::Own(0)] };
     let ending = episode.ends(holder.running, allowed);
     if ending == Some(Ending::Own(0)) && leases && how_long > ttl + episode.world.column.granularity() * 2 {
-        episode.violation(Invariant::I7, format!("frozen for {how_long:?}, it says that all is well"));
+        episode.violation(Invariant::EndsRight, format!("frozen for {how_long:?}, it says that all is well"));
     }
 }
 
@@ -165,7 +165,7 @@ pub fn command_stubborn(episode: &mut Episode<'_>) {
             episode.linger(ttl / 4);
         }
         if !holder.is_alive() {
-            episode.violation(Invariant::I7, "a command that ignores TERM was not waited for");
+            episode.violation(Invariant::EndsRight, "a command that ignores TERM was not waited for");
         }
         // The command last: what it leaves behind is left alone.
         for pid in holder.members().into_iter().rev() {

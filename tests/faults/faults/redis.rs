@@ -299,7 +299,7 @@ pub fn eviction(episode: &mut Episode<'_>) {
     let warnings = outcome.stderr().lines().filter(|line| line.contains(policy)).count();
     let is_warned = outcome.stderr().lines().take(warnings).all(|line| line.contains("it may evict locks"));
     if warnings != servers.len() || !is_warned {
-        episode.violation(Invariant::I7, format!("not warned of {count} servers with {policy}: {outcome:?}"));
+        episode.violation(Invariant::EndsRight, format!("not warned of {count} servers with {policy}: {outcome:?}"));
     }
 }
 

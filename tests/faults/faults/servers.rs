@@ -30,7 +30,7 @@ fn frozen_for_long(episode: &mut Episode<'_>, servers: &[usize]) {
     if died >= silent + ttl {
         let what =
             format!("the command lived for {:?} after the last servers that could renew its lease", died - silent);
-        episode.violation(Invariant::I4, what);
+        episode.violation(Invariant::DeadInTime, what);
     }
     last_until(frozen + 3 * ttl);
     for &index in servers {

@@ -78,7 +78,7 @@ pub fn to_the_group(episode: &mut Episode<'_>) {
             heard_nothing_else(episode, &mut recorder);
             let status = terminal.wait();
             if status.code() != Some(RECORDER_CODE) {
-                episode.violation(Invariant::I7, format!("{status}, {:?}", terminal.screen()));
+                episode.violation(Invariant::EndsRight, format!("{status}, {:?}", terminal.screen()));
             }
         }
         Sender::Timeout => {
@@ -146,14 +146,14 @@ fn signalled(
     // timeout(1) continues its group too, in case that was suspended.
     heard.retain(|&heard| heard != Signal::SIGCONT);
     if heard != [signal] {
-        episode.violation(Invariant::I7, format!("of one {signal} to the group the command heard {heard:?}"));
+        episode.violation(Invariant::EndsRight, format!("of one {signal} to the group the command heard {heard:?}"));
     }
 }
 
 fn heard_nothing_else(episode: &mut Episode<'_>, recorder: &mut Recorder) {
     let rest = recorder.rest();
     if !rest.is_empty() {
-        episode.violation(Invariant::I7, format!("nobody sent the command {rest:?}"));
+        episode.violation(Invariant::EndsRight, format!("nobody sent the command {rest:?}"));
     }
 }
 
@@ -270,7 +270,7 @@ pub fn storm_at_acquire(episode: &mut Episode<'_>) {
     let late = boottime() - first;
     episode.ended(&outcome, &allowed);
     if late > AT_ONCE {
-        episode.violation(Invariant::I7, format!("told to stop, it took {late:?}\n{outcome:?}"));
+        episode.violation(Invariant::EndsRight, format!("told to stop, it took {late:?}\n{outcome:?}"));
     }
     episode.world.set_way(Mode::Forward);
     if let Some(holder) = holder {
@@ -356,7 +356,7 @@ pub fn terminal_closed(episode: &mut Episode<'_>) {
     if hup == Hup::Ignores && !waits {
         episode.linger(ttl);
         if !lifeline.is_open() || !process::is_alive(dlock) {
-            episode.violation(Invariant::I7, "a command that ignores HUP, or its dlock, did not survive it");
+            episode.violation(Invariant::EndsRight, "a command that ignores HUP, or its dlock, did not survive it");
         }
         gate.open();
     }
@@ -373,7 +373,7 @@ pub fn terminal_closed(episode: &mut Episode<'_>) {
             Hup::Ignores => status.code() == Some(0),
         };
         if !fits {
-            episode.violation(Invariant::I7, format!("{hup:?}: {status}\n{}", terminal.screen()));
+            episode.violation(Invariant::EndsRight, format!("{hup:?}: {status}\n{}", terminal.screen()));
         }
     }
     if let Some(holder) = holder {

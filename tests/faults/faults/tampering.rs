@@ -52,7 +52,7 @@ pub fn key_taken(episode: &mut Episode<'_>) {
         }
     }
     if eventually_within(ttl, || (!holder.is_alive()).then_some(())).is_none() {
-        episode.violation(Invariant::I7, "nobody noticed for a ttl that the lock was taken away");
+        episode.violation(Invariant::EndsRight, "nobody noticed for a ttl that the lock was taken away");
         holder.let_go();
     }
     holder.died_at();
@@ -77,7 +77,7 @@ impl Left<'_> {
     fn look(&self, episode: &mut Episode<'_>) -> Duration {
         let now = dump(self.redis);
         if now != self.dump && self.until.is_none_or(|until| boottime() < until) {
-            episode.violation(Invariant::I7, format!("what another program has put there became {now:?}"));
+            episode.violation(Invariant::EndsRight, format!("what another program has put there became {now:?}"));
         }
         self.until.unwrap_or_else(|| {
             self.redis.cli(&["DEL", REDIS_KEY]);
@@ -214,7 +214,7 @@ pub fn foreign_in_the_way(episode: &mut Episode<'_>) {
                 last.starts_with("dlock: did not get job") && obstacle.shown.iter().any(|how| last.contains(how));
             let clean = !text.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}');
             if code != Some(75) || !named || !clean {
-                episode.violation(Invariant::I7, format!("not one of {:?}:\n{outcome:?}", obstacle.shown));
+                episode.violation(Invariant::EndsRight, format!("not one of {:?}:\n{outcome:?}", obstacle.shown));
             }
         } else {
             episode.ended(&outcome, &[Ending::Own(0)]);
@@ -225,7 +225,7 @@ pub fn foreign_in_the_way(episode: &mut Episode<'_>) {
         let waiter = episode.dlock(Way::Straight).command(episode.section(&episode.store.write())).spawn();
         let line = waiter.wait_stderr("waiting for ");
         if !obstacle.shown.iter().any(|how| line.contains(how)) {
-            episode.violation(Invariant::I7, format!("not one of {:?}: {line}", obstacle.shown));
+            episode.violation(Invariant::EndsRight, format!("not one of {:?}: {line}", obstacle.shown));
         }
         waiters.push(waiter);
     }
@@ -233,10 +233,13 @@ pub fn foreign_in_the_way(episode: &mut Episode<'_>) {
     episode.linger(2 * ttl);
     let after = (obstacle.look)();
     if after != before {
-        episode.violation(Invariant::I7, format!("what another program has put there was {before}, and is {after}"));
+        episode.violation(
+            Invariant::EndsRight,
+            format!("what another program has put there was {before}, and is {after}"),
+        );
     }
     if refused && !episode.store.starts().is_empty() {
-        episode.violation(Invariant::I1, "a command ran although another program had the lock");
+        episode.violation(Invariant::NoOverlap, "a command ran although another program had the lock");
     }
     (obstacle.remove)();
     episode.mended();

@@ -32,7 +32,7 @@ fn other_namespace(episode: &mut Episode<'_>) {
         let outcome = dlock.wrapped_by(["unshare", "-rpf"]).output();
         let stderr = outcome.stderr();
         if outcome.status().code() != Some(69) || stderr.lines().count() != 1 || !stderr.contains("/proc") {
-            episode.violation(Invariant::I7, format!("not refused:\n{outcome:?}"));
+            episode.violation(Invariant::EndsRight, format!("not refused:\n{outcome:?}"));
         }
     }
     holder.let_go();
@@ -63,7 +63,10 @@ fn guard_killed_without_descriptors(episode: &mut Episode<'_>) {
     process::wait_gone(holder.running.pid());
     let left = left.map(|word| word.split_once(':').and_then(|(_, pid)| pid.parse().ok()).unwrap_or(0));
     if left.iter().any(|&pid| process::is_alive(pid)) {
-        episode.violation(Invariant::I1, format!("with {limit} descriptors something is left when dlock has ended"));
+        episode.violation(
+            Invariant::NoOverlap,
+            format!("with {limit} descriptors something is left when dlock has ended"),
+        );
         for pid in left {
             process::signal(pid, Signal::SIGKILL);
         }
