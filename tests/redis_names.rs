@@ -122,11 +122,13 @@ fn a_server_that_is_started_again_is_the_same_one() {
     let gate = Gate::new(scratch.path("gate"));
     let holder = scratch.dlock().run("job").backend(redis.url()).args(["-t", "5s"]).shell(gate.wait()).spawn();
     eventually("the lock to be held", || redis.get("dlock:job"));
-    let waiter = run(&scratch, redis.port(), BOTH).args(["-w", "30s", "-q"]).command(["echo", "ran"]).spawn();
-    eventually("the waiter", || redis.keys().iter().any(|key| key.contains("queue")).then_some(()));
+    let waiter = run(&scratch, redis.port(), BOTH).args(["-w", "30s"]).command(["echo", "ran"]).spawn();
+    // Then it knows of its place.
+    waiter.wait_stderr("waiting for job");
     redis.kill();
     redis.restart();
     gate.open();
     holder.wait().code(0);
-    waiter.wait().code(0).stdout_is("ran\n");
+    let outcome = waiter.wait();
+    outcome.code(0).stdout_is("ran\n").stderr();
 }

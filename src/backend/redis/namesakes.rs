@@ -78,16 +78,21 @@ pub(super) struct Namesakes {
 
 impl Namesakes {
     /// Looks at where a new `connection`, which `took` so long to make, leads to. Fails if another address of the same name
-    /// leads to a server that has nothing to do with this one; what does not answer in time is nobody's fault. Fails for
-    /// now if it leads elsewhere than before.
+    /// leads to a server that has nothing to do with this one; another one that does not answer in time is nobody's fault.
+    /// Fails for now if it leads elsewhere than before. Takes as long as this server takes to answer.
     pub(super) async fn look(&mut self, connection: &mut Connection, took: Duration) -> Result<(), Error> {
         let ways = connection.ways();
         if ways.others.is_empty() || self.home.is_some() && self.home == ways.taken {
             return Ok(());
         }
         let server = connection.server().clone();
+        let ours = match identity(connection).await {
+            Some(ours) => ours,
+            None if self.identity.is_none() => return Ok(()),
+            // Nobody may go over to a server that does not say which one it is.
+            None => return Err(connection.silence()),
+        };
         let limit = Instant::now() + AT_LEAST.max(took * TIMES);
-        let Ok(Some(ours)) = before(limit, identity(connection)).await else { return Ok(()) };
         let mut asking: FuturesUnordered<_> =
             ways.others.into_iter().map(|address| ask(Connection::at(server.clone(), address), address)).collect();
         let mut is_home = self.home.is_none();
