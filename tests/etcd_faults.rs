@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::etcd::{assert_clean, assert_lost, assert_waited, behind, contenders, renewed};
+use crate::etcd::{assert_clean, assert_lost, assert_waited, behind, contenders, renewed, watchers};
 use crate::support::daemon::Port;
 use crate::support::dlock::{Dlock, Running};
 use crate::support::etcd::{Etcd, EtcdOptions};
@@ -399,6 +399,8 @@ mod endpoints {
         let waiter = Gated::spawn(service.scratch(), endpoints.dlock().args(["-t", "6s", "-q"]));
         service.wait_queued("job", 1);
         let place = contenders(service).remove(1);
+        // An outage before it knows of its place is one of the first contact.
+        eventually("the waiter's watch", || (watchers(&service.etcd) >= 1).then_some(()));
         let in_use = endpoints.in_use();
         endpoints.proxies[in_use].set(mode);
         let others = || (0..3).filter(|&index| index != in_use).any(|index| endpoints.proxies[index].counts().open > 0);
