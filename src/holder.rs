@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use crate::printable::{MAX_SHOWN, shown};
+use crate::printable::{MAX_SHOWN, shown};
 
 /// How long [`About::rest`] may be: with the owner's id, the token and the time it stays within [`MAX_SHOWN`].
 const MAX_REST: usize = MAX_SHOWN - 256;

@@ -21,6 +21,12 @@ pub(crate) enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Whether trying again may help.
+    #[must_use]
+    pub(crate) fn may_pass(self) -> bool {
+        matches!(self, Self::Unreachable | Self::Unavailable)
+    }
+
     /// The kind of the failure when several servers failed, each in one of these ways: the credentials are wrong when at
     /// least so many `refusals` say so, and nothing was sent when nobody could be reached.
     #[must_use]
@@ -50,9 +56,9 @@ impl Error {
         Self { kind, cause: anyhow::anyhow!("{message}") }
     }
 
-    /// Whether trying again may mend it.
+    /// Whether trying again may help, as its kind says.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self.kind, ErrorKind::Unreachable | ErrorKind::Unavailable)
+        self.kind.may_pass()
     }
 
     /// A request that may or may not have been done.
@@ -101,8 +107,9 @@ mod tests {
     #[test]
     fn only_what_may_pass_is_tried_again() {
         use ErrorKind::{CannotCreate, Denied, Unavailable, Unreachable, Unusable};
-        let passes = |kind| Error::new(kind, "").may_pass();
+        let passes = |kind: ErrorKind| kind.may_pass() && Error::new(kind, "").may_pass();
         assert!([Unreachable, Unavailable].into_iter().all(passes));
+        let passes = |kind: ErrorKind| kind.may_pass() || Error::new(kind, "").may_pass();
         assert!(![Denied, Unusable, CannotCreate].into_iter().any(passes));
     }
 }

@@ -19,7 +19,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 pub(crate) use crate::backend::error::{Error, ErrorKind};
-pub(crate) use crate::backend::net::tls;
+use crate::backend::net::tls::TlsFiles;
 use crate::clock::Instant;
 use crate::holder::{About, Holder, Owner};
 use crate::key::{Key, Namespace};
@@ -28,7 +28,7 @@ use crate::key::{Key, Namespace};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Certificates and keys.
-    pub tls: tls::TlsFiles,
+    pub tls: TlsFiles,
     /// How many replicas must confirm every grant and renewal; 0 for none.
     pub replicas: u32,
     /// Whether servers that could forget a fencing counter are refused.

@@ -15,7 +15,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::backend::registry::help;
 
-use super::duration::{duration, positive, ttl};
+use crate::cli::duration::{duration, positive, ttl};
 
 /// Where the lock is.
 #[derive(Clone, Debug, Default, Args)]

@@ -4,10 +4,10 @@ The renewal loop. It reports what becomes of the lease and kills nobody.
 
 use std::time::Duration;
 
-use super::renewal::{LeaseNews, Renewals, Turn};
-use super::timing::Schedule;
 use crate::backend::{Contender, Lease, Renewal};
 use crate::clock::{Instant, before, sleep_until};
+use crate::lease::renewal::{LeaseNews, Renewals, Turn};
+use crate::lease::timing::Schedule;
 
 /// How long one look at a lock without a lease may take.
 const LOOK: Duration = Duration::from_secs(2);

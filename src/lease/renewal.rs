@@ -1,13 +1,13 @@
 /*!
 When a lease is renewed, when a failed renewal is tried again and when it is given up: pure decisions of what happened
-and what time it is. The [keeper](super::keeper) does what they say.
+and what time it is. The [keeper](crate::lease::keeper) does what they say.
 */
 
 use std::time::Duration;
 
-use super::timing::Schedule;
 use crate::backend::{Lease, Renewal};
 use crate::clock::Instant;
+use crate::lease::timing::Schedule;
 
 /// The shortest time from one renewal to the next that is made because the service said that something has happened.
 const NEXT_EARLY: Duration = Duration::from_millis(100);

@@ -1,14 +1,14 @@
 /*!
-Taking a lock and giving it back: attempt, wait for a change, attempt again, as the [wait](super::waiting) decides, and
+Taking a lock and giving it back: attempt, wait for a change, attempt again, as the [wait](crate::lease::waiting) decides, and
 every request within its time.
 */
 
 use std::time::Duration;
 
-use super::timing::{Grace, acquire_timeout};
-use super::waiting::{Failed, Next, Refused, Trouble, Wait, WaitNews, Waiting, backoff};
 use crate::backend::{Attempt, Contender, ErrorKind, Grant, Queue, Released};
 use crate::clock::{Instant, before, sleep_until};
+use crate::lease::timing::{Grace, acquire_timeout};
+use crate::lease::waiting::{Failed, Next, Refused, Trouble, Wait, WaitNews, Waiting, backoff};
 
 /// How long the last look may take when the wait has run out.
 const LAST_LOOK: Duration = Duration::from_secs(1);

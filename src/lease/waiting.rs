@@ -1,13 +1,13 @@
 /*!
 The wait for a lock: when it is asked for again, when the wait is over, and why there is no lock then. Pure decisions of
-what was answered and what time it is; [`take`](super::taking::take) does what they say.
+what was answered and what time it is; [`take`](crate::lease::taking::take) does what they say.
 */
 
 use std::time::Duration;
 
-use super::timing::{Grace, Schedule};
 use crate::backend::{Attempt, Busy, Error, ErrorKind, Grant, Lease, Queue};
 use crate::clock::Instant;
+use crate::lease::timing::{Grace, Schedule};
 
 /// How long to wait at most after the backend failed for the first time while we queue, and which part of the lease after
 /// it has failed again and again.
@@ -50,13 +50,6 @@ pub(crate) struct Failed {
     pub kind: ErrorKind,
     /// What is wrong.
     pub trouble: Trouble,
-}
-
-impl Failed {
-    /// Whether trying again may mend it.
-    fn may_pass(&self) -> bool {
-        matches!(self.kind, ErrorKind::Unreachable | ErrorKind::Unavailable)
-    }
 }
 
 impl From<Error> for Failed {
@@ -159,7 +152,7 @@ impl Waiting {
             }
             // Once in the queue, an outage is ridden out; before that it is the user's to know.
             Err(error) if self.last.is_some() => {
-                if error.may_pass() {
+                if error.kind.may_pass() {
                     let trouble = WaitNews::Trouble(error.trouble.clone());
                     news(trouble.clone());
                     self.last = Some(trouble);
@@ -180,7 +173,7 @@ impl Waiting {
     }
 
     fn failed(&mut self, error: Failed) -> Next {
-        if !error.may_pass() {
+        if !error.kind.may_pass() {
             return Next::Refuse(Refused::Failed(error));
         }
         let before = self.failures;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use humantime::format_duration;
 use nix::errno::Errno;
 
-use super::event::{Event, Hindrance, Lack, Lock, Loss, NotRun, Step};
 use crate::lease::renewal::Unconfirmed;
 use crate::lease::waiting::Trouble;
+use crate::report::event::{Event, Hindrance, Lack, Lock, Loss, NotRun, Step};
 use crate::supervise::protocol::Unfit;
 
 /// The sentence for `event`, without a line's end. It may hold what others have written, so it is not safe to show yet.

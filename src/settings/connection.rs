@@ -6,14 +6,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::layers::{Given, Layers, OrDefault};
-use super::password::password;
-use super::usage;
 use crate::backend::Options;
-use crate::backend::tls::TlsFiles;
+use crate::backend::net::tls::TlsFiles;
 use crate::backend::url::Target;
 use crate::exit::Failure;
 use crate::key::Namespace;
+use crate::settings::layers::{Given, Layers, OrDefault};
+use crate::settings::password::password;
+use crate::settings::usage;
 
 /// What stands before every key.
 const NAMESPACE: &str = "dlock";

@@ -7,8 +7,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, FromRawFd, RawFd};
 use std::path::Path;
 
-use super::usage;
 use crate::exit::Failure;
+use crate::settings::usage;
 use crate::variables::PASSWORD;
 
 /// The longest password that is read from a file, in bytes.

@@ -6,13 +6,13 @@ are settled within a layer, so that a flag overrides the variable also of the ot
 use std::ffi::OsString;
 use std::time::Duration;
 
-use super::layers::{Given, Layers, OrDefault};
-use super::usage;
 use crate::backend::url::Target;
 use crate::cli::{Leftovers, OnLost, RunArgs};
 use crate::exit::{CONFLICT, Failure};
 use crate::lease::timing::Grace;
 use crate::report::Verbosity;
+use crate::settings::layers::{Given, Layers, OrDefault};
+use crate::settings::usage;
 
 /// The length of a lease.
 const TTL: Duration = Duration::from_secs(30);

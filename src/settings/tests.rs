@@ -5,11 +5,11 @@ Which layer a value comes from, what exclusive options mean together, and that t
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
-use super::connection::ConnectionValues;
-use super::layers::{Given, Layer, Layers, Origin, Source, only};
-use super::run::{Patience, RunValues};
 use crate::cli::{Cli, Leftovers, OnLost, RunArgs};
 use crate::report::Verbosity;
+use crate::settings::connection::ConnectionValues;
+use crate::settings::layers::{Given, Layer, Layers, Origin, Source, only};
+use crate::settings::run::{Patience, RunValues};
 
 /// What a source says of `words` on a command line.
 fn args(words: &[&str], source: ValueSource) -> RunArgs {

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::surroundings;
 use crate::clock::Instant;
+use crate::supervise::surroundings;
 
 unsafe extern "C" {
     /// The environment that `execvp` hands on and whose `PATH` it searches.

@@ -12,10 +12,10 @@ use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::unistd::{Pid, getpid, getppid};
 use tokio::io::unix::AsyncFd;
 
-use super::forwards::Sent;
-use super::process::parent_of;
-use super::surroundings;
 use crate::readable::readable;
+use crate::supervise::forwards::Sent;
+use crate::supervise::process::parent_of;
+use crate::supervise::surroundings;
 
 /// The signals that are passed on to the command when they were sent to dlock alone.
 const FORWARDED: [Signal; 7] = [

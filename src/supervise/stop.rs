@@ -4,8 +4,8 @@ When to stop the command: pure decisions of what happened and what time it is.
 
 use std::time::Duration;
 
-use super::protocol::Deadline;
 use crate::clock::Instant;
+use crate::supervise::protocol::Deadline;
 
 /// What is to be done now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
-use super::process::{self, Seen, parent_of};
 use crate::clock::Instant;
+use crate::supervise::process::{self, Seen, parent_of};
 
 /// How many processes one pass can list; the next pass lists the rest.
 const MAX_LISTED: usize = 8192;

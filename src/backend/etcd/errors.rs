@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use crate::backend::error::{Error, ErrorKind, reasons};
 use crate::backend::net::tls::refused;
 use crate::backend::net::wire::Address;
-use crate::holder::shown;
+use crate::printable::shown;
 
 /// What the service says of a lease that there is not.
 const NO_LEASE: &str = "lease not found";

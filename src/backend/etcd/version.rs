@@ -8,7 +8,7 @@ const MENDED: [(u64, u64, u64); 2] = [(3, 4, 31), (3, 5, 13)];
 /// What is unsafe about a server of this version, for a warning.
 pub(super) fn concern(version: &str) -> Option<String> {
     is_affected(version).then(|| {
-        let version = crate::holder::shown(version.as_bytes());
+        let version = crate::printable::shown(version.as_bytes());
         format!(
             "etcd {version} can revoke a renewed lease when its leader comes back from standing still \
              (etcd#15247): use 3.4.31, 3.5.13 or newer"

@@ -38,7 +38,8 @@ use self::errors::no_lock_file;
 use self::kernel::{KernelLocks, command_name, flock, unlock, wait_in_kernel};
 use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
 use crate::clock::{Instant, sleep_until, wall_micros};
-use crate::holder::{Holder, MAX_SHOWN};
+use crate::holder::Holder;
+use crate::printable::MAX_SHOWN;
 
 /// How often a held lock file is looked for.
 const CHECK: Duration = Duration::from_millis(500);

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use percent_encoding::percent_decode_str;
 
 use crate::backend::net::wire::Address;
+use crate::variables::HELD;
 
 /// Who we are at a server.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl fmt::Debug for Login {
 /// What to add to advice about credentials: inside another dlock run, why those from the environment are not there.
 #[must_use]
 pub(crate) fn nested_hint() -> &'static str {
-    if std::env::var_os("DLOCK_HELD").is_some() {
+    if std::env::var_os(HELD).is_some() {
         "; inside another dlock run use --password-file, because DLOCK_PASSWORD is not passed on"
     } else {
         ""

@@ -29,7 +29,7 @@ pub(super) struct About<'a> {
 /// What an error of the client library means, or one that a server answered with.
 pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
     let server = about.name;
-    let text = crate::holder::shown(error.to_string().as_bytes()).to_string();
+    let text = crate::printable::shown(error.to_string().as_bytes()).to_string();
     // The server repeats what it was sent: a script, which nobody wants to read here.
     let text = text.split_once(", with args beginning with").map_or(text.as_str(), |(text, _)| text).to_owned();
     if is_denied(error, &text) {

@@ -204,7 +204,7 @@ pub(super) fn concerns(answers: &[Value]) -> Vec<String> {
             && policy != "noeviction"
             && limit != "0"
         {
-            let policy = crate::holder::shown(policy.as_bytes()).to_string();
+            let policy = crate::printable::shown(policy.as_bytes()).to_string();
             concerns.push(format!(
                 "the server's maxmemory-policy is {policy}: it may evict locks when memory runs short; use noeviction"
             ));

@@ -1,6 +1,6 @@
 /*!
 Every way in which two attempts on three servers can go, tried one by one: requests and answers that are late or lost,
-keys that are gone at any moment, attempts that get no further. The decisions are those of [`super::quorum`]; what a
+keys that are gone at any moment, attempts that get no further. The decisions are those of [`crate::backend::redlock::quorum`]; what a
 server does is told here again, as the scripts have it.
 
 Without a clock, it holds that tokens differ and that an attempt begun after another was granted gets the larger one.

@@ -11,7 +11,7 @@ use ::zookeeper_client::Error as ZkError;
 
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::tls::refused;
-use crate::holder::shown;
+use crate::printable::shown;
 
 /// What is known of an ensemble beside what it says.
 #[derive(Clone, Copy)]

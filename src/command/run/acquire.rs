@@ -4,9 +4,9 @@ Getting the lock: an outer run that holds it for us is found first, and a refusa
 
 use std::os::fd::OwnedFd;
 
-use super::{nested, wait};
 use crate::backend::{Busy, Contender, ErrorKind, Grant};
 use crate::clock::Instant;
+use crate::command::run::{nested, wait};
 use crate::exit::{Exit, Failure};
 use crate::lease::taking::{Limits, take};
 use crate::lease::waiting::{Failed, Refused, Wait};

@@ -4,9 +4,9 @@ How a run ends: a pure decision of what became of the command and of its lock.
 
 use std::time::Duration;
 
-use super::hold::{Cause, Held};
-use super::rescue::Left;
 use crate::backend::Released;
+use crate::command::run::hold::{Cause, Held};
+use crate::command::run::rescue::Left;
 use crate::exit::{Exit, Failure};
 use crate::lease::waiting::Trouble;
 use crate::report::event::{Event, Lock, NotRun};

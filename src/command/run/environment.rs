@@ -4,8 +4,8 @@ What the command's environment says of its lock, and what dlock says of itself t
 
 use std::ffi::{OsStr, OsString};
 
-use super::nested;
 use crate::backend::url::without_password;
+use crate::command::run::nested;
 use crate::holder::{About, Owner};
 use crate::key::Key;
 use crate::settings::RunSettings;

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::backstop::Backstop;
-use super::rescue::{Below, Left, Rescue};
 use crate::cli::{Leftovers, OnLost};
 use crate::clock::{Instant, before, sleep_until};
+use crate::command::run::backstop::Backstop;
+use crate::command::run::rescue::{Below, Left, Rescue};
 use crate::lease::renewal::LeaseNews;
 use crate::lease::timing::Schedule;
 use crate::report::Report;

@@ -7,9 +7,9 @@ use std::fmt::Display;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use super::rescue::Below;
-use super::{environment, nested};
 use crate::backend::{Claim, Contender};
+use crate::command::run::rescue::Below;
+use crate::command::run::{environment, nested};
 use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
 use crate::key::Key;

@@ -17,10 +17,10 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::backstop::{Backstop, deadline};
 use crate::backend::{Lease, Renewal};
 use crate::cli::OnLost;
 use crate::clock::Instant;
+use crate::command::run::backstop::{Backstop, deadline};
 use crate::lease::renewal::{LeaseNews, Renewals, Turn};
 use crate::lease::timing::{Grace, Schedule};
 use crate::property::{Holds, holds};

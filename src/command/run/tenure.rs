@@ -5,10 +5,10 @@ What a command runs under: a lock of our own, or that of an outer run.
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::backstop::deadline;
-use super::nested::Cover;
 use crate::backend::{Contender, Grant, Lease};
 use crate::cli::Leftovers;
+use crate::command::run::backstop::deadline;
+use crate::command::run::nested::Cover;
 use crate::lease::keeper;
 use crate::lease::renewal::LeaseNews;
 use crate::lease::timing::Schedule;

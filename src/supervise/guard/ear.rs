@@ -13,8 +13,8 @@ use libc::{c_int, pid_t};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::watch::PRIORITY;
 use crate::supervise::forwards::Sent;
+use crate::supervise::guard::watch::PRIORITY;
 use crate::supervise::surroundings;
 use crate::supervise::sweep::go_first;
 

@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use libc::{c_int, pid_t};
 
-use super::ear::Ear;
 use crate::clock::Instant;
 use crate::supervise::command::Command;
 use crate::supervise::forwards::{Forwards, Sent};
+use crate::supervise::guard::ear::Ear;
 use crate::supervise::process;
 use crate::supervise::signals::{Meaning, Signals, asks_to_end, meaning, meaning_of};
 

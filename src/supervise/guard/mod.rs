@@ -42,12 +42,12 @@ use nix::unistd::{ForkResult, fork};
 use tokio::io::unix::AsyncFd;
 
 use self::watch::Watch;
-use super::command::Command;
-use super::process::pidfd_open;
-use super::protocol::{LENGTH, Notice, Order, Spawn};
-use super::sweep::Sweep;
 use crate::clock::Instant;
 use crate::readable::readable;
+use crate::supervise::command::Command;
+use crate::supervise::process::pidfd_open;
+use crate::supervise::protocol::{LENGTH, Notice, Order, Spawn};
+use crate::supervise::sweep::Sweep;
 
 /// How long a guard may take to be gone: one that is frozen with its control group does not go, even when it is killed.
 const END: Duration = Duration::from_secs(1);

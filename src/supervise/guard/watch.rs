@@ -12,13 +12,13 @@ use libc::{c_int, pid_t};
 use nix::errno::Errno;
 use nix::sys::socket::UnixAddr;
 
-use super::child::Child;
-use super::covers::Covers;
-use super::group::Group;
-use super::line::{Line, Received};
 use crate::clock::{Alarm, Instant};
 use crate::supervise::command::Command;
 use crate::supervise::forwards::{Forwards, Sent};
+use crate::supervise::guard::child::Child;
+use crate::supervise::guard::covers::Covers;
+use crate::supervise::guard::group::Group;
+use crate::supervise::guard::line::{Line, Received};
 use crate::supervise::protocol::{Notice, Order, Spawn, Unfit};
 use crate::supervise::signals::{Signals, asks_to_end};
 use crate::supervise::stop::{Ladder, Step};
