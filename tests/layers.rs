@@ -1,6 +1,7 @@
 //! Which part of the source may know which: read from the files, so that a wrong `use` fails here and not in somebody's
 //! understanding.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -79,6 +80,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("lock", &["lock"]),
     ("supervise", &["clock", "readable", "supervise"]),
     ("supervise/forwards.rs", &["clock"]),
+    ("supervise/priority.rs", &[]),
     ("supervise/process.rs", &[]),
     ("supervise/protocol.rs", &["clock"]),
     ("supervise/stop.rs", &["clock", "supervise::protocol"]),
@@ -268,6 +270,79 @@ impl Source {
         let imports = self.imports.iter().filter(|import| !import.is_public).map(|import| import.path.clone());
         imports.chain(self.paths.clone()).collect()
     }
+}
+
+/// The file in which `path` is defined: a name that is only passed on there is looked for where it comes from.
+fn definition<'a>(sources: &'a [Source], path: &[String]) -> &'a Source {
+    let mut path = path.to_vec();
+    for _ in 0..10 {
+        let within = (0..=path.len()).rev().find_map(|length| {
+            let source = sources.iter().find(|source| source.module == path[..length])?;
+            Some((source, length))
+        });
+        let (source, length) = within.unwrap();
+        let name = path.get(length);
+        let Some(import) = source.imports.iter().find(|import| Some(&import.name) == name) else { return source };
+        path = below(&import.path, &path[length + 1..]);
+    }
+    panic!("{path:?} is passed on in a circle")
+}
+
+/// Who uses whom, by places: the first way round a circle, if there is one.
+fn circle(sources: &[Source]) -> Option<Vec<String>> {
+    let mut graph: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for source in sources {
+        let used = source.uses().into_iter().map(|path| definition(sources, &path).place.as_str());
+        graph.insert(&source.place, used.filter(|place| *place != source.place).collect());
+    }
+    // Who uses nobody, or only such, is in no circle.
+    while let Some(done) = graph.iter().find(|(_, used)| used.is_empty()).map(|(place, _)| *place) {
+        graph.remove(done);
+        for used in graph.values_mut() {
+            used.remove(done);
+        }
+    }
+    let mut way = vec![*graph.keys().next()?];
+    loop {
+        let next = *graph[way.last()?].first()?;
+        if let Some(begins) = way.iter().position(|place| *place == next) {
+            return Some(way[begins..].iter().chain([&next]).map(|place| (*place).to_owned()).collect());
+        }
+        way.push(next);
+    }
+}
+
+/// Whoever wants to understand a file can read what it uses first, down to files that use nothing.
+///
+/// A file uses another one when its code, tests left out, names something that is defined there: by a `use`, or by a
+/// path. That a folder's `mod.rs` declares a file or passes a name on (`pub use`) is no use of it: whoever uses that name
+/// uses the file where it is defined. Nothing escapes this, because paths begin at the root or with `self`, and nothing is
+/// imported by `*`; a method that is called needs a type or trait that was named somewhere, and who defines it and
+/// where its other methods are makes no difference to the caller.
+#[test]
+fn the_graph_of_files_has_no_circle() {
+    assert_eq!(circle(&read_sources()), None);
+}
+
+#[test]
+fn a_circle_is_found_and_what_is_only_declared_or_passed_on_is_none() {
+    let circle = |texts: &[(&str, &str)]| {
+        circle(&from_texts(texts.iter().map(|&(place, text)| (place.to_owned(), text.to_owned()))))
+    };
+    let main = ("main.rs", "mod a;\nuse a::b::B;\n");
+    let inner = ("a/mod.rs", "pub mod b;\nmod c;\npub(crate) use self::c::C;\n");
+    let c = ("a/c.rs", "use std::fs;\nstruct C;\n");
+    assert_eq!(circle(&[main, inner, c, ("a/b.rs", "use crate::a::{C, c};\nstruct B;\n")]), None);
+    let found = |text: &str| circle(&[main, inner, ("a/c.rs", text), ("a/b.rs", "use crate::a::C;\nstruct B;\n")]);
+    let expected = Some(["a/b.rs", "a/c.rs", "a/b.rs"].map(str::to_owned).to_vec());
+    assert_eq!(found("pub(crate) use crate::clock;\n\nuse crate::{a::{\n    b::B,\n}};\n"), expected);
+    assert_eq!(found("fn f() { crate::a::b::f(); }\n"), expected);
+    assert_eq!(found("use crate::a;\nfn f() { a::b::f(); }\n"), expected);
+    assert_eq!(found("fn f() {}\n#[cfg(test)]\nmod tests {\n    use crate::a::b::B;\n}\n"), None);
+    assert_eq!(found("/*!\nSee [crate::a::b::B].\n*/\n// crate::a::b::B\n"), None);
+    let own = ("a/mod.rs", "pub mod b;\nmod c;\npub(crate) use self::c::C;\npub(crate) const N: u8 = b::M;\n");
+    let back = ("a/b.rs", "use crate::a::N;\nstruct B;\n");
+    assert_eq!(circle(&[main, own, c, back]), Some(["a/b.rs", "a/mod.rs", "a/b.rs"].map(str::to_owned).to_vec()));
 }
 
 #[test]

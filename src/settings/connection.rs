@@ -13,7 +13,7 @@ use crate::exit::Failure;
 use crate::key::Namespace;
 use crate::settings::layers::{Given, Layers, OrDefault};
 use crate::settings::password::password;
-use crate::settings::usage;
+use crate::settings::usage::usage;
 
 /// What stands before every key.
 const NAMESPACE: &str = "dlock";

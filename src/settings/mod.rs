@@ -8,6 +8,7 @@ mod password;
 mod run;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -20,6 +21,7 @@ use self::connection::ConnectionValues;
 use self::layers::Layers;
 pub(crate) use self::run::Patience;
 use self::run::RunValues;
+use self::usage::usage;
 use crate::backend::url::without_password;
 use crate::cli::{Leftovers, OnLost};
 use crate::exit::{Exit, Failure};
@@ -57,10 +59,6 @@ pub(crate) struct RunSettings {
     pub reason: Option<String>,
     /// How much to say.
     pub verbosity: Verbosity,
-}
-
-fn usage(message: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Usage, Event::Settings(message.to_string()))
 }
 
 impl RunSettings {

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, FromRawFd, RawFd};
 use std::path::Path;
 
 use crate::exit::Failure;
-use crate::settings::usage;
+use crate::settings::usage::usage;
 use crate::variables::PASSWORD;
 
 /// The longest password that is read from a file, in bytes.

@@ -12,7 +12,7 @@ use crate::exit::{CONFLICT, Failure};
 use crate::lease::timing::Grace;
 use crate::report::Verbosity;
 use crate::settings::layers::{Given, Layers, OrDefault};
-use crate::settings::usage;
+use crate::settings::usage::usage;
 
 /// The length of a lease.
 const TTL: Duration = Duration::from_secs(30);

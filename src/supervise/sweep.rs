@@ -15,12 +15,11 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
 use crate::clock::Instant;
+use crate::supervise::priority::hurry;
 use crate::supervise::process::{self, Seen, parent_of};
 
 /// How many processes one pass can list; the next pass lists the rest.
 const MAX_LISTED: usize = 8192;
-/// The nice value of a process that is to be killed, where this user may set it.
-const FIRST: c_int = -20;
 /// How often one pass goes through all that there is.
 const ROUNDS: usize = 4;
 /// How many descriptors a listing needs at a time.
@@ -72,31 +71,6 @@ pub(crate) struct Sweep {
     by_parent: bool,
     /// Kept for the time when this process has no descriptors left.
     spare: [Option<OwnedFd>; DESCRIPTORS],
-}
-
-/// Lets a process that is about to be killed run before others, where this user may do that: to die takes a process its
-/// own time on a processor, and on a machine with too much to do it would be gone later than its lease.
-fn hurry(pid: pid_t) {
-    let ours = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: a system call with integers.
-    if unsafe { libc::sched_getscheduler(pid) } != ours {
-        go_first(pid, FIRST);
-    }
-}
-
-/// Lets a process (0: this one, and not what it starts) run before all that are not in a hurry themselves, and before
-/// those of its own real-time priority if it has one, where this user may do that; otherwise with this nice value, if that.
-pub(crate) fn go_first(pid: pid_t, nice: c_int) {
-    // Within its own session or control group is all that a nice value means on many machines. The lowest of the real-time
-    // priorities goes before every one of them.
-    let mut priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: system calls with integers and a struct on the stack.
-    unsafe {
-        libc::sched_getparam(pid, &raw mut priority);
-        priority.sched_priority += 1;
-        libc::sched_setscheduler(pid, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &raw const priority);
-        libc::setpriority(libc::PRIO_PROCESS, pid.unsigned_abs(), nice);
-    }
 }
 
 impl Sweep {

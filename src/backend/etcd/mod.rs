@@ -9,6 +9,7 @@ This is that recipe on keys, leases and watches, not the server's lock service, 
 whose lease has ended. What ownership rests on is always a linearizable read that shows our own key in first place.
 */
 
+mod contender;
 mod driver;
 mod errors;
 mod link;
@@ -21,22 +22,19 @@ use std::time::Duration;
 
 use etcd_client::{KeyValue, WatchFilterType, WatchOptions};
 
+use self::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE, Watch};
 pub(crate) use self::driver::DRIVER;
 use self::errors::Fault;
 use self::link::Cluster;
 use self::look::{Line, Look, prefix};
 use self::own::{Extended, OwnWatch};
-use self::session::{Session, Watch, value, wall_clock};
+use self::session::{value, wall_clock};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
 use crate::clock::{Instant, before, sleep_until};
 use crate::lock::news::news_every;
 
-/// How often who waits shows that it is alive: this part of its lease.
-const SIGNS_OF_LIFE: u32 = 3;
-/// How long the answer to that may take: this part of its lease.
-const SIGN_ANSWERED: u32 = 6;
 /// How often one attempt begins anew because what it made was taken away.
 const JOINS: usize = 4;
 /// How long the first renewal waits for the server's version at most, and for which part of the lease.
@@ -63,16 +61,6 @@ impl Service for EtcdService {
         let cluster = Cluster::new(self.location.clone(), self.tls.clone());
         Box::new(EtcdContender { claim, cluster, session: None, inspected: false, concerns: Vec::new() })
     }
-}
-
-/// One claim at one etcd cluster.
-struct EtcdContender {
-    claim: Claim,
-    cluster: Cluster,
-    session: Option<Session>,
-    /// Whether the server's version was looked at in this run.
-    inspected: bool,
-    concerns: Vec<String>,
 }
 
 impl EtcdContender {

@@ -4,54 +4,14 @@ A lease and a key at the cluster for one claim: made, kept alive while they wait
 
 use std::time::Duration;
 
-use etcd_client::{
-    Compare, CompareOp, DeleteOptions, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp, WatchStream,
-};
+use etcd_client::{Compare, CompareOp, DeleteOptions, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp};
 
+use crate::backend::etcd::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE, Session};
 use crate::backend::etcd::errors::{self, Fault};
 use crate::backend::etcd::look::prefix;
-use crate::backend::etcd::own::{self, Extended, OwnWatch};
-use crate::backend::etcd::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE};
+use crate::backend::etcd::own::{self, Extended};
 use crate::backend::{Claim, Error, ErrorKind, Released};
 use crate::clock::{Instant, before};
-
-/// What is at the cluster for one claim.
-pub(super) struct Session {
-    /// The lease's id, made from the owner's: a grant can be asked for twice and is one.
-    pub lease: i64,
-    /// Our key.
-    pub key: String,
-    /// When the last confirmed request was sent that began or extended the lease.
-    pub sent: Instant,
-    /// The granted length; none before the answer.
-    pub ttl: Option<Duration>,
-    /// Our key's create revision; none before the answer.
-    pub created: Option<i64>,
-    /// The token, once the lock is ours: the same for every further attempt.
-    pub token: Option<u64>,
-    /// The watch on the key before ours.
-    pub watch: Option<Watch>,
-    /// The key before ours, and the revision at which it was seen.
-    pub predecessor: Option<(String, i64)>,
-    /// When one who waits looks again at who holds the lock, although nothing has happened to the key before its own.
-    pub news_at: Instant,
-    /// The revision at which our key was last seen by a renewal.
-    pub renewed: Option<i64>,
-    /// The watch on our own key, while the lock is ours.
-    pub own_watch: Option<OwnWatch>,
-    /// It has been tried to take all this away.
-    pub withdrawing: bool,
-}
-
-/// A watch on one key.
-pub(super) struct Watch {
-    pub key: String,
-    /// The connection that it came by: one that was given up is silent for ever.
-    pub link: u64,
-    pub stream: WatchStream,
-    /// The server has said that it watches.
-    pub works: bool,
-}
 
 /// The lease that belongs to an owner: positive, and never 0, which means "choose one".
 fn lease_of(claim: &Claim) -> i64 {

@@ -14,9 +14,8 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::supervise::forwards::Sent;
-use crate::supervise::guard::watch::PRIORITY;
+use crate::supervise::priority::{PRIORITY, go_first};
 use crate::supervise::surroundings;
-use crate::supervise::sweep::go_first;
 
 /// The ear's name in process lists.
 const NAME: &std::ffi::CStr = c"lockear";

@@ -19,16 +19,15 @@ use crate::supervise::guard::child::Child;
 use crate::supervise::guard::covers::Covers;
 use crate::supervise::guard::group::Group;
 use crate::supervise::guard::line::{Line, Received};
+use crate::supervise::priority::{PRIORITY, go_first};
 use crate::supervise::protocol::{Notice, Order, Spawn, Unfit};
 use crate::supervise::signals::{Signals, asks_to_end};
 use crate::supervise::stop::{Ladder, Step};
-use crate::supervise::sweep::{Collected, Sweep, again, become_subreaper, collect, go_first};
+use crate::supervise::sweep::{Collected, Sweep, again, become_subreaper, collect};
 use crate::supervise::{process, surroundings};
 
 /// The guard's name in process lists.
 const NAME: &std::ffi::CStr = c"lockguard";
-/// The nice value of the guard and its ear once the command runs, where this user may set it.
-pub(super) const PRIORITY: c_int = -15;
 /// How long the guard waits between two passes of SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(2);
 /// The same, once a process was met that may not be killed.

@@ -1,0 +1,65 @@
+/*!
+What a contender at etcd knows: its claim, the way to the cluster, and what it has there.
+*/
+
+use std::time::Duration;
+
+use etcd_client::WatchStream;
+
+use crate::backend::Claim;
+use crate::backend::etcd::link::Cluster;
+use crate::backend::etcd::own::OwnWatch;
+use crate::clock::Instant;
+
+/// How often who waits shows that it is alive: this part of its lease.
+pub(super) const SIGNS_OF_LIFE: u32 = 3;
+/// How long the answer to that may take: this part of its lease.
+pub(super) const SIGN_ANSWERED: u32 = 6;
+
+/// One claim at one etcd cluster.
+pub(super) struct EtcdContender {
+    pub claim: Claim,
+    pub cluster: Cluster,
+    pub session: Option<Session>,
+    /// Whether the server's version was looked at in this run.
+    pub inspected: bool,
+    pub concerns: Vec<String>,
+}
+
+/// What is at the cluster for one claim.
+pub(super) struct Session {
+    /// The lease's id, made from the owner's: a grant can be asked for twice and is one.
+    pub lease: i64,
+    /// Our key.
+    pub key: String,
+    /// When the last confirmed request was sent that began or extended the lease.
+    pub sent: Instant,
+    /// The granted length; none before the answer.
+    pub ttl: Option<Duration>,
+    /// Our key's create revision; none before the answer.
+    pub created: Option<i64>,
+    /// The token, once the lock is ours: the same for every further attempt.
+    pub token: Option<u64>,
+    /// The watch on the key before ours.
+    pub watch: Option<Watch>,
+    /// The key before ours, and the revision at which it was seen.
+    pub predecessor: Option<(String, i64)>,
+    /// When one who waits looks again at who holds the lock, although nothing has happened to the key before its own.
+    pub news_at: Instant,
+    /// The revision at which our key was last seen by a renewal.
+    pub renewed: Option<i64>,
+    /// The watch on our own key, while the lock is ours.
+    pub own_watch: Option<OwnWatch>,
+    /// It has been tried to take all this away.
+    pub withdrawing: bool,
+}
+
+/// A watch on one key.
+pub(super) struct Watch {
+    pub key: String,
+    /// The connection that it came by: one that was given up is silent for ever.
+    pub link: u64,
+    pub stream: WatchStream,
+    /// The server has said that it watches.
+    pub works: bool,
+}
