@@ -8,6 +8,7 @@ pub(crate) mod guard;
 mod priority;
 pub(crate) mod process;
 pub(crate) mod protocol;
+pub(crate) mod reaping;
 pub(crate) mod signals;
 pub(crate) mod stop;
 pub(crate) mod surroundings;

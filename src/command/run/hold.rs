@@ -23,8 +23,8 @@ use crate::supervise::forwards::Sent;
 use crate::supervise::guard::Guard;
 use crate::supervise::process::is_stopped;
 use crate::supervise::protocol::{Notice, Order};
+use crate::supervise::reaping::reap;
 use crate::supervise::signals::{Meaning, SignalStream, can_be_continued, meaning};
-use crate::supervise::sweep::reap;
 
 /// How long the keeper may take to say why the lease was lost, when the guard saw its end first.
 const LAST_WORD: Duration = Duration::from_millis(200);

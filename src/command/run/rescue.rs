@@ -9,8 +9,9 @@ use libc::pid_t;
 
 use crate::clock::Instant;
 use crate::supervise::process::has_ended;
+use crate::supervise::reaping::{Collected, Reaped, is_child, reap};
 use crate::supervise::stop::{Ladder, Step};
-use crate::supervise::sweep::{Collected, Reaped, Sweep, again, is_child, reap};
+use crate::supervise::sweep::{Sweep, again};
 
 /// How long dlock waits between two passes of its own SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(10);

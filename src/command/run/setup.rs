@@ -19,9 +19,10 @@ use crate::settings::{Patience, RunSettings};
 use crate::supervise::command::Command;
 use crate::supervise::guard::{self, Forked, Guard, fork_guard};
 use crate::supervise::protocol::{Notice, Unfit};
+use crate::supervise::reaping::become_subreaper;
 use crate::supervise::signals::Signals;
 use crate::supervise::surroundings;
-use crate::supervise::sweep::{Sweep, become_subreaper, existing_children};
+use crate::supervise::sweep::{Sweep, existing_children};
 use crate::variables;
 
 /// The guard may take this long to start, however short the wait.

@@ -12,8 +12,8 @@ use crate::clock::{Instant, sleep_until};
 use crate::lease::waiting::WaitNews;
 use crate::report::Report;
 use crate::report::event::{Event, Hindrance, Lock};
+use crate::supervise::reaping::reap;
 use crate::supervise::signals::{Meaning, SignalStream, ends_waiting, meaning, suspend_self};
-use crate::supervise::sweep::reap;
 
 /// A wait shorter than this is not worth a word.
 const SILENCE: Duration = Duration::from_millis(400);

@@ -1,0 +1,101 @@
+/*!
+The children of this process, those that come to it as a subreaper among them: whether they have ended, and collecting
+them once they have.
+*/
+
+use std::time::Duration;
+
+use libc::{c_int, pid_t};
+use nix::errno::Errno;
+
+use crate::clock::Instant;
+
+/// How long ended processes are collected until it is time to look for what is due. Whoever starts processes without end
+/// must not keep us from stopping them; nor may the ended ones pile up, until there is no room for a process.
+pub(super) const REAPING: Duration = Duration::from_millis(3);
+/// How many are collected between two looks at the clock.
+const BETWEEN_LOOKS: usize = 64;
+
+/// Makes this process the one to which orphans below it come.
+pub(crate) fn become_subreaper() -> nix::Result<()> {
+    // SAFETY: prctl with plain numbers.
+    nix::errno::Errno::result(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }).map(drop)
+}
+
+/// Whether `pid` is a child of this process that has not been collected. Needs no descriptor.
+#[must_use]
+pub(crate) fn is_child(pid: pid_t) -> bool {
+    peek(pid).is_some()
+}
+
+/// Whether `pid` is a child of this process that has ended and not been collected.
+pub(super) fn is_zombie(pid: pid_t) -> bool {
+    peek(pid) == Some(true)
+}
+
+/// Whether the child `pid` of this process has ended; none where it is not a child.
+fn peek(pid: pid_t) -> Option<bool> {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: waits for nothing and takes nothing away; `info` is a valid place for the answer, and valid when zeroed.
+    unsafe {
+        let answer = libc::waitid(libc::P_PID, pid.unsigned_abs(), info.as_mut_ptr(), options);
+        (answer == 0).then(|| info.assume_init().si_pid() != 0)
+    }
+}
+
+/// How far the collecting of ended children has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Collected {
+    /// There may be more.
+    Some,
+    /// There is none for now.
+    All,
+    /// There is no child left at all, nor can one come: the one proof that nothing is left.
+    NoneLeft,
+}
+
+/// What dlock found when it collected its ended children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reaped {
+    /// The guard had ended by itself, without an error.
+    pub guard_done: bool,
+    /// How far it has come.
+    pub collected: Collected,
+}
+
+/// Tells `changed` of every child that has ended, or otherwise changed its state as far as `options` of `waitpid` ask for
+/// it. Stops when there is none, or after a time in which thousands can be collected.
+pub(crate) fn collect(options: c_int, mut changed: impl FnMut(pid_t, c_int)) -> Collected {
+    let until = Instant::now() + REAPING;
+    loop {
+        for _ in 0..BETWEEN_LOOKS {
+            let mut status: c_int = 0;
+            // SAFETY: `status` is a valid place for the result.
+            let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | options) };
+            if pid == -1 && Errno::last() == Errno::ECHILD {
+                return Collected::NoneLeft;
+            }
+            if pid <= 0 {
+                return Collected::All;
+            }
+            changed(pid, status);
+        }
+        if Instant::now() >= until {
+            return Collected::Some;
+        }
+    }
+}
+
+/// Collects what has ended below this process, and continues `guard` if somebody stopped it.
+pub(crate) fn reap(guard: pid_t) -> Reaped {
+    let mut guard_done = false;
+    let collected = collect(libc::WUNTRACED, |pid, status| {
+        if pid == guard && libc::WIFSTOPPED(status) {
+            // SAFETY: the guard is our child and has not ended.
+            unsafe { libc::kill(guard, libc::SIGCONT) };
+        }
+        guard_done |= pid == guard && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+    });
+    Reaped { guard_done, collected }
+}
