@@ -5,21 +5,21 @@ Requests of one session are executed in the order in which they were sent, also 
 more; and what an abandoned connection still delivers is refused, because the session has moved to the next one.
 */
 
+mod watches;
+
 use std::time::Duration;
 
-use ::zookeeper_client::{
-    Acls, Client, CreateMode, Error as ZkError, EventType, MultiWriteResult, OneshotWatcher, Stat, StateWatcher,
-};
+use ::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, MultiWriteResult, Stat, StateWatcher};
 
 use crate::backend::zookeeper::directories::{self, MADE_BY_DLOCK};
-use crate::backend::zookeeper::names::{Directory, Names, sequence};
+use crate::backend::zookeeper::names::{Directory, Names};
+use crate::backend::zookeeper::nodes::{Pair, Placed, Write, absent, is_refusal};
 use crate::backend::zookeeper::own::OwnWatch;
 use crate::backend::zookeeper::timeline::Timeline;
 use crate::backend::zookeeper::traffic::Traffic;
 use crate::backend::zookeeper::tunnel::Tunnel;
 use crate::backend::{Claim, Error, Lease};
 use crate::clock::{Instant, before, wall_micros};
-use crate::lock::news::news_every;
 
 /// How often a lock is renewed: once in such a part of a session.
 const RENEWALS: u32 = 6;
@@ -28,53 +28,8 @@ const HEARTBEATS: u32 = 12;
 /// Which part of a session may have gone by since what is proven before that is worth another connection. Without delays
 /// it is at most a quarter of a session and the time between two renewals.
 const OLD: u32 = 2;
-/// How long one who waits waits for an answer at most.
-const OVERDUE: Duration = Duration::from_secs(2);
 /// How long a session may take to close: a server closes it itself when nobody hears from us.
 const CLOSE: Duration = Duration::from_millis(200);
-
-/// Our two nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pair {
-    /// The name of the one in Curator's spelling; renewals write to it.
-    pub curator: String,
-    /// The name of the one in kazoo's; dlocks watch it.
-    pub kazoo: String,
-    /// The transaction that made them: the fencing token.
-    pub czxid: u64,
-}
-
-impl Pair {
-    /// The larger of the two sequence numbers.
-    pub(super) fn sequence(&self) -> i64 {
-        let sequences = [&self.curator, &self.kazoo].map(|name| sequence(name));
-        sequences.into_iter().map(|sequence| sequence.unwrap_or(i64::MAX)).max().unwrap_or(i64::MAX)
-    }
-}
-
-/// What is known of our nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Placed {
-    /// There are none.
-    Nowhere,
-    /// They were asked for, and the answer has not been seen.
-    Unsure,
-    /// These were made by this session.
-    At(Pair),
-}
-
-/// A write that travels with a look at the queue, before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Write {
-    /// None.
-    Nothing,
-    /// Our two nodes are made.
-    Create,
-    /// Our two nodes are made, and before them the directories that are not there.
-    CreateAll,
-    /// Our two nodes are confirmed by the leader.
-    Confirm,
-}
 
 /// The clock of the server that dates our nodes: what it said once, and when.
 #[derive(Clone, Copy, Debug)]
@@ -399,78 +354,6 @@ impl Session {
         }
     }
 
-    /// Resolves when the node before ours is gone, when ours are, and now and then so that the news are fresh.
-    pub(super) async fn wait(&mut self) -> Result<(), ZkError> {
-        let Some(predecessor) = self.predecessor.clone() else { return Ok(()) };
-        let news_at = Instant::now() + news_every(self.length, self.entries);
-        // Where an outage has swallowed the event, the lock is free no longer than a lease.
-        let mut look_at = Instant::now() + self.length;
-        loop {
-            let Some(watcher) = self.watch(&predecessor).await? else { return Ok(()) };
-            let mut changed = std::pin::pin!(watcher.changed());
-            loop {
-                match before(Instant::now() + self.length / HEARTBEATS, &mut changed).await {
-                    // It was written to, and the watch is used up.
-                    Ok(event) if event.event_type == EventType::NodeDataChanged => break,
-                    Ok(_) => return Ok(()),
-                    Err(_) if Instant::now() >= news_at => return Ok(()),
-                    Err(_) => {}
-                }
-                let looks = Instant::now() >= look_at;
-                let Placed::At(pair) = self.placed.clone() else { return Ok(()) };
-                let limit = OVERDUE.min(self.length / 3);
-                let node = if looks { &predecessor } else { &pair.kazoo };
-                match before(Instant::now() + limit, self.stat(node)).await {
-                    Ok(Ok(Some(_))) if looks => look_at = Instant::now() + self.length,
-                    Ok(Ok(Some(_))) => {}
-                    Ok(Ok(None)) => return Ok(()),
-                    Ok(Err(error)) => return Err(error),
-                    Err(_) => return Err(ZkError::Timeout),
-                }
-            }
-        }
-    }
-
-    /// Resolves when something has happened to our nodes or the session has ended; never when that cannot be heard.
-    pub(super) async fn disturbed(&mut self) {
-        let Placed::At(pair) = self.placed.clone() else { return std::future::pending().await };
-        let mut state = self.client.state_watcher();
-        let paths = [&pair.curator, &pair.kazoo].map(|name| self.directory.node(name));
-        // What the server owes here is not waited for, so it is not noted as overdue either.
-        let (client, own_watch) = (self.client.clone(), &mut self.own_watch);
-        let event = async {
-            let watch = match own_watch {
-                Some(watch) => watch,
-                None => match OwnWatch::set(&client, &paths[0], &paths[1]).await {
-                    Ok(watch) => own_watch.insert(watch),
-                    Err(ZkError::NoNode) => return,
-                    Err(_) => return std::future::pending().await,
-                },
-            };
-            watch.event().await;
-            *own_watch = None;
-        };
-        let ended = async {
-            while !state.state().is_terminated() {
-                state.changed().await;
-            }
-        };
-        tokio::select! {
-            () = event => {}
-            () = ended => {}
-        }
-    }
-
-    async fn watch(&mut self, name: &str) -> Result<Option<OneshotWatcher>, ZkError> {
-        let client = self.client.clone();
-        let path = self.directory.node(name);
-        let sent = self.traffic.begin();
-        // Unlike one on its existence, a watch on its data is not set where there is none.
-        let answer = client.get_and_watch_data(&path).await;
-        self.traffic.end(sent, false, &answer);
-        Ok(absent(answer)?.map(|(_, _, watcher)| watcher))
-    }
-
     /// Closes the session: what it has is gone at once.
     pub(super) async fn close(self) {
         let Self { client, tunnel, .. } = self;
@@ -485,31 +368,4 @@ async fn closed(mut state: StateWatcher) {
     while !state.peek_state().is_terminated() {
         state.changed().await;
     }
-}
-
-/// Options of the nodes of one who is `known` there, or of anybody.
-pub(super) fn acls(known: bool) -> Acls<'static> {
-    if known { Acls::creator_all() } else { Acls::anyone_all() }
-}
-
-/// A node that is not there is an answer.
-fn absent<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkError> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(ZkError::NoNode) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether an error is a server's own "no": nothing was done, and nothing will be.
-fn is_refusal(error: &ZkError) -> bool {
-    matches!(
-        error,
-        ZkError::NoNode
-            | ZkError::NoAuth
-            | ZkError::InvalidAcl
-            | ZkError::NoChildrenForEphemerals
-            | ZkError::QuotaExceeded
-            | ZkError::SessionExpired
-    )
 }

@@ -1,0 +1,162 @@
+/*!
+What a contender at ZooKeeper knows, and the session that it opens and closes.
+*/
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::zookeeper_client::{Client, Error as ZkError};
+
+use crate::backend::net::location::{Location, nested_hint};
+use crate::backend::zookeeper::ensemble::Ensemble;
+use crate::backend::zookeeper::errors::{self, About};
+use crate::backend::zookeeper::names::Directory;
+use crate::backend::zookeeper::nodes::acls;
+use crate::backend::zookeeper::session::Session;
+use crate::backend::zookeeper::tunnel::Tunnel;
+use crate::backend::{Claim, Error, Released};
+use crate::clock::{Alarm, Instant};
+
+/// The longest session that can be asked for.
+const MAX_SESSION: Duration = Duration::from_millis(i32::MAX as u64);
+/// How many descriptors must be free: three for the library itself, five for one connection and its way to a server, and
+/// timers.
+const DESCRIPTORS: usize = 12;
+/// How many bytes it needs at first besides its thread's stack, with some to spare.
+const MEMORY: usize = 1024 * 1024;
+
+/// One claim at one ZooKeeper ensemble.
+#[derive(Debug)]
+pub(super) struct ZookeeperContender {
+    pub claim: Claim,
+    pub ensemble: Arc<Ensemble>,
+    pub opening: Option<Opening>,
+    pub session: Option<Session>,
+    /// What came of the last release, until the next attempt.
+    pub released: Option<Released>,
+}
+
+/// A session that the library is about to open.
+pub(super) struct Opening {
+    tunnel: Tunnel,
+    /// Taken before the library was asked.
+    asked: Instant,
+    client: Pin<Box<dyn Future<Output = Result<Client, ZkError>>>>,
+}
+
+impl fmt::Debug for Opening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Opening({})", self.tunnel.address())
+    }
+}
+
+impl ZookeeperContender {
+    /// Contends for `claim` at this ensemble; not connected yet.
+    pub(super) fn new(claim: Claim, ensemble: Ensemble) -> Self {
+        Self { claim, ensemble: Arc::new(ensemble), opening: None, session: None, released: None }
+    }
+
+    /// Where the ensemble is.
+    pub(super) fn location(&self) -> &Location {
+        self.ensemble.location()
+    }
+
+    /// Who we are, as ZooKeeper's `digest` scheme has it.
+    fn login(&self) -> Result<Option<String>, Error> {
+        let login = &self.location().login;
+        let lacks = |what| errors::half_login(self.location(), what);
+        match (&login.user, &login.password) {
+            (None, None) => Ok(None),
+            (Some(user), Some(password)) => Ok(Some(format!("{user}:{password}"))),
+            (Some(_), None) => Err(lacks("password")),
+            (None, Some(_)) => Err(lacks("user")),
+        }
+    }
+
+    /// Makes sure that there is a live session.
+    pub(super) async fn open(&mut self) -> Result<(), Error> {
+        if self.session.as_ref().is_some_and(|session| session.end().is_none()) {
+            return Ok(());
+        }
+        let directory = Directory::of(&self.location().path, &self.claim)
+            .map_err(|reason| errors::unspeakable(self.location(), &reason))?;
+        let login = self.login()?;
+        let opening =
+            if let Some(opening) = self.opening.take() { opening } else { self.begin(login.as_deref()).await? };
+        // It stays there when this future is dropped.
+        let opening = self.opening.insert(opening);
+        let opened = tokio::select! {
+            biased;
+            opened = &mut opening.client => Ok(opened),
+            failed = opening.tunnel.failed() => Err(failed),
+        };
+        let Some(Opening { tunnel, asked, .. }) = self.opening.take() else { return Err(self.vanished()) };
+        let client = opened?.map_err(|error| self.explain_with(&error, tunnel.reason()))?;
+        let session = Session::new(&self.claim, directory, client, tunnel, asked, acls(login.is_some()));
+        self.session = Some(session);
+        Ok(())
+    }
+
+    /// Asks the library for a session.
+    async fn begin(&self, login: Option<&str>) -> Result<Opening, Error> {
+        room_for_library().map_err(|error| errors::no_room(&error))?;
+        let tunnel = Tunnel::open(Arc::clone(&self.ensemble)).await.map_err(|error| errors::no_listener(&error))?;
+        let mut connector = Client::connector().with_session_timeout(self.claim.ttl.min(MAX_SESSION));
+        if let Some(login) = login {
+            connector = connector.with_auth("digest", login.as_bytes());
+        }
+        let (asked, address) = (Instant::now(), tunnel.address());
+        let client = Box::pin(async move { connector.connect(&address).await });
+        Ok(Opening { tunnel, asked, client })
+    }
+
+    /// That there is no session, although there was one a moment ago.
+    pub(super) fn vanished(&self) -> Error {
+        errors::vanished(self.location())
+    }
+
+    /// An error of the library in words, with what the session knows of the reason.
+    pub(super) fn explain(&self, error: &ZkError) -> Error {
+        self.explain_with(error, self.session.as_ref().and_then(Session::reason))
+    }
+
+    /// An error of the library in words; `reason` is why the connection ended, where it did.
+    fn explain_with(&self, error: &ZkError, reason: Option<String>) -> Error {
+        let location = self.location();
+        let about = About {
+            place: location,
+            has_user: location.login.user.is_some(),
+            directory: self.session.as_ref().map(|session| session.directory.path()),
+            nested: nested_hint(),
+        };
+        errors::explain(error, reason, about)
+    }
+
+    /// Closes the session, and takes away the directories that nobody uses any more.
+    pub(super) async fn close(&mut self) {
+        if let Some(session) = self.session.as_mut().filter(|session| session.used && session.end().is_none()) {
+            session.remove_directories().await;
+        }
+        if let Some(session) = self.session.take() {
+            session.close().await;
+        }
+    }
+}
+
+/// Whether there are enough descriptors, memory, and a thread with a stack like that of the library's own, which panics
+/// where there are none.
+fn room_for_library() -> io::Result<()> {
+    let descriptors: Result<Vec<Alarm>, _> = (0..DESCRIPTORS).map(|_| Alarm::new()).collect();
+    drop(descriptors?);
+    let mut memory: Vec<u8> = Vec::new();
+    memory.try_reserve_exact(MEMORY).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let thread = std::thread::Builder::new().spawn(|| {})?;
+    // It does nothing that could fail.
+    let _ = thread.join();
+    // Kept until now, so that it is free besides the stack.
+    drop(memory);
+    Ok(())
+}

@@ -1,0 +1,77 @@
+/*!
+A contender's two nodes: what is known of them, what is asked of them, and what an answer about a node means.
+*/
+
+use ::zookeeper_client::{Acls, Error as ZkError};
+
+use crate::backend::zookeeper::names::sequence;
+
+/// Our two nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pair {
+    /// The name of the one in Curator's spelling; renewals write to it.
+    pub curator: String,
+    /// The name of the one in kazoo's; dlocks watch it.
+    pub kazoo: String,
+    /// The transaction that made them: the fencing token.
+    pub czxid: u64,
+}
+
+impl Pair {
+    /// The larger of the two sequence numbers.
+    pub(super) fn sequence(&self) -> i64 {
+        let sequences = [&self.curator, &self.kazoo].map(|name| sequence(name));
+        sequences.into_iter().map(|sequence| sequence.unwrap_or(i64::MAX)).max().unwrap_or(i64::MAX)
+    }
+}
+
+/// What is known of our nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Placed {
+    /// There are none.
+    Nowhere,
+    /// They were asked for, and the answer has not been seen.
+    Unsure,
+    /// These were made by this session.
+    At(Pair),
+}
+
+/// A write that travels with a look at the queue, before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Write {
+    /// None.
+    Nothing,
+    /// Our two nodes are made.
+    Create,
+    /// Our two nodes are made, and before them the directories that are not there.
+    CreateAll,
+    /// Our two nodes are confirmed by the leader.
+    Confirm,
+}
+
+/// Options of the nodes of one who is `known` there, or of anybody.
+pub(super) fn acls(known: bool) -> Acls<'static> {
+    if known { Acls::creator_all() } else { Acls::anyone_all() }
+}
+
+/// A node that is not there is an answer.
+pub(super) fn absent<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkError> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(ZkError::NoNode) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error is a server's own "no": nothing was done, and nothing will be.
+pub(super) fn is_refusal(error: &ZkError) -> bool {
+    matches!(
+        error,
+        ZkError::NoNode
+            | ZkError::NoAuth
+            | ZkError::InvalidAcl
+            | ZkError::NoChildrenForEphemerals
+            | ZkError::QuotaExceeded
+            | ZkError::SessionExpired
+    )
+}
