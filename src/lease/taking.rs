@@ -1,6 +1,6 @@
 /*!
-Taking a lock and giving it back: attempt, wait for a change, attempt again, as the [wait](crate::lease::waiting) decides, and
-every request within its time.
+Taking a lock and giving it back: attempt, wait for a change, attempt again, as the [wait](crate::lease::waiting) decides,
+and every request within its time.
 */
 
 use std::time::Duration;

@@ -1,5 +1,6 @@
 /*!
-All that dlock ever says, as data. The [words](mod@crate::report::line) are made elsewhere, and so is the decision who hears them.
+All that dlock ever says, as data. The [words](mod@crate::report::line) are made elsewhere, and so is the decision who
+hears them.
 
 What a backend or the system says of a failure comes as text, because only they know it. What is wrong with the command
 line is text too: it is put into words where it is checked.

@@ -1,7 +1,7 @@
 /*!
 Every way in which two attempts on three servers can go, tried one by one: requests and answers that are late or lost,
-keys that are gone at any moment, attempts that get no further. The decisions are those of [`crate::backend::redlock::quorum`]; what a
-server does is told here again, as the scripts have it.
+keys that are gone at any moment, attempts that get no further. The decisions are those of
+[`quorum`](crate::backend::redlock::quorum); what a server does is told here again, as the scripts have it.
 
 Without a clock, it holds that tokens differ and that an attempt begun after another was granted gets the larger one.
 With a clock that all share, that no two attempts hold the lock at the same time. And the rules are needed: without one of

@@ -166,11 +166,22 @@ mod tests {
     use super::ErrorKind::{CannotCreate, Denied, Unavailable, Unreachable};
     use super::*;
 
+    /// What is said of an error of the library: whether there is a user, the directory, the reason of the last end of the
+    /// connection, the kind and the words.
+    type Row = (ZkError, bool, Option<&'static str>, Option<String>, ErrorKind, String);
+
+    fn told(rows: impl IntoIterator<Item = Row>) {
+        for (error, has_user, directory, reason, kind, text) in rows {
+            let about = About { place: &"Z", has_user, directory, nested: "; NESTED" };
+            let told = explain(&error, reason, about);
+            assert_eq!((told.kind, told.to_string()), (kind, text), "{error:?}");
+        }
+    }
+
     #[test]
-    fn what_the_library_says() {
+    fn what_the_library_says_of_who_may_do_what() {
         let hint = "give them with --user and --password-file, or mend the nodes' access lists; NESTED";
-        let frozen = || Some("FROZEN".to_owned());
-        for (error, has_user, directory, reason, kind, text) in [
+        told([
             (
                 ZkError::NoAuth,
                 true,
@@ -212,6 +223,13 @@ mod tests {
                 "Z: a node above it is ephemeral and can have no others below it: use another --namespace or chroot"
                     .to_owned(),
             ),
+        ]);
+    }
+
+    #[test]
+    fn what_the_library_says_of_a_connection_or_a_request() {
+        let frozen = || Some("FROZEN".to_owned());
+        told([
             (ZkError::ConnectionLoss, true, None, frozen(), Unavailable, "lost the connection to Z: FROZEN".to_owned()),
             (ZkError::Timeout, true, None, frozen(), Unavailable, "lost the connection to Z: FROZEN".to_owned()),
             (
@@ -238,11 +256,7 @@ mod tests {
                 Unavailable,
                 format!("Z did not do as asked: {}", ZkError::SessionExpired),
             ),
-        ] {
-            let about = About { place: &"Z", has_user, directory, nested: "; NESTED" };
-            let told = explain(&error, reason, about);
-            assert_eq!((told.kind, told.to_string()), (kind, text), "{error:?}");
-        }
+        ]);
     }
 
     #[test]

@@ -114,6 +114,25 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
     mend_spaces(text, title_ends);
     let mut page = Roff::new();
     list(&mut page, "EXIT STATUS", exit::TABLE.iter().copied());
+    environment(&mut page, &run);
+    page.control("SH", ["EXAMPLES"]);
+    listed(&mut page, examples);
+    page.control("SH", ["WHAT DLOCK DOES NOT PROMISE"]);
+    for (index, paragraph) in LIMITS.iter().enumerate() {
+        if index > 0 {
+            page.control("PP", []);
+        }
+        page.text([roman(*paragraph)]);
+    }
+    page.control("SH", ["SEE ALSO"]);
+    let also = if has_subcommands { "dlock-run" } else { "dlock" };
+    page.text([bold(also), roman("(1), "), bold("flock"), roman("(1), "), bold("timeout"), roman("(1)")]);
+    text.extend_from_slice(page.render().as_bytes());
+    Ok(())
+}
+
+/// The variables that dlock reads, and those that the command finds.
+fn environment(page: &mut Roff, run: &clap::Command) {
     let options: Vec<(String, String)> = run
         .get_arguments()
         .filter_map(|option| {
@@ -127,13 +146,16 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
         "An option that is given beats its variable, and a variable that is empty counts as not set. For an option \
          without a value, 0, no, n, false, f and off count as not set too, and anything else as set.",
     )]);
-    entries(&mut page, options.chain(OTHERS.iter().copied()));
+    entries(page, options.chain(OTHERS.iter().copied()));
     page.control("PP", []);
     page.text([roman("The command run under a lock finds:")]);
     let kinds = names();
     let meaning_of = |name, meaning| if name == variables::BACKEND_KIND { kinds.as_str() } else { meaning };
-    entries(&mut page, GIVEN.iter().map(|&(name, meaning)| (name, meaning_of(name, meaning))));
-    page.control("SH", ["EXAMPLES"]);
+    entries(page, GIVEN.iter().map(|&(name, meaning)| (name, meaning_of(name, meaning))));
+}
+
+/// Examples: what each does, and its line.
+fn listed(page: &mut Roff, examples: &[(&str, &str)]) {
     for (index, (what, line)) in examples.iter().enumerate() {
         if index > 0 {
             page.control("PP", []);
@@ -143,18 +165,6 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
         page.text([roman(*line)]);
         page.control("fi", []).control("RE", []);
     }
-    page.control("SH", ["WHAT DLOCK DOES NOT PROMISE"]);
-    for (index, paragraph) in LIMITS.iter().enumerate() {
-        if index > 0 {
-            page.control("PP", []);
-        }
-        page.text([roman(*paragraph)]);
-    }
-    page.control("SH", ["SEE ALSO"]);
-    let also = if has_subcommands { "dlock-run" } else { "dlock" };
-    page.text([bold(also), roman("(1), "), bold("flock"), roman("(1), "), bold("timeout"), roman("(1)")]);
-    text.extend_from_slice(page.render().as_bytes());
-    Ok(())
 }
 
 /// An empty line between two breaks is meant as a space; manual checkers want it said so.

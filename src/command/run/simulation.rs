@@ -1,12 +1,16 @@
 /*!
 The life of a lease as a game of chance, played with the product's own decisions: when to renew, to retry and to give up
-([`Renewals`](crate::lease::renewal::Renewals)), what dlock tells its guard and when it acts itself ([`Backstop`](crate::command::run::backstop::Backstop)), and the guard's way down ([`Ladder`](crate::supervise::stop::Ladder)).
+([`Renewals`]), what dlock tells its guard and when it acts itself ([`Backstop`]), and the guard's way down ([`Ladder`]).
 Only the world around them is made up: a server whose clock is fast, a network that loses and delays, processes
 that are late, frozen or killed, and a command that may not care about signals.
 
 It holds that the command is dead before its lease can end at the server as long as dlock or its guard runs, or as soon
 as one of them runs again; that no renewal rescues it after a SIGTERM because of the lease; and that it is left alone while
 renewals are answered.
+
+[`Renewals`]: crate::lease::renewal::Renewals
+[`Backstop`]: crate::command::run::backstop::Backstop
+[`Ladder`]: crate::supervise::stop::Ladder
 */
 
 mod game;

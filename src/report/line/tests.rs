@@ -58,6 +58,17 @@ fn beginnings() -> Vec<(Event, &'static str)> {
         (Event::OnlyPagesHaveSubcommands, "only man pages are per subcommand: leave SUBCOMMAND out"),
         (Event::OutputFailed(text("full")), "could not write to standard output: full"),
         (
+            Event::NoBackendChosen,
+            "no backend was chosen, so this lock holds on this host only (choose with --backend or DLOCK_BACKEND)",
+        ),
+    ]
+}
+
+/// What is said where something is lacking to begin with.
+fn lacks() -> Vec<(Event, &'static str)> {
+    let text = |text: &str| text.to_owned();
+    vec![
+        (
             lacking(Step::OwnerId, Lack::System(text("no"))),
             "could not get random numbers for an owner id: no; no command was started",
         ),
@@ -97,6 +108,12 @@ fn beginnings() -> Vec<(Event, &'static str)> {
             lacking(Step::Guard, Lack::NoProcess(libc::ENOMEM)),
             "could not start the guard: no process could be made: out of memory; no command was started",
         ),
+    ]
+}
+
+/// What is said where a command cannot be supervised.
+fn no_supervision() -> Vec<(Event, &'static str)> {
+    vec![
         (
             lacking(Step::Supervision, Lack::SlowGuard(S)),
             "could not supervise a command here: the guard did not start within 1s; no command was started",
@@ -115,10 +132,6 @@ fn beginnings() -> Vec<(Event, &'static str)> {
             lacking(Step::Supervision, Lack::Unfit(Unfit::OtherProc)),
             "could not supervise a command here: /proc shows the processes of another PID namespace: mount one for this \
              namespace (unshare --mount-proc); no command was started",
-        ),
-        (
-            Event::NoBackendChosen,
-            "no backend was chosen, so this lock holds on this host only (choose with --backend or DLOCK_BACKEND)",
         ),
     ]
 }
@@ -265,7 +278,7 @@ fn ends() -> Vec<(Event, &'static str)> {
 #[test]
 fn every_event_has_its_sentence() {
     let mut said = BTreeSet::new();
-    for (event, sentence) in [beginnings(), waits(), runs(), ends()].concat() {
+    for (event, sentence) in [beginnings(), lacks(), no_supervision(), waits(), runs(), ends()].concat() {
         assert_eq!(line(&event), sentence);
         let name = format!("{event:?}");
         said.insert(name.split(|c: char| !c.is_alphanumeric()).next().expect("a name").to_owned());
