@@ -1,0 +1,111 @@
+//! How the servers of a ZooKeeper are started, and what they are told.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::certificates::ClientCertificate;
+use crate::support::daemon::need;
+use crate::support::proxy::Proxy;
+
+use super::ZooKeeper;
+
+/// Where Debian keeps what runs the server; its own manifest forgets the last one, which TLS needs.
+const JARS: [&str; 3] =
+    ["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar", "/usr/share/java/netty-codec.jar"];
+
+/// What the servers know of the name and password of [`super::content::SUPER`]: the SHA-1 of both in base64.
+const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+
+/// The logger that tells of every request before it is answered.
+const REQUEST_LOGGER: &str = "org.apache.zookeeper.server.FinalRequestProcessor";
+
+impl ZooKeeper {
+    #[track_caller]
+    pub(super) fn launch_all(&self) {
+        // All first: a server of an ensemble is not ready before most of them are.
+        (0..self.servers.len()).for_each(|index| self.launch(index));
+        self.servers.iter().for_each(|server| server.wait_ready(self.is_tls()));
+    }
+
+    #[track_caller]
+    pub(super) fn launch(&self, index: usize) {
+        let server = &self.servers[index];
+        let here = server.daemon.directory();
+        for jar in JARS {
+            assert!(
+                Path::new(jar).exists(),
+                "missing {jar}: apt-get install libzookeeper-java libslf4j-java (or run tests/run)"
+            );
+        }
+        fs::write(here.join("zoo.cfg"), self.configuration(index)).unwrap();
+        let mut command = Command::new(need("java", "default-jdk-headless"));
+        // What starts quickly and stays small.
+        command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
+        let mut define = |name: &str, value: &str| _ = command.arg(format!("-D{name}={value}"));
+        define("java.io.tmpdir", here.to_str().unwrap());
+        // What a process has written outlives its being killed without that, and no test takes away the power.
+        define("zookeeper.forceSync", "no");
+        // They talk to each other again soon after an outage: by default up to a minute later.
+        define("zookeeper.fastleader.maxNotificationInterval", "1000");
+        define("zookeeper.cnxTimeout", "1000");
+        define("zookeeper.preAllocSize", "1024");
+        define("zookeeper.DigestAuthenticationProvider.superDigest", SUPER_DIGEST);
+        define(&format!("org.slf4j.simpleLogger.log.{REQUEST_LOGGER}"), "debug");
+        command.arg("-cp").arg(JARS.join(":")).arg("org.apache.zookeeper.server.quorum.QuorumPeerMain");
+        command.arg(here.join("zoo.cfg"));
+        // Java takes options from variables too.
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        if let Some(clock) = &server.clock {
+            clock.attach(&mut command);
+        }
+        fs::write(server.data().join("myid"), (index + 1).to_string()).unwrap();
+        let command = match &server.disk {
+            Some(disk) => disk.wrap(&command),
+            None => command,
+        };
+        server.daemon.launch(command);
+    }
+
+    fn configuration(&self, index: usize) -> String {
+        let server = &self.servers[index];
+        let mut lines = vec![
+            format!("tickTime={}", self.options.tick),
+            format!("minSessionTimeout={}", self.options.min_session),
+            format!("maxSessionTimeout={}", self.options.max_session),
+            format!("dataDir={}", server.data().display()),
+            format!("clientPort={}", server.port()),
+            format!("clientPortAddress={}", server.host()),
+            "admin.enableServer=false".into(),
+            "4lw.commands.whitelist=*".into(),
+            "maxClientCnxns=0".into(),
+        ];
+        lines.extend(server.disk.as_ref().map(|disk| format!("dataLogDir={}", disk.directory().display())));
+        if self.servers.len() > 1 {
+            lines.extend(["initLimit=25".into(), "syncLimit=10".into()]);
+            for (other, peer) in self.servers.iter().enumerate() {
+                let quorum = self.links[index][other].as_ref().map_or(peer.quorum.number(), Proxy::port);
+                lines.push(format!("server.{}={}:{quorum}:{}", other + 1, peer.host(), peer.election.number()));
+            }
+        }
+        if let Some((tls, files)) = self.options.tls.zip(self.certificates.as_ref()) {
+            let clients = match tls.clients {
+                ClientCertificate::Ignored => "none",
+                ClientCertificate::Wanted => "want",
+                ClientCertificate::Needed => "need",
+            };
+            lines.extend([
+                format!("secureClientPort={}", server.secure_port()),
+                format!("secureClientPortAddress={}", server.host()),
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".into(),
+                format!("ssl.keyStore.location={}", files.key_and_certificate(tls.server).display()),
+                "ssl.keyStore.type=PEM".into(),
+                format!("ssl.trustStore.location={}", files.ca().display()),
+                "ssl.trustStore.type=PEM".into(),
+                format!("ssl.clientAuth={clients}"),
+            ]);
+        }
+        lines.extend(self.options.lines.iter().cloned());
+        lines.join("\n") + "\n"
+    }
+}

@@ -1,0 +1,245 @@
+//! Real ZooKeeper servers, one or several that form an ensemble, and how to look at them from outside.
+
+mod client;
+mod content;
+mod jute;
+mod launch;
+mod requests;
+mod server;
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+// Each test program uses its own part of this.
+#[allow(unused_imports)]
+pub use client::{Acl, Client, Error, Kind, NO_AUTH, NO_NODE, Node};
+pub use server::Server;
+
+use crate::support::certificates::{Certificates, Tls};
+use crate::support::islands::Island;
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::rendezvous::{CAP, eventually, eventually_within};
+
+use server::EARLY_ANSWER;
+
+/// How long a server may take to answer one request of the test itself.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long a session lasts that is only to see whether a server gives any, in milliseconds.
+const BRIEF_SESSION: i32 = 2000;
+
+/// What a [`ZooKeeper`] is made of.
+pub struct ZooKeeperOptions {
+    pub servers: usize,
+    /// In milliseconds: sessions are counted in these.
+    pub tick: u32,
+    /// The shortest session that is granted, in milliseconds.
+    pub min_session: u32,
+    /// The longest.
+    pub max_session: u32,
+    /// None for plain text.
+    pub tls: Option<Tls>,
+    /// Whether [`ZooKeeper::cut_off`] can be used.
+    pub cuttable: bool,
+    /// Whether every server has a wall clock of its own, [`Server::clock`].
+    pub clocks: bool,
+    /// Whether every server has its log of transactions on a disk of 4 MiB, [`Server::fill_disk`].
+    pub small_disks: bool,
+    /// More lines for every server's configuration.
+    pub lines: Vec<String>,
+    /// Where each server is; none for all on loopback.
+    pub islands: Vec<Island>,
+}
+
+impl ZooKeeperOptions {
+    /// A server that grants sessions from 0.4 s to 60 s to the fifth of a second. ZooKeeper's own limits are 2 and 20
+    /// ticks.
+    pub fn single() -> Self {
+        Self {
+            servers: 1,
+            tick: 200,
+            min_session: 400,
+            max_session: 60_000,
+            tls: None,
+            cuttable: false,
+            clocks: false,
+            small_disks: false,
+            lines: Vec::new(),
+            islands: Vec::new(),
+        }
+    }
+
+    /// Three servers, of which one that is not heard for two seconds is taken for dead.
+    pub fn ensemble() -> Self {
+        Self { servers: 3, ..Self::single() }
+    }
+}
+
+/// ZooKeeper on loopback: one server, or several that form an ensemble; empty, as an unprivileged user, gone at the end
+/// of the test.
+///
+/// The test looks through a port in plain text, whatever clients have to use, and may do everything. All methods take
+/// `&self`, so that another thread may break the servers while the test goes on.
+pub struct ZooKeeper {
+    servers: Vec<Server>,
+    options: ZooKeeperOptions,
+    certificates: Option<Certificates>,
+    /// Our own connection, and the index of the server at its other end.
+    client: Mutex<Option<(usize, Client)>>,
+    /// Our own sessions, by which they are told from those of the program under test.
+    own: Mutex<HashSet<i64>>,
+    /// What each server (the first index) has to go through to reach each other one (the second), where that can be cut.
+    links: Vec<Vec<Option<Proxy>>>,
+}
+
+impl ZooKeeper {
+    /// One server that answers.
+    #[track_caller]
+    pub fn start() -> Self {
+        Self::with(ZooKeeperOptions::single())
+    }
+
+    /// Three servers that have a leader.
+    #[track_caller]
+    pub fn ensemble() -> Self {
+        Self::with(ZooKeeperOptions::ensemble())
+    }
+
+    #[track_caller]
+    pub fn with(options: ZooKeeperOptions) -> Self {
+        let servers: Vec<Server> = (0..options.servers).map(|index| Server::new(&options, index)).collect();
+        let link =
+            |from: usize, to: usize| (options.cuttable && from != to).then(|| Proxy::to(servers[to].quorum.number()));
+        let links = (0..servers.len()).map(|from| (0..servers.len()).map(|to| link(from, to)).collect()).collect();
+        let certificates = options.tls.map(|_| Certificates::new());
+        let (client, own) = (Mutex::default(), Mutex::default());
+        let zookeeper = Self { servers, options, certificates, client, own, links };
+        zookeeper.launch_all();
+        zookeeper
+    }
+
+    /// `zk://127.0.0.1:PORT,127.0.0.1:PORT`, or `zks://` with TLS.
+    pub fn url(&self) -> String {
+        let scheme = if self.is_tls() { "zks" } else { "zk" };
+        format!("{scheme}://{}", self.hosts())
+    }
+
+    /// `127.0.0.1:PORT,127.0.0.1:PORT`, as clients in Java and Python want it.
+    pub fn hosts(&self) -> String {
+        let tls = self.is_tls();
+        let port = |server: &Server| if tls { server.secure_port() } else { server.port() };
+        let hosts: Vec<String> =
+            self.servers.iter().map(|server| format!("{}:{}", server.host(), port(server))).collect();
+        hosts.join(",")
+    }
+
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    pub fn server(&self, index: usize) -> &Server {
+        &self.servers[index]
+    }
+
+    /// Whether clients have to use TLS.
+    pub fn is_tls(&self) -> bool {
+        self.options.tls.is_some()
+    }
+
+    /// What clients need for TLS. Fails the test when there is none.
+    #[track_caller]
+    pub fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().expect("zookeeper was started without TLS")
+    }
+
+    /// Freezes all servers.
+    #[track_caller]
+    pub fn stop(&self) {
+        self.servers.iter().for_each(Server::stop);
+    }
+
+    /// Lets all servers that are frozen go on.
+    #[track_caller]
+    pub fn cont(&self) {
+        self.servers.iter().for_each(Server::cont);
+    }
+
+    /// Kills all servers.
+    pub fn kill(&self) {
+        self.servers.iter().for_each(Server::kill);
+    }
+
+    /// Kills all servers that run, and starts all again on their ports with their data. Returns when they answer.
+    #[track_caller]
+    pub fn restart(&self) {
+        self.kill();
+        self.launch_all();
+    }
+
+    /// Kills this server if it runs, and starts it again on its port with its data. Returns when it answers, which takes
+    /// a majority.
+    #[track_caller]
+    pub fn restart_server(&self, index: usize) {
+        self.servers[index].kill();
+        self.launch(index);
+        self.servers[index].wait_ready(self.is_tls());
+    }
+
+    /// The index of the server that leads at this moment. Waits until one that is neither frozen nor killed does, and most
+    /// of the others follow it.
+    #[track_caller]
+    pub fn leader(&self) -> usize {
+        let mut patience = EARLY_ANSWER;
+        eventually("a leader", || {
+            let at_work = (0..self.servers.len()).filter(|&index| self.servers[index].is_at_work());
+            let modes: Vec<(usize, String)> =
+                at_work.filter_map(|index| Some((index, self.servers[index].mode(&mut patience)?))).collect();
+            let (leader, _) = modes.iter().find(|(_, mode)| mode == "leader" || mode == "standalone")?;
+            (modes.len() * 2 > self.servers.len()).then_some(*leader)
+        })
+    }
+
+    /// Waits until every server that is at work takes new sessions, which needs all of them to agree. After an outage that
+    /// can take much longer than to find a leader: once in a while more than half a minute. False where it does not happen
+    /// at all.
+    pub fn wait_serving(&self) -> bool {
+        let serves = |server: &Server| {
+            // One that is answered too late leaves a session that nobody knows.
+            let client = Client::introduce(server.place(), Duration::from_secs(1), BRIEF_SESSION, None).ok()?;
+            self.own.lock().unwrap().insert(client.session());
+            client.close().ok()
+        };
+        let mut at_work = self.servers.iter().filter(|server| server.is_at_work());
+        at_work.all(|server| eventually_within(4 * CAP, || serves(server)).is_some())
+    }
+
+    /// How often the ensemble has chosen a leader, by what the first server that answers has seen last: the first half of
+    /// every transaction id.
+    pub fn epoch(&self) -> Option<i64> {
+        self.servers.iter().filter(|server| server.is_at_work()).find_map(|server| {
+            let answer = server.try_four_letters("srvr", Duration::from_millis(500)).ok()?;
+            let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x"))?;
+            Some(i64::from_str_radix(zxid, 16).ok()? >> 32)
+        })
+    }
+
+    /// Lets nothing pass any more between this server and those it follows or that follow it; its clients still reach it.
+    /// (The servers can still vote, so a leader that is cut off may become leader again, which helps it nothing.)
+    #[track_caller]
+    pub fn cut_off(&self, index: usize) {
+        self.set_links(index, Mode::Hold);
+    }
+
+    /// Lets what [`Self::cut_off`] held back arrive, and all that comes after.
+    #[track_caller]
+    pub fn heal(&self, index: usize) {
+        self.set_links(index, Mode::Forward);
+    }
+
+    fn set_links(&self, index: usize, mode: Mode) {
+        assert!(self.options.cuttable, "the ensemble was not started as one that can be cut");
+        let away = self.links[index].iter();
+        let back = self.links.iter().map(|from| &from[index]);
+        away.chain(back).flatten().for_each(|link| link.set(mode));
+    }
+}
