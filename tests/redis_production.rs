@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::secrets::{SECRET, assert_silent, encoded};
+use crate::support::cluster::Cluster;
 use crate::support::dlock::{Dlock, Outcome};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_sets::{MASTER_NAME, RedisReplicas, RedisSentinels, wait_replicated};
@@ -15,7 +16,7 @@ use crate::support::rendezvous::{boottime, eventually};
 use crate::support::scene::assert_in_time;
 use crate::support::scratch::Scratch;
 use crate::support::servers::{Client, Port, Redis, Reply};
-use crate::support::service::{Gated, queued_in};
+use crate::support::service::Gated;
 use crate::support::tree::Tree;
 
 /// The lock `k` at a server.
@@ -125,7 +126,7 @@ mod sentinel {
         let holder = hold(&scratch, run(&scratch, set.url()).args(["-t", "12s"]));
         let waiter = Gated::spawn(&scratch, run(&scratch, &other_spelling).args(["-q", "-t", "12s"]));
         let master = set.master();
-        eventually("the waiter to be in the queue", || (queued_in(master, "k") == 1).then_some(()));
+        eventually("the waiter to be in the queue", || (master.queued("k") == 1).then_some(()));
         wait_replicated(master, 2);
         let value = master.get(KEY).unwrap();
         // Worse than a killed one: who is connected to it has to give it up by himself.
@@ -606,13 +607,13 @@ mod refusals {
         let (proxy, url) = counted(&redis);
         let holder = hold(&scratch, run(&scratch, &url).args(["-t", "2s"]));
         let waiter = Gated::spawn(&scratch, run(&scratch, &url).args(["-q", "-t", "2s"]));
-        eventually("the waiter to be in the queue", || (queued_in(&redis, "k") == 1).then_some(()));
+        eventually("the waiter to be in the queue", || (redis.queued("k") == 1).then_some(()));
         for _ in 0..3 {
             redis.cli(&["SCRIPT", "FLUSH"]);
             redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
             wait_renewed(&redis, 2);
         }
-        assert!(!waiter.has_held() && queued_in(&redis, "k") == 1);
+        assert!(!waiter.has_held() && redis.queued("k") == 1);
         holder.let_go().success();
         waiter.wait_held();
         redis.cli(&["SCRIPT", "FLUSH"]);
@@ -629,7 +630,7 @@ mod refusals {
         let (proxy, url) = counted(&redis);
         let holder = hold(&scratch, run(&scratch, &url).args(["-t", "1s"]));
         let waiter = Gated::spawn(&scratch, run(&scratch, &url).args(["-q", "-w", "3"]));
-        eventually("the waiter to be in the queue", || (queued_in(&redis, "k") == 1).then_some(()));
+        eventually("the waiter to be in the queue", || (redis.queued("k") == 1).then_some(()));
         let before = proxy.counts().accepted;
         proxy.set(Mode::Reset);
         holder.running.wait().code(79).stderr_ends_with_line("lost k at redis://");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::{Detour, Reachable, User, on_backend, on_every_server};
+use crate::support::backends::{Detour, User, on_backend, on_every_server};
 use crate::support::dlock::{Outcome, Running};
 use crate::support::process;
 use crate::support::programs::unruly;
@@ -62,7 +62,7 @@ struct Scene {
 
 impl Scene {
     #[track_caller]
-    fn start<S: Reachable>(service: &S, user: User, work: &str, begun: &str) -> Self {
+    fn start<S: Service>(service: &S, user: User, work: &str, begun: &str) -> Self {
         let alone = alone();
         let key = format!("{user:?}");
         let witness = Witness::in_dir(service.scratch().directory(&key, 0o777));
@@ -105,14 +105,14 @@ impl Scene {
     }
 }
 
-fn a_fork_storm_is_over_before_the_lease_is<S: Reachable>(service: &S) {
+fn a_fork_storm_is_over_before_the_lease_is<S: Service>(service: &S) {
     for &user in User::all() {
         let storm = unruly(service.scratch(), &format!("storm {}", chains(user)));
         Scene::start(service, user, &format!("{storm} & wait; true"), "storm ").dies_under_a_silent_server();
     }
 }
 
-fn a_storm_of_shells_is_over_before_the_lease_is<S: Reachable>(service: &S) {
+fn a_storm_of_shells_is_over_before_the_lease_is<S: Service>(service: &S) {
     let user = User::Ordinary;
     // Nobody is left to stop them if the test fails.
     let shell = "end=$(($(date +%s) + 20)); while [ $(date +%s) -lt $end ]; do (true &) ; (true &) ; (true &); done";
@@ -120,14 +120,14 @@ fn a_storm_of_shells_is_over_before_the_lease_is<S: Reachable>(service: &S) {
     Scene::start(service, user, &storm, "storm").dies_under_a_silent_server();
 }
 
-fn thousands_of_processes_are_dead_before_the_lease_ends<S: Reachable>(service: &S) {
+fn thousands_of_processes_are_dead_before_the_lease_ends<S: Service>(service: &S) {
     for &user in User::all() {
         let crowd = unruly(service.scratch(), "crowd 3000");
         Scene::start(service, user, &format!("{crowd}; true"), "crowd ").dies_under_a_silent_server();
     }
 }
 
-fn thousands_of_processes_die_soon_when_the_guard_is_killed<S: Reachable>(service: &S) {
+fn thousands_of_processes_die_soon_when_the_guard_is_killed<S: Service>(service: &S) {
     for &user in User::all() {
         let crowd = unruly(service.scratch(), "crowd 3000");
         let scene = Scene::start(service, user, &format!("{crowd}; true"), "crowd ");

@@ -2,17 +2,18 @@
 
 use std::fmt;
 use std::fs;
+use std::ops::Deref;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::support::cluster::{Cluster, Node};
 use crate::support::etcd::{Etcd, EtcdOptions};
 use crate::support::islands::Islands;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_sets::{RedisGroup, RedisSentinels};
 use crate::support::scratch::Scratch;
-use crate::support::servers::{Monitor, Redis};
-use crate::support::service::litter_in;
+use crate::support::servers::Redis;
 use crate::support::zookeeper::{ZooKeeper, ZooKeeperOptions};
 
 /// A column of the matrix.
@@ -101,6 +102,19 @@ pub enum Servers {
     ZooKeeper(ZooKeeper),
 }
 
+impl Servers {
+    fn cluster(&self) -> &(dyn Cluster + 'static) {
+        match self {
+            Self::File(scratch) => scratch,
+            Self::Redis(redis) => &**redis,
+            Self::Sentinel(set) => &**set,
+            Self::Redlock(group) => group,
+            Self::Etcd(etcd) => etcd,
+            Self::ZooKeeper(zookeeper) => zookeeper,
+        }
+    }
+}
+
 /// A lock service that nobody else uses, and a detour to it on which things can go wrong.
 pub struct World {
     pub column: Column,
@@ -164,34 +178,8 @@ impl World {
 
     fn of(column: Column, servers: Servers) -> Self {
         let mut world = Self { column, proxies: Vec::new(), servers, islands: None };
-        world.proxies = world.ports().into_iter().map(Proxy::to).collect();
+        world.proxies = world.servers.cluster().ports().into_iter().map(Proxy::to).collect();
         world
-    }
-
-    /// The ports at which the servers serve.
-    fn ports(&self) -> Vec<u16> {
-        match &self.servers {
-            // Sentinels name the servers themselves, so there is no way round.
-            Servers::File(_) | Servers::Sentinel(_) => Vec::new(),
-            Servers::Redis(redis) => vec![redis.port()],
-            Servers::Redlock(group) => group.iter().map(Redis::port).collect(),
-            Servers::Etcd(etcd) => etcd.members().iter().map(crate::support::etcd::Member::port).collect(),
-            Servers::ZooKeeper(zookeeper) => {
-                zookeeper.servers().iter().map(crate::support::zookeeper::Server::port).collect()
-            }
-        }
-    }
-
-    /// What to give to `--backend` to reach the servers straight.
-    pub fn url(&self) -> String {
-        match &self.servers {
-            Servers::File(scratch) => scratch.file_url(),
-            Servers::Redis(redis) => redis.url(),
-            Servers::Sentinel(set) => set.url(),
-            Servers::Redlock(group) => group.url(),
-            Servers::Etcd(etcd) => etcd.url(),
-            Servers::ZooKeeper(zookeeper) => zookeeper.url(),
-        }
     }
 
     /// What to give to `--backend` to reach them by way of [`Self::proxies`]. Where there are none, this is straight too.
@@ -221,218 +209,27 @@ impl World {
         self.islands.as_ref().expect("the servers are on islands")
     }
 
-    /// Has nobody look at this server, as long as it is cut off from the others and cannot know.
-    pub fn set_aside(&self, index: usize, aside: bool) {
-        match &self.servers {
-            Servers::Etcd(etcd) => etcd.member(index).set_aside(aside),
-            Servers::ZooKeeper(zookeeper) => zookeeper.server(index).set_aside(aside),
-            _ => panic!("a server of {} needs no other", self.column),
-        }
-    }
-
     /// Sets all proxies to `mode`.
     pub fn set_way(&self, mode: Mode) {
         self.proxies.iter().for_each(|proxy| proxy.set(mode));
     }
 
-    /// How many servers there are.
-    pub fn size(&self) -> usize {
-        match &self.servers {
-            Servers::File(_) => 0,
-            Servers::Redis(_) => 1,
-            Servers::Sentinel(set) => set.servers.len(),
-            Servers::Redlock(group) => group.len(),
-            Servers::Etcd(etcd) => etcd.members().len(),
-            Servers::ZooKeeper(zookeeper) => zookeeper.servers().len(),
-        }
-    }
-
-    /// How many of them are more than half.
-    pub fn majority(&self) -> usize {
-        self.size() / 2 + 1
-    }
-
-    /// The one that leads, where one does.
-    pub fn leader(&self) -> Option<usize> {
-        match &self.servers {
-            Servers::Etcd(etcd) => Some(etcd.leader()),
-            Servers::ZooKeeper(zookeeper) => Some(zookeeper.leader()),
-            _ => None,
-        }
-    }
-
-    /// Waits until the servers, which are all at work again, serve: after an outage they may have to find a leader first.
-    /// False where they never do.
-    pub fn wait_serving(&self) -> bool {
-        match &self.servers {
-            Servers::Etcd(etcd) => etcd.leader() < etcd.members().len(),
-            Servers::ZooKeeper(zookeeper) => zookeeper.wait_serving(),
-            _ => true,
-        }
-    }
-
-    /// The same, and all of them belong together again.
-    pub fn wait_together(&self) -> bool {
-        match &self.servers {
-            Servers::Etcd(etcd) => etcd.wait_together(),
-            _ => self.wait_serving(),
-        }
-    }
-
-    /// How often the servers have chosen a leader, where their tokens tell.
-    pub fn epoch(&self) -> Option<u64> {
-        match &self.servers {
-            Servers::ZooKeeper(zookeeper) => zookeeper.epoch().and_then(|epoch| epoch.try_into().ok()),
-            _ => None,
-        }
-    }
-
-    /// The redis servers, if they are that.
-    pub fn redis(&self) -> Vec<&Redis> {
-        match &self.servers {
-            Servers::Redis(redis) => vec![redis],
-            Servers::Redlock(group) => group.iter().collect(),
-            Servers::Sentinel(set) => set.servers.iter().collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Freezes this server.
-    pub fn freeze(&self, index: usize) {
-        match &self.servers {
-            Servers::Etcd(etcd) => etcd.member(index).stop(),
-            Servers::ZooKeeper(zookeeper) => zookeeper.server(index).stop(),
-            _ => self.redis()[index].stop(),
-        }
-    }
-
-    /// Lets it go on.
-    pub fn thaw(&self, index: usize) {
-        match &self.servers {
-            Servers::Etcd(etcd) => etcd.member(index).cont(),
-            Servers::ZooKeeper(zookeeper) => zookeeper.server(index).cont(),
-            _ => self.redis()[index].cont(),
-        }
-    }
-
-    /// Kills it.
-    pub fn kill(&self, index: usize) {
-        match &self.servers {
-            Servers::Etcd(etcd) => etcd.member(index).kill(),
-            Servers::ZooKeeper(zookeeper) => zookeeper.server(index).kill(),
-            _ => self.redis()[index].kill(),
-        }
-    }
-
-    /// Starts these again, which were killed, with their data; returns when they answer.
-    pub fn restart(&self, killed: &[usize]) {
-        let all = killed.len() == self.size();
-        match &self.servers {
-            Servers::Etcd(etcd) if all => etcd.restart(),
-            Servers::ZooKeeper(zookeeper) if all => zookeeper.restart(),
-            Servers::Etcd(etcd) => killed.iter().for_each(|&index| etcd.restart_member(index)),
-            Servers::ZooKeeper(zookeeper) => killed.iter().for_each(|&index| zookeeper.restart_server(index)),
-            _ => killed.iter().for_each(|&index| self.redis()[index].restart()),
-        }
-    }
-
-    /// Where the servers tell of every lease that they give, somebody who listens to each.
-    pub fn monitors(&self) -> Vec<Monitor<'_>> {
-        match &self.servers {
-            Servers::Redis(_) | Servers::Redlock(_) => self.redis().into_iter().map(Redis::monitor).collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// A name for whoever holds `key` now, by the servers' own account; none where nobody does, or where no server keeps
-    /// such an account alone.
-    pub fn holder(&self, key: &str) -> Option<String> {
-        match &self.servers {
-            Servers::Etcd(etcd) => etcd.keys(&format!("dlock/{key}/")).first().map(|entry| entry.key.clone()),
-            Servers::ZooKeeper(zookeeper) => {
-                let number = |name: &String| name[name.len().saturating_sub(10)..].parse().unwrap_or(i64::MAX);
-                zookeeper.children(&format!("/dlock/{key}"))?.into_iter().min_by_key(number)
-            }
-            Servers::Redis(redis) => redis.get(&format!("dlock:{key}")),
-            _ => None,
-        }
-    }
-
-    /// Whether what [`Self::holder`] named holds or waits for `key` still.
-    pub fn has(&self, key: &str, holder: &str) -> bool {
-        match &self.servers {
-            Servers::Etcd(etcd) => etcd.get(holder).is_some(),
-            Servers::ZooKeeper(zookeeper) => zookeeper.get(&format!("/dlock/{key}/{holder}")).is_some(),
-            _ => self.holder(key).as_deref() == Some(holder),
-        }
-    }
-
-    /// Removes the directories of `key` where servers have such things, if they are empty.
-    pub fn remove_directories(&self, key: &str) {
-        if let Servers::ZooKeeper(zookeeper) = &self.servers {
-            for path in [&format!("/dlock/{key}"), "/dlock"] {
-                if zookeeper.children(path).is_some_and(|children| children.is_empty()) {
-                    zookeeper.delete(path);
-                }
-            }
-        }
-    }
-
-    /// How many hold `key` or wait for it, by the account of servers that keep a queue.
-    pub fn contenders(&self, key: &str) -> usize {
-        match &self.servers {
-            Servers::Etcd(etcd) => etcd.count(&format!("dlock/{key}/")),
-            Servers::ZooKeeper(zookeeper) => {
-                zookeeper.children(&format!("/dlock/{key}")).map_or(0, |all| all.len() / 2)
-            }
-            Servers::Redis(redis) => {
-                let queue = redis.keys().into_iter().find(|name| name.contains("queue"));
-                let waiting = queue.map_or(0, |queue| redis.cli(&["ZCARD", &queue]).trim().parse().unwrap_or(0));
-                waiting + usize::from(redis.get(&format!("dlock:{key}")).is_some())
-            }
-            _ => panic!("{} has no queue that can be counted", self.column),
-        }
-    }
-
     /// How many bytes the servers have written up to now: to clients, to one another and to their disks.
     pub fn written(&self) -> u64 {
-        let pids: Vec<i32> = match &self.servers {
-            Servers::Etcd(etcd) => etcd.members().iter().map(crate::support::etcd::Member::pid).collect(),
-            Servers::ZooKeeper(zookeeper) => {
-                zookeeper.servers().iter().map(crate::support::zookeeper::Server::pid).collect()
-            }
-            _ => self.redis().into_iter().map(Redis::pid).collect(),
-        };
-        let written = |pid: i32| {
-            let account = fs::read_to_string(format!("/proc/{pid}/io")).expect("servers run");
+        let written = |node: &dyn Node| {
+            let account = fs::read_to_string(format!("/proc/{}/io", node.pid())).expect("servers run");
             let line = account.lines().find_map(|line| line.strip_prefix("wchar: ")).expect("bytes written");
             line.parse::<u64>().expect("a number")
         };
-        pids.into_iter().map(written).sum()
+        self.nodes().into_iter().map(written).sum()
     }
+}
 
-    /// What is left of locks that nobody holds or waits for any more, but for what stays on purpose: the tokens' counters
-    /// of `keys`, of which lock files are some, and the connections of those who look.
-    pub fn litter(&self, keys: &[&str]) -> Vec<String> {
-        match &self.servers {
-            Servers::File(scratch) => {
-                let files = fs::read_dir(scratch.lock_dir()).into_iter().flatten().flatten();
-                let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
-                names.filter(|name| !keys.iter().any(|key| *name == format!("{key}.lock"))).collect()
-            }
-            Servers::Etcd(etcd) => {
-                let keys = etcd.keys("").into_iter().map(|entry| format!("{entry:?}"));
-                keys.chain(etcd.leases().into_iter().map(|lease| format!("{lease:?}"))).collect()
-            }
-            Servers::ZooKeeper(zookeeper) => {
-                let sessions = zookeeper.sessions().into_iter().map(|session| format!("session {session:#x}"));
-                zookeeper.tree().into_iter().chain(sessions).collect()
-            }
-            // Sentinels and replicas have connections of their own there.
-            Servers::Sentinel(set) => set.master().keys().into_iter().filter(|key| !key.contains("fence")).collect(),
-            Servers::Redis(_) | Servers::Redlock(_) => {
-                self.redis().into_iter().flat_map(|redis| litter_in(redis, keys)).collect()
-            }
-        }
+/// What can be asked of the servers and done to them, straight.
+impl Deref for World {
+    type Target = dyn Cluster;
+
+    fn deref(&self) -> &Self::Target {
+        self.servers.cluster()
     }
 }

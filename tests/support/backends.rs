@@ -6,9 +6,7 @@
 use super::dlock::Dlock;
 use super::process;
 use super::proxy::{Mode, Proxy};
-use super::redis_services::Redlock3;
-use super::servers::Redis;
-use super::service::{EtcdService, RedisService, Service, ZooKeeperService};
+use super::service::Service;
 
 /// Makes a module for each kind of backend with these tests, functions of a [`Service`], on a fresh one.
 macro_rules! on_every_backend {
@@ -79,36 +77,6 @@ impl User {
     }
 }
 
-/// A service that can be reached by a detour on which things can go wrong.
-pub trait Reachable: Service {
-    /// The ports at which its servers serve.
-    fn ports(&self) -> Vec<u16>;
-}
-
-impl Reachable for RedisService {
-    fn ports(&self) -> Vec<u16> {
-        vec![self.redis.port()]
-    }
-}
-
-impl Reachable for Redlock3 {
-    fn ports(&self) -> Vec<u16> {
-        self.servers.iter().map(Redis::port).collect()
-    }
-}
-
-impl Reachable for EtcdService {
-    fn ports(&self) -> Vec<u16> {
-        self.etcd.members().iter().map(super::etcd::Member::port).collect()
-    }
-}
-
-impl Reachable for ZooKeeperService {
-    fn ports(&self) -> Vec<u16> {
-        self.zookeeper.servers().iter().map(super::zookeeper::Server::port).collect()
-    }
-}
-
 /// A way to a service with a [`Proxy`] in front of each server.
 pub struct Detour {
     proxies: Vec<Proxy>,
@@ -116,8 +84,8 @@ pub struct Detour {
 }
 
 impl Detour {
-    pub fn to<S: Reachable>(service: &S) -> Self {
-        let proxies: Vec<Proxy> = service.ports().into_iter().map(Proxy::to).collect();
+    pub fn to<S: Service>(service: &S) -> Self {
+        let proxies: Vec<Proxy> = service.cluster().ports().into_iter().map(Proxy::to).collect();
         let places: Vec<String> = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
         let url = service.url();
         let (scheme, _) = url.split_once("://").unwrap();

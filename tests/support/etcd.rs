@@ -80,7 +80,7 @@ pub struct Etcd {
 /// One server of an [`Etcd`].
 pub struct Member {
     name: String,
-    daemon: Daemon,
+    pub(super) daemon: Daemon,
     /// For clients, with TLS where that is asked for.
     client: Port,
     peer: Port,

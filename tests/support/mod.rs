@@ -6,6 +6,7 @@
 pub mod backends;
 pub mod certificates;
 pub mod clock;
+pub mod cluster;
 pub mod daemon;
 pub mod dlock;
 pub mod etcd;

@@ -1,15 +1,16 @@
 //! The services that stand on redis servers, other than a single one in plain text.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::fs;
 
 use super::certificates::Tls;
+use super::cluster::Cluster;
+use super::cluster::redis::is_among_servers;
 use super::process;
 use super::redis_sets::{RedisGroup, RedisReplicas, RedisSentinels};
 use super::scratch::Scratch;
 use super::servers::Redis;
-use super::service::{RedisService, Service, litter_in, on_other_servers, queued_in, trusting};
+use super::service::{RedisService, Service, on_other_servers};
 
 /// `N` independent servers.
 pub struct RedlockService<const N: usize> {
@@ -31,22 +32,13 @@ impl<const N: usize> Service for RedlockService<N> {
         &self.scratch
     }
 
-    fn url(&self) -> String {
-        self.servers.url()
-    }
-
-    fn options(&self) -> Vec<OsString> {
-        let server = &self.servers[0];
-        if server.is_tls() { trusting(server.certificates().ca()) } else { Vec::new() }
+    fn cluster(&self) -> &dyn Cluster {
+        &self.servers
     }
 
     /// The servers keep no queue, so this counts those who would be in it: see [`Self::waiting`].
     fn queued(&self, key: &str) -> usize {
         self.waiting(key).len()
-    }
-
-    fn litter(&self, keys: &[&str]) -> Vec<String> {
-        self.servers.running().flat_map(|redis| litter_in(redis, keys)).collect()
     }
 }
 
@@ -120,20 +112,8 @@ impl Service for ReplicasService {
         &self.scratch
     }
 
-    fn url(&self) -> String {
-        self.servers.url()
-    }
-
-    fn options(&self) -> Vec<OsString> {
-        ["--replicas", "1"].map(Into::into).into()
-    }
-
-    fn queued(&self, key: &str) -> usize {
-        queued_in(&self.servers[0], key)
-    }
-
-    fn litter(&self, keys: &[&str]) -> Vec<String> {
-        litter_of_replicas(&self.servers, keys)
+    fn cluster(&self) -> &dyn Cluster {
+        &self.servers
     }
 }
 
@@ -155,30 +135,16 @@ impl Service for SentinelService {
         &self.scratch
     }
 
-    fn url(&self) -> String {
-        self.set.url()
+    fn cluster(&self) -> &dyn Cluster {
+        &self.set
     }
 
-    fn queued(&self, key: &str) -> usize {
-        queued_in(self.set.master(), key)
-    }
-
+    /// Nor is anything left on the replicas, or anybody connected to a sentinel.
     fn litter(&self, keys: &[&str]) -> Vec<String> {
         let sentinels = self.set.sentinels().iter().filter(|sentinel| sentinel.is_running());
         let connections = sentinels.flat_map(Redis::clients).filter(|line| !is_among_servers(line));
-        litter_of_replicas(&self.set.servers, keys).into_iter().chain(connections).collect()
+        self.set.servers.litter(keys).into_iter().chain(connections).collect()
     }
-}
-
-/// What is left on a master and its replicas, but for what they and their sentinels need.
-fn litter_of_replicas(servers: &RedisReplicas, keys: &[&str]) -> Vec<String> {
-    let litter = servers.running().flat_map(|redis| litter_in(redis, keys));
-    litter.filter(|line| !is_among_servers(line)).collect()
-}
-
-/// Whether this line of `CLIENT LIST` is of a connection between a master, its replicas and their sentinels.
-fn is_among_servers(line: &str) -> bool {
-    [" flags=M", " flags=S", " name=sentinel-"].iter().any(|mark| line.contains(mark))
 }
 
 /// A redis reached by its unix socket.
@@ -199,16 +165,12 @@ impl Service for UnixService {
         &self.scratch
     }
 
+    fn cluster(&self) -> &dyn Cluster {
+        &self.redis
+    }
+
     fn url(&self) -> String {
         self.redis.socket_url()
-    }
-
-    fn queued(&self, key: &str) -> usize {
-        queued_in(&self.redis, key)
-    }
-
-    fn litter(&self, keys: &[&str]) -> Vec<String> {
-        litter_in(&self.redis, keys)
     }
 }
 

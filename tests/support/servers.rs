@@ -40,7 +40,7 @@ pub struct Redis {
     clock: Option<Arc<ClockShim>>,
     /// Where it keeps its data, if that is not in its directory.
     disk: Option<SmallDisk>,
-    daemon: Daemon,
+    pub(super) daemon: Daemon,
     args: Vec<OsString>,
     password: Option<String>,
     client: Mutex<Option<Client>>,

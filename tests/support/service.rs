@@ -2,23 +2,22 @@
 A lock service as the tests see it, whatever the backend: a fresh one for every test, and how to look at it from
 outside, without dlock.
 
-A new backend implements [`Service`]; what `tests/contract.rs` says then holds for it too.
+A new backend implements [`Cluster`] for its servers and [`Service`] for them and a directory to work in; what
+`tests/contract.rs` says then holds for it too.
 */
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::certificates::Tls;
+use super::cluster::{self, Cluster};
 use super::dlock::{Dlock, Outcome, Running};
 use super::etcd::{Etcd, EtcdOptions};
 use super::rendezvous::{Gate, eventually};
 use super::scratch::Scratch;
-use super::servers::{Redis, Reply};
+use super::servers::Redis;
 use super::zookeeper::{ZooKeeper, ZooKeeperOptions};
 
 /// A lock service that nobody else uses. Keys in [`Self::queued`] and [`Self::litter`] must be plain words, which every
@@ -42,20 +41,29 @@ pub trait Service {
     /// The directory in which its dlocks work.
     fn scratch(&self) -> &Scratch;
 
+    /// Its servers.
+    fn cluster(&self) -> &dyn Cluster;
+
     /// What to give to `--backend`.
-    fn url(&self) -> String;
+    fn url(&self) -> String {
+        self.cluster().url()
+    }
 
     /// What a dlock needs besides the URL to use it.
     fn options(&self) -> Vec<OsString> {
-        Vec::new()
+        self.cluster().options()
     }
 
     /// How many wait for `key`, by the service's own account.
-    fn queued(&self, key: &str) -> usize;
+    fn queued(&self, key: &str) -> usize {
+        self.cluster().queued(key)
+    }
 
     /// What is left of locks that nobody holds or waits for any more, but for what stays on purpose: the tokens' counters
     /// of `keys`.
-    fn litter(&self, keys: &[&str]) -> Vec<String>;
+    fn litter(&self, keys: &[&str]) -> Vec<String> {
+        self.cluster().litter(keys)
+    }
 
     /// `dlock run --key KEY --backend URL`, and what else it needs.
     fn run(&self, key: &str) -> Dlock {
@@ -175,22 +183,19 @@ impl Service for FileService {
         &self.scratch
     }
 
-    fn url(&self) -> String {
-        self.scratch.file_url()
-    }
-
-    fn queued(&self, key: &str) -> usize {
-        self.waiting(key).len()
+    fn cluster(&self) -> &dyn Cluster {
+        &self.scratch
     }
 
     fn queue_up(&self, key: &str, options: &[&str]) -> Gated {
         let waiter = Gated::spawn(self.scratch(), self.run(key).args(options));
-        eventually("the waiter to be in the queue", || self.waiting(key).contains(&waiter.pid()).then_some(()));
+        eventually("the waiter to be in the queue", || self.scratch.waiting(key).contains(&waiter.pid()).then_some(()));
         waiter
     }
 
+    /// Nor is anything left in the lock files but the counters, or anybody who has locked them.
     fn litter(&self, keys: &[&str]) -> Vec<String> {
-        let mut litter: Vec<String> = keys.iter().flat_map(|key| self.kernel_locks(key)).collect();
+        let mut litter: Vec<String> = keys.iter().flat_map(|key| self.scratch.kernel_locks(key)).collect();
         for entry in fs::read_dir(self.scratch.lock_dir()).unwrap() {
             let (name, path) = entry.map(|entry| (entry.file_name(), entry.path())).unwrap();
             let text = fs::read_to_string(path).unwrap();
@@ -201,24 +206,6 @@ impl Service for FileService {
             }
         }
         litter
-    }
-}
-
-impl FileService {
-    /// The processes that wait for `key`. The kernel hands its table out in pieces, and one that changes meanwhile may
-    /// lack a line or have it twice: one that is missing comes with the next look, and a second one does not count.
-    fn waiting(&self, key: &str) -> BTreeSet<i32> {
-        let pid = |line: &String| line.split_once(" -> ")?.1.split_whitespace().nth(3)?.parse().ok();
-        self.kernel_locks(key).iter().filter_map(pid).collect()
-    }
-
-    /// The lines of `/proc/locks` about `key`; those who wait have an arrow in theirs.
-    fn kernel_locks(&self, key: &str) -> Vec<String> {
-        let Ok(about) = fs::metadata(self.scratch.lock_dir().join(format!("{key}.lock"))) else { return Vec::new() };
-        // Without the device, which some file systems spell in another way there.
-        let inode = format!(":{} ", about.ino());
-        let table = fs::read_to_string("/proc/locks").unwrap();
-        table.lines().filter(|line| line.contains("FLOCK") && line.contains(&inode)).map(str::to_owned).collect()
     }
 }
 
@@ -241,20 +228,8 @@ impl Service for RedisService {
         &self.scratch
     }
 
-    fn url(&self) -> String {
-        self.redis.url()
-    }
-
-    fn options(&self) -> Vec<OsString> {
-        if self.redis.is_tls() { trusting(self.redis.certificates().ca()) } else { Vec::new() }
-    }
-
-    fn queued(&self, key: &str) -> usize {
-        queued_in(&self.redis, key)
-    }
-
-    fn litter(&self, keys: &[&str]) -> Vec<String> {
-        litter_in(&self.redis, keys)
+    fn cluster(&self) -> &dyn Cluster {
+        &self.redis
     }
 }
 
@@ -281,30 +256,6 @@ impl RedisService {
     }
 }
 
-/// How many wait for `key` in the queue that this server keeps.
-#[track_caller]
-pub fn queued_in(redis: &Redis, key: &str) -> usize {
-    match redis.call(&[b"ZCARD", side(key, "queue").as_bytes()]) {
-        Reply::Int(count) => usize::try_from(count).unwrap(),
-        other => panic!("ZCARD answered {other:?}"),
-    }
-}
-
-/// All keys on this server but the tokens' counters of `keys` that will expire, and all connections of others.
-#[track_caller]
-pub fn litter_in(redis: &Redis, keys: &[&str]) -> Vec<String> {
-    let counters: Vec<String> = keys.iter().map(|key| side(key, "fence")).collect();
-    let mut litter = redis.keys();
-    litter.retain(|key| !counters.contains(key) || redis.pttl(key) <= 0);
-    litter.extend(redis.clients());
-    litter
-}
-
-/// The redis key that stands beside the lock `key`.
-fn side(key: &str, name: &str) -> String {
-    format!("{{dlock:{key}}}\u{1}{name}")
-}
-
 /// An etcd of our own.
 pub struct EtcdService {
     // Before the servers go those who use them.
@@ -325,22 +276,8 @@ impl Service for EtcdService {
         &self.scratch
     }
 
-    fn url(&self) -> String {
-        self.etcd.url()
-    }
-
-    fn options(&self) -> Vec<OsString> {
-        if self.etcd.is_tls() { trusting(self.etcd.certificates().ca()) } else { Vec::new() }
-    }
-
-    fn queued(&self, key: &str) -> usize {
-        // The first of them holds it.
-        self.etcd.keys(&Self::contenders(key)).len().saturating_sub(1)
-    }
-
-    fn litter(&self, _keys: &[&str]) -> Vec<String> {
-        let keys = self.etcd.keys("").into_iter().map(|entry| format!("{entry:?}"));
-        keys.chain(self.etcd.leases().into_iter().map(|lease| format!("{lease:?}"))).collect()
+    fn cluster(&self) -> &dyn Cluster {
+        &self.etcd
     }
 }
 
@@ -352,7 +289,7 @@ impl EtcdService {
 
     /// With what the keys of all who hold `key` or wait for it begin.
     pub fn contenders(key: &str) -> String {
-        format!("dlock/{key}/")
+        cluster::etcd::contenders(key)
     }
 }
 
@@ -376,25 +313,8 @@ impl Service for ZooKeeperService {
         &self.scratch
     }
 
-    fn url(&self) -> String {
-        self.zookeeper.url()
-    }
-
-    fn options(&self) -> Vec<OsString> {
-        if self.zookeeper.is_tls() { trusting(self.zookeeper.certificates().ca()) } else { Vec::new() }
-    }
-
-    fn queued(&self, key: &str) -> usize {
-        // A contender has two nodes, and one session. One of them holds it.
-        let below = format!("{}/", Self::lock(key));
-        let ephemerals = self.zookeeper.ephemerals();
-        let contends = |nodes: &&BTreeSet<String>| nodes.iter().any(|node| node.starts_with(&below));
-        ephemerals.values().filter(contends).count().saturating_sub(1)
-    }
-
-    fn litter(&self, _keys: &[&str]) -> Vec<String> {
-        let sessions = self.zookeeper.sessions().into_iter().map(|session| format!("session {session:#x}"));
-        self.zookeeper.tree().into_iter().chain(sessions).collect()
+    fn cluster(&self) -> &dyn Cluster {
+        &self.zookeeper
     }
 }
 
@@ -406,13 +326,8 @@ impl ZooKeeperService {
 
     /// The node under which those who hold `key` or wait for it have theirs.
     pub fn lock(key: &str) -> String {
-        format!("/dlock/{key}")
+        cluster::zookeeper::lock(key)
     }
-}
-
-/// What a dlock needs to trust a server whose certificate is of this authority.
-pub fn trusting(ca: PathBuf) -> Vec<OsString> {
-    vec!["--tls-ca".into(), ca.into()]
 }
 
 /// Makes another service of one that is there: the same on other servers.
@@ -436,20 +351,12 @@ macro_rules! on_other_servers {
                 self.0.scratch()
             }
 
-            fn url(&self) -> String {
-                self.0.url()
-            }
-
-            fn options(&self) -> Vec<OsString> {
-                self.0.options()
+            fn cluster(&self) -> &dyn crate::support::cluster::Cluster {
+                self.0.cluster()
             }
 
             fn queued(&self, key: &str) -> usize {
                 self.0.queued(key)
-            }
-
-            fn litter(&self, keys: &[&str]) -> Vec<String> {
-                self.0.litter(keys)
             }
         }
 

@@ -10,7 +10,6 @@ use crate::support::clock::{ClockShim, HOUR, SLEW};
 use crate::support::process;
 use crate::support::proxy::Mode;
 use crate::support::redis_sets::wait_replicated;
-use crate::world::{Servers, World};
 
 /// A server's clock is set forward: of a majority it is one, and a session does not go by it. A single redis ends the
 /// lease at once, and dlock notices at the next renewal.
@@ -29,7 +28,7 @@ fn server_steps(episode: &mut Episode<'_>, seconds: i64) {
     let which = episode.rng.usize(..episode.world.size());
     let world = episode.world;
     episode.broken();
-    clock_of(world, which).step(seconds);
+    world.node(which).clock().step(seconds);
     episode.mended();
     episode.linger(ttl);
     let alive = holder.is_alive();
@@ -41,20 +40,13 @@ fn server_steps(episode: &mut Episode<'_>, seconds: i64) {
     }
 }
 
-fn clock_of(world: &World, server: usize) -> &ClockShim {
-    match &world.servers {
-        Servers::ZooKeeper(zookeeper) => zookeeper.server(server).clock(),
-        _ => world.redis()[server].clock(),
-    }
-}
-
 /// All servers' clocks or some run at another rate, as much as chronyd slews one: leases end earlier than they should. The
 /// way to the servers breaks, so that it counts when they do.
 pub fn server_rate(episode: &mut Episode<'_>) {
     let fast = episode.rng.u8(..3) > 0;
     for server in 0..episode.world.size() {
         let rate = if fast || episode.coin() { SLEW } else { -SLEW };
-        clock_of(episode.world, server).drift(rate);
+        episode.world.node(server).clock().drift(rate);
     }
     let holder = episode.stubborn_scene(Way::Detour);
     episode.broken();

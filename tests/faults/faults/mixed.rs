@@ -127,10 +127,10 @@ fn break_server(episode: &mut Episode<'_>, broken: &mut Broken) {
     let index = episode.rng.usize(..world.size());
     episode.broken();
     if episode.coin() {
-        world.kill(index);
+        world.node(index).kill();
         broken.killed = Some(index);
     } else {
-        world.freeze(index);
+        world.node(index).freeze();
         broken.asleep = Some(index);
     }
 }
@@ -141,7 +141,7 @@ fn mend(episode: &Episode<'_>, broken: &mut Broken) {
         world.set_way(Mode::Forward);
     }
     if let Some(index) = broken.asleep.take() {
-        world.thaw(index);
+        world.node(index).thaw();
     }
     if let Some(index) = broken.killed.take() {
         world.restart(&[index]);

@@ -102,7 +102,7 @@ pub fn all(episode: &mut Episode<'_>) {
     let start = episode.broken();
     let cut = episode.world.islands().cut(&ways);
     let silent = boottime();
-    (0..SHORE).for_each(|member| episode.world.set_aside(member, true));
+    (0..SHORE).for_each(|member| episode.world.node(member).set_aside(true));
     let newcomer = come_in_vain(episode, &ISLANDS);
     let died = holder.died_at();
     // Without a majority no lease ends.
@@ -148,7 +148,7 @@ pub fn flapping(episode: &mut Episode<'_>) {
     let begin = boottime();
     let mut until = begin;
     episode.cut_short = true;
-    episode.world.set_aside(member, true);
+    episode.world.node(member).set_aside(true);
     let (mut cut, mut newcomers) = (None, Vec::new());
     while until - begin < A_WHILE || (until - begin < how_long && holder.is_alive()) {
         if newcomers.len() < MANY {
@@ -182,7 +182,7 @@ fn apart(episode: &mut Episode<'_>, split: &Split) {
     let start = episode.broken();
     let cut = world.islands().cut(&split.ways);
     let members = split.apart.iter().filter(|&&island| island != SHORE);
-    members.for_each(|&member| world.set_aside(member, true));
+    members.for_each(|&member| world.node(member).set_aside(true));
     if doomed {
         // Looked at before anything else is done: a lease's end that is missed looks like one that was too early.
         episode.report.hindered = Some("the servers did not come back");
@@ -277,7 +277,7 @@ fn taken(episode: &mut Episode<'_>) {
 /// Everything passes again, and the members belong together.
 fn heal(episode: &mut Episode<'_>, cut: impl Into<Option<Cut>>) {
     drop(cut.into());
-    (0..SHORE).for_each(|member| episode.world.set_aside(member, false));
+    (0..SHORE).for_each(|member| episode.world.node(member).set_aside(false));
     episode.wait_together();
     episode.mended();
 }

@@ -22,7 +22,7 @@ fn frozen_for_long(episode: &mut Episode<'_>, servers: &[usize]) {
     let world = episode.world;
     let frozen = episode.broken();
     for &index in servers {
-        world.freeze(index);
+        world.node(index).freeze();
     }
     let silent = boottime();
     // At a frozen server no lease ends; with leases that are told of, it is known when they could.
@@ -34,7 +34,7 @@ fn frozen_for_long(episode: &mut Episode<'_>, servers: &[usize]) {
     }
     last_until(frozen + 3 * ttl);
     for &index in servers {
-        world.thaw(index);
+        world.node(index).thaw();
     }
     episode.wait_serving();
     episode.mended();
@@ -67,7 +67,7 @@ fn killed_for_a_while(episode: &mut Episode<'_>, servers: &[usize]) {
     let world = episode.world;
     let killed = episode.broken();
     for &index in servers {
-        world.kill(index);
+        world.node(index).kill();
     }
     let outage = if episode.coin() { ttl / 6 } else { 2 * ttl };
     let outage = episode.some_time(outage);
@@ -108,7 +108,7 @@ pub fn bare_majority_emptied(episode: &mut Episode<'_>) {
 fn forgets(episode: &mut Episode<'_>, away: &[usize]) {
     let world = episode.world;
     for &index in away {
-        world.kill(index);
+        world.node(index).kill();
     }
     let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
@@ -177,10 +177,10 @@ fn one_frozen(episode: &mut Episode<'_>, server: usize) -> Option<Ending> {
     let ttl = episode.ttl;
     let world = episode.world;
     let frozen = episode.broken();
-    world.freeze(server);
+    world.node(server).freeze();
     let longer = ttl + episode.some_time(ttl);
     last_until(frozen + longer);
-    world.thaw(server);
+    world.node(server).thaw();
     episode.wait_serving();
     episode.mended();
     // What it does when it is back, it does at once.
@@ -200,7 +200,7 @@ fn killed_unnoticed(episode: &mut Episode<'_>, servers: &[usize]) {
     let world = episode.world;
     let killed = episode.broken();
     for &index in servers {
-        world.kill(index);
+        world.node(index).kill();
     }
     last_until(killed + 2 * ttl);
     episode.mended();

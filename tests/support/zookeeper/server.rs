@@ -18,7 +18,7 @@ pub(super) const EARLY_ANSWER: Duration = Duration::from_millis(100);
 
 /// One server of a [`super::ZooKeeper`].
 pub struct Server {
-    pub(super) daemon: Daemon,
+    pub(in crate::support) daemon: Daemon,
     pub(super) clock: Option<ClockShim>,
     /// Where its log of transactions is, if that is not with its other data; empty after a restart.
     pub(super) disk: Option<SmallDisk>,

@@ -1,0 +1,142 @@
+//! Redis: one server, independent ones, a master with its replicas, and the same under sentinels.
+
+use std::ffi::OsString;
+
+use crate::support::clock::ClockShim;
+use crate::support::daemon::Daemon;
+use crate::support::redis_sets::{RedisGroup, RedisReplicas, RedisSentinels};
+use crate::support::servers::{Monitor, Redis, Reply};
+
+use super::{Cluster, Node, trusting};
+
+impl Node for Redis {
+    fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    fn port(&self) -> u16 {
+        self.port()
+    }
+
+    fn clock(&self) -> &ClockShim {
+        self.clock()
+    }
+}
+
+impl Cluster for Redis {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn options(&self) -> Vec<OsString> {
+        if self.is_tls() { trusting(self.certificates().ca()) } else { Vec::new() }
+    }
+
+    fn redis(&self) -> Vec<&Redis> {
+        vec![self]
+    }
+
+    fn monitors(&self) -> Vec<Monitor<'_>> {
+        vec![self.monitor()]
+    }
+
+    fn holder(&self, key: &str) -> Option<String> {
+        self.get(&format!("dlock:{key}"))
+    }
+
+    fn queued(&self, key: &str) -> usize {
+        match self.call(&[b"ZCARD", side(key, "queue").as_bytes()]) {
+            Reply::Int(count) => usize::try_from(count).unwrap(),
+            other => panic!("ZCARD answered {other:?}"),
+        }
+    }
+
+    /// All keys but the tokens' counters of `keys` that will expire, and all connections of others.
+    fn litter(&self, keys: &[&str]) -> Vec<String> {
+        let counters: Vec<String> = keys.iter().map(|key| side(key, "fence")).collect();
+        let mut litter = self.keys();
+        litter.retain(|key| !counters.contains(key) || self.pttl(key) <= 0);
+        litter.extend(self.clients());
+        litter
+    }
+}
+
+impl Cluster for RedisGroup {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn options(&self) -> Vec<OsString> {
+        self[0].options()
+    }
+
+    fn redis(&self) -> Vec<&Redis> {
+        self.iter().collect()
+    }
+
+    fn monitors(&self) -> Vec<Monitor<'_>> {
+        self.iter().map(Redis::monitor).collect()
+    }
+
+    fn litter(&self, keys: &[&str]) -> Vec<String> {
+        self.running().flat_map(|redis| redis.litter(keys)).collect()
+    }
+}
+
+impl Cluster for RedisReplicas {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn options(&self) -> Vec<OsString> {
+        ["--replicas", "1"].map(Into::into).into()
+    }
+
+    fn redis(&self) -> Vec<&Redis> {
+        self.iter().collect()
+    }
+
+    fn queued(&self, key: &str) -> usize {
+        self[0].queued(key)
+    }
+
+    fn litter(&self, keys: &[&str]) -> Vec<String> {
+        let litter = self.running().flat_map(|redis| redis.litter(keys));
+        litter.filter(|line| !is_among_servers(line)).collect()
+    }
+}
+
+impl Cluster for RedisSentinels {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn redis(&self) -> Vec<&Redis> {
+        self.servers.iter().collect()
+    }
+
+    /// Sentinels name the servers themselves, so there is no way round.
+    fn ports(&self) -> Vec<u16> {
+        Vec::new()
+    }
+
+    fn queued(&self, key: &str) -> usize {
+        self.master().queued(key)
+    }
+
+    /// A master that was replaced may have what its successor has not, and sentinels and replicas have connections of
+    /// their own there.
+    fn litter(&self, _keys: &[&str]) -> Vec<String> {
+        self.master().keys().into_iter().filter(|key| !key.contains("fence")).collect()
+    }
+}
+
+/// The redis key that stands beside the lock `key`.
+fn side(key: &str, name: &str) -> String {
+    format!("{{dlock:{key}}}\u{1}{name}")
+}
+
+/// Whether this line of `CLIENT LIST` is of a connection between a master, its replicas and their sentinels.
+pub fn is_among_servers(line: &str) -> bool {
+    [" flags=M", " flags=S", " name=sentinel-"].iter().any(|mark| line.contains(mark))
+}

@@ -1,0 +1,99 @@
+//! ZooKeeper: one server or an ensemble.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+use crate::support::clock::ClockShim;
+use crate::support::daemon::Daemon;
+use crate::support::zookeeper::{Server, ZooKeeper};
+
+use super::{Cluster, Node, trusting};
+
+impl Node for Server {
+    fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    fn port(&self) -> u16 {
+        self.port()
+    }
+
+    fn clock(&self) -> &ClockShim {
+        self.clock()
+    }
+}
+
+impl Cluster for ZooKeeper {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn options(&self) -> Vec<OsString> {
+        if self.is_tls() { trusting(self.certificates().ca()) } else { Vec::new() }
+    }
+
+    fn nodes(&self) -> Vec<&dyn Node> {
+        self.servers().iter().map(|server| server as &dyn Node).collect()
+    }
+
+    fn restart(&self, killed: &[usize]) {
+        if killed.len() == self.servers().len() {
+            return self.restart();
+        }
+        for &index in killed {
+            self.restart_server(index);
+        }
+    }
+
+    fn leader(&self) -> Option<usize> {
+        Some(self.leader())
+    }
+
+    fn wait_serving(&self) -> bool {
+        self.wait_serving()
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        self.epoch().and_then(|epoch| epoch.try_into().ok())
+    }
+
+    fn holder(&self, key: &str) -> Option<String> {
+        let number = |name: &String| name[name.len().saturating_sub(10)..].parse().unwrap_or(i64::MAX);
+        self.children(&lock(key))?.into_iter().min_by_key(number)
+    }
+
+    fn has(&self, key: &str, holder: &str) -> bool {
+        self.get(&format!("{}/{holder}", lock(key))).is_some()
+    }
+
+    fn queued(&self, key: &str) -> usize {
+        // A contender has two nodes, and one session. One of them holds it.
+        let below = format!("{}/", lock(key));
+        let ephemerals = self.ephemerals();
+        let contends = |nodes: &&BTreeSet<String>| nodes.iter().any(|node| node.starts_with(&below));
+        ephemerals.values().filter(contends).count().saturating_sub(1)
+    }
+
+    /// By the nodes alone: to list all sessions of a multitude takes long.
+    fn contenders(&self, key: &str) -> usize {
+        self.children(&lock(key)).map_or(0, |all| all.len() / 2)
+    }
+
+    fn litter(&self, _keys: &[&str]) -> Vec<String> {
+        let sessions = self.sessions().into_iter().map(|session| format!("session {session:#x}"));
+        self.tree().into_iter().chain(sessions).collect()
+    }
+
+    fn remove_directories(&self, key: &str) {
+        for path in [&lock(key), "/dlock"] {
+            if self.children(path).is_some_and(|children| children.is_empty()) {
+                self.delete(path);
+            }
+        }
+    }
+}
+
+/// The node under which those who hold `key` or wait for it have theirs.
+pub fn lock(key: &str) -> String {
+    format!("/dlock/{key}")
+}
