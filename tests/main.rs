@@ -11,30 +11,8 @@
 // What tests stand on: starting dlock, servers, faults, and waiting for events. No test lives here.
 mod support;
 
-// Does the support itself keep its word? Servers, rendezvous and `/proc`; needs no working dlock.
-mod support_selftest;
-
-// The same for the tools that break things: proxy, terminal, witness, network namespaces.
-mod support_faults_selftest;
-
-// The same for wall clocks that are moved.
-mod clock_rates;
-mod clock_selftest;
-
-// The same for descriptors, processes and disks that run out.
-mod exhausted_selftest;
-
-// The same for programs that are hard to stop, and for what makes them slow or short of memory.
-mod programs_selftest;
-
-// The same for etcd, ZooKeeper and certificates.
-mod servers_selftest;
-
-// The same for sets of redis servers, and for how the contract suite looks at them.
-mod redis_sets_selftest;
-
-// And for other programs that take locks: each is let alone with its like, to see that it is one.
-mod foreign_selftest;
+// Does the support itself keep its word? All that the other tests stand on, tried by itself.
+mod selftest;
 
 // Man pages and completions: current, clean, complete.
 mod generated;
@@ -72,11 +50,9 @@ mod covered;
 // Signals that reach dlock, from whomever and whenever, and what the command and the lock have of them.
 mod signals;
 
-// What hits the whole process group of the caller: the guard is not in it, and job control does not see that.
+// What hits the whole process group of the caller: the guard is not in it, and job control does not see that. Signals to
+// it are heard once, wherever the command is by then; and what is sent to the guard itself.
 mod group;
-
-// Signals to that group are heard once, wherever the command is by then; and what is sent to the guard itself.
-mod group_signals;
 
 // What a command leaves behind: nothing when a signal ended it, all that it wants to otherwise.
 mod leftovers;
@@ -93,7 +69,8 @@ mod lost;
 // Commands that fork faster than they can be counted, and thousands of processes: they die in time like any other.
 mod storms;
 
-// Wall clocks of servers and of dlock itself that are moved by an hour: what is lost, what is said, and the tokens.
+// Wall clocks of servers and of dlock itself that are moved by an hour, or run at other rates: what is lost, what is said,
+// and the tokens.
 mod clocks;
 
 // No single death or freeze breaks the first promise: of dlock, its guard, the command, or all of them; on file too.
@@ -128,17 +105,12 @@ mod secrets;
 mod tls;
 
 // Redis in production: sentinels, replicas, local sockets, settings that lose locks, and every way in which it says no.
-mod redis_names;
-mod redis_production;
+mod redis;
 
-// What etcd alone has: its keys, leases, revisions and watches, what other hands do to them, and who may use it.
+// What etcd alone has: its keys, leases, revisions and watches, what other hands do to them, and who may use it. etcd
+// that fails: members that die, freeze or cannot be reached, leaders that change, and answers that are lost. Servers that
+// are no etcd, or lie as one.
 mod etcd;
-
-// etcd that fails: members that die, freeze or cannot be reached, leaders that change, and answers that are lost.
-mod etcd_faults;
-
-// Servers that are no etcd, or lie as one.
-mod etcd_hostile;
 
 // What only ZooKeeper's locks promise and suffer: two spellings, sessions that outlive connections, servers that follow.
 mod zookeeper;

@@ -3,6 +3,9 @@ What etcd alone has: keys named after leases, the queue by create revisions, wat
 and who may use it.
 */
 
+mod faults;
+mod hostile;
+
 use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::thread;

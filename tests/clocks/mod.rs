@@ -5,6 +5,8 @@ Leases are counted at the client, by a clock that nobody sets. What is left to t
 keys expire: put forward, it forgets the locks that it has, which is a documented window. Put back, it loses nothing.
 */
 
+mod rates;
+
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs;

@@ -3,6 +3,8 @@ What hits the caller's whole process group, SIGKILL and SIGSTOP: the guard is no
 job control is for the command what it would be without dlock.
 */
 
+mod signals;
+
 use std::process::Command;
 use std::time::Duration;
 
