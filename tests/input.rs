@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::support::certificates::{Certificates, ClientCertificate, Identity, Tls};
 use crate::support::dlock::{Dlock, Outcome};
+use crate::support::own_tests;
 use crate::support::process;
 use crate::support::proxy::{Behaviour, Hostile};
 use crate::support::rendezvous::{Fifo, Gate, Lifeline};
@@ -275,7 +276,8 @@ fn a_closed_standard_input_stays_closed() {
     }
 }
 
-/// Each option's variable, proved by what it does.
+/// Each option's variable, proved by what it does. The name of a test says whose: `nonblock_and_wait` is about those of
+/// `--nonblock` and `--wait`.
 mod variables {
     use super::*;
 
@@ -486,7 +488,7 @@ mod variables {
     }
 
     #[test]
-    fn user_and_password() {
+    fn user_and_password_file() {
         let scratch = Scratch::new();
         let redis = Redis::start();
         with_user(&redis, ACL);
@@ -509,7 +511,7 @@ mod variables {
 
     /// That each of them does its work, and that a wrong file is found out, is in `tls.rs`.
     #[test]
-    fn tls_ca_and_cert_and_key_and_server_name() {
+    fn tls_ca_and_tls_cert_and_tls_key_and_tls_server_name() {
         let (scratch, files) = (Scratch::new(), Certificates::new());
         let tls = Tls { server: Identity::OtherHost, clients: ClientCertificate::Needed };
         let redis = Redis::with_tls(tls, [""; 0]);
@@ -566,69 +568,46 @@ mod variables {
         }
         assert!(!scratch.path("ran").exists());
     }
-
-    #[test]
-    fn a_wrong_value_is_refused_like_a_wrong_flag() {
-        let scratch = Scratch::new();
-        for (name, value) in [
-            ("TTL", "0"),
-            ("WAIT", "soon"),
-            ("CONFLICT_EXIT_CODE", "256"),
-            ("KILL_AFTER", "16s"),
-            ("ON_LOST", "nothing"),
-            ("LEFTOVERS", "all"),
-            ("MAX_RUN", "0"),
-            ("NAMESPACE", "a\tb"),
-            ("CONNECT_TIMEOUT", "-1"),
-            ("PASSWORD_FILE", "/nonexistent"),
-            ("REPLICAS", "many"),
-            ("REPLICAS", "-1"),
-            ("REPLICAS", "4294967296"),
-        ] {
-            let run = run_file(&scratch).env(format!("DLOCK_{name}"), value).command(["touch", "ran"]);
-            run.output().code(64).stderr_is_one_line("");
-        }
-        let run = scratch.dlock().run("k").env("DLOCK_BACKEND", "nonsense").command(["touch", "ran"]);
-        run.output().code(64).stderr_is_one_line("--backend");
-        assert!(!scratch.path("ran").exists() && names(&scratch.lock_dir()).is_empty());
-    }
 }
 
 #[test]
-fn every_option_has_a_variable_and_a_test_above() {
+fn a_wrong_value_of_a_variable_is_refused_like_a_wrong_flag() {
+    let scratch = Scratch::new();
+    for (name, value) in [
+        ("TTL", "0"),
+        ("WAIT", "soon"),
+        ("CONFLICT_EXIT_CODE", "256"),
+        ("KILL_AFTER", "16s"),
+        ("ON_LOST", "nothing"),
+        ("LEFTOVERS", "all"),
+        ("MAX_RUN", "0"),
+        ("NAMESPACE", "a\tb"),
+        ("CONNECT_TIMEOUT", "-1"),
+        ("PASSWORD_FILE", "/nonexistent"),
+        ("REPLICAS", "many"),
+        ("REPLICAS", "-1"),
+        ("REPLICAS", "4294967296"),
+    ] {
+        let run = run_file(&scratch).env(format!("DLOCK_{name}"), value).command(["touch", "ran"]);
+        run.output().code(64).stderr_is_one_line("");
+    }
+    let run = scratch.dlock().run("k").env("DLOCK_BACKEND", "nonsense").command(["touch", "ran"]);
+    run.output().code(64).stderr_is_one_line("--backend");
+    assert!(!scratch.path("ran").exists() && names(&scratch.lock_dir()).is_empty());
+}
+
+#[test]
+fn every_option_has_a_variable_and_a_test_that_is_named_after_it() {
     let scratch = Scratch::new();
     let help = scratch.dlock().args(["run", "--help"]).output();
     help.success();
     let help = help.stdout();
     let offered: BTreeSet<&str> =
         help.split("[env: DLOCK_").skip(1).filter_map(|rest| rest.split(']').next()).collect();
-    let tested = [
-        "BACKEND",
-        "CLOSE",
-        "COMMAND",
-        "CONFLICT_EXIT_CODE",
-        "CONNECT_TIMEOUT",
-        "KILL_AFTER",
-        "LEFTOVERS",
-        "MAX_RUN",
-        "NAMESPACE",
-        "NONBLOCK",
-        "ON_LOST",
-        "PASSWORD_FILE",
-        "QUIET",
-        "REASON",
-        "REPLICAS",
-        "STRICT_FENCING",
-        "TLS_CA",
-        "TLS_CERT",
-        "TLS_KEY",
-        "TLS_SERVER_NAME",
-        "TTL",
-        "USER",
-        "VERBOSE",
-        "WAIT",
-    ];
-    assert_eq!(offered, BTreeSet::from(tested));
+    let tests = own_tests();
+    let names = tests.iter().filter_map(|test| test.strip_prefix("input::variables::"));
+    let tested: BTreeSet<String> = names.flat_map(|name| name.split("_and_")).map(str::to_uppercase).collect();
+    assert_eq!(offered, tested.iter().map(String::as_str).collect());
     let options = help.lines().filter(|line| line.trim_start().starts_with('-') && line.contains("--")).count();
     assert_eq!(options, tested.len() + 2, "all but --key and --help have one:\n{help}");
 }

@@ -1,8 +1,10 @@
 //! The mutations that `tests/run mutations` makes: each still fits the source, and the tests that it names are there.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
+
+use crate::support::own_tests;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -27,16 +29,15 @@ fn every_patch_applies() {
 
 #[test]
 fn every_test_that_a_patch_names_is_there() {
-    let list = Command::new(env::current_exe().unwrap()).arg("--list").output().unwrap();
-    let list = String::from_utf8(list.stdout).unwrap();
-    let tests: Vec<&str> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    let tests = own_tests();
+    let is_test = |name: &str| tests.iter().any(|test| test == name);
     for path in patches() {
         let text = fs::read_to_string(&path).unwrap();
         let (head, _) = text.split_once("\ndiff --git ").unwrap();
         let mut named = 0;
         for (kind, name) in head.lines().filter_map(|line| line.split_once(": ")) {
             match kind {
-                "Caught-by" => assert!(tests.contains(&name), "{}: there is no test {name}", path.display()),
+                "Caught-by" => assert!(is_test(name), "{}: there is no test {name}", path.display()),
                 "Caught-by-campaign" => assert!(is_cell(name), "{}: there is no cell {name}", path.display()),
                 "Caught-by-unit" => assert!(is_unit_test(name), "{}: there is no unit test {name}", path.display()),
                 _ => continue,

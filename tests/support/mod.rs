@@ -30,3 +30,11 @@ pub mod tree;
 pub mod witness;
 pub mod zookeeper;
 pub mod zookeeper_proxy;
+
+/// The names of all tests of this test program, as it lists them itself.
+pub fn own_tests() -> Vec<String> {
+    let program = std::env::current_exe().expect("a program of a name");
+    let list = std::process::Command::new(program).arg("--list").output().expect("the test program lists its tests");
+    let list = String::from_utf8(list.stdout).expect("names in UTF-8");
+    list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
+}
