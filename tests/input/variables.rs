@@ -1,0 +1,289 @@
+//! Each option's variable, proved by what it does. The name of a test says whose: `nonblock_and_wait` is about those of
+//! `--nonblock` and `--wait`.
+
+use super::*;
+
+/// A `run` whose backend is to come from elsewhere.
+fn run(scratch: &Scratch) -> Dlock {
+    scratch.dlock().run("k")
+}
+
+#[test]
+fn backend() {
+    let scratch = Scratch::new();
+    run(&scratch).env("DLOCK_BACKEND", scratch.file_url()).command(["true"]).output().success();
+    assert_eq!(names(&scratch.lock_dir()), BTreeSet::from(["k.lock".into()]));
+    // A flag beats it.
+    let other = scratch.directory("other", 0o700);
+    let flag = run(&scratch).env("DLOCK_BACKEND", "redis://127.0.0.1:1");
+    flag.backend(format!("file://{}", other.display())).command(["true"]).output().success();
+    assert_eq!(names(&other), BTreeSet::from(["k.lock".into()]));
+}
+
+#[test]
+fn namespace_and_ttl() {
+    let scratch = Scratch::new();
+    let redis = Redis::start();
+    let monitor = redis.monitor();
+    let run = || run(&scratch).backend(redis.url()).shell("printf $DLOCK_LEASE_TTL");
+    let flagged = |flags: &[&str]| {
+        let run = scratch.dlock().run("k").backend(redis.url()).args(flags);
+        run.env("DLOCK_NAMESPACE", "ns").env("DLOCK_TTL", "7s").shell("printf $DLOCK_LEASE_TTL")
+    };
+    run().output().success().stdout_is("30");
+    run().env("DLOCK_NAMESPACE", "ns").env("DLOCK_TTL", "7s").output().success().stdout_is("7");
+    run().env("DLOCK_NAMESPACE", "").env("DLOCK_TTL", "").output().success().stdout_is("30");
+    flagged(&["--namespace", "flag", "-t", "8"]).output().success().stdout_is("8");
+    flagged(&["--namespace="]).output().success().stdout_is("7");
+    let keys: Vec<String> = strings_set(&monitor.all()).into_iter().map(|(_, key)| key).collect();
+    assert_eq!(keys, ["dlock:k", "ns:k", "k", "flag:k", "k"]);
+}
+
+#[test]
+fn nonblock_and_wait() {
+    let scratch = Scratch::new();
+    let held = hold(&scratch);
+    let run = || run_file(&scratch).command(["true"]);
+    let flagged = |flags: &[&str]| run_file(&scratch).args(flags).command(["true"]);
+    run().env("DLOCK_NONBLOCK", "1").output().code(75).stderr_is_one_line("did not get k: held by");
+    run().env("DLOCK_WAIT", "0.2").output().code(75).stderr_is_one_line("did not get k within 200ms");
+    // One that says no.
+    for no in ["0", "false", "no"] {
+        let waits = run().env("DLOCK_NONBLOCK", no).env("DLOCK_WAIT", "0.1");
+        waits.output().code(75).stderr_is_one_line("within 100ms");
+    }
+    // A flag beats the environment also across the two.
+    let waits = flagged(&["-w", "0.1"]).env("DLOCK_NONBLOCK", "1");
+    waits.output().code(75).stderr_is_one_line("within 100ms");
+    flagged(&["-n"]).env("DLOCK_WAIT", "1h").output().code(75).stderr_is_one_line("did not get k: held by");
+    flagged(&["-w", "0.1"]).env("DLOCK_WAIT", "1h").output().code(75).stderr_is_one_line("within 100ms");
+    // Empty ones count as unset: this one waits until it is let in.
+    let waiting = run().env("DLOCK_NONBLOCK", "").env("DLOCK_WAIT", "").spawn();
+    waiting.wait_stderr("waiting for k");
+    drop(held);
+    waiting.wait().code(0).stderr_is_one_line("waiting for k");
+}
+
+#[test]
+fn conflict_exit_code() {
+    let scratch = Scratch::new();
+    let _held = hold(&scratch);
+    let run = |flags: &[&str]| run_file(&scratch).arg("-n").args(flags).command(["true"]);
+    let code = |run: Dlock, code| {
+        run.output().code(code).stderr_is_one_line("did not get k");
+    };
+    code(run(&[]).env("DLOCK_CONFLICT_EXIT_CODE", "42"), 42);
+    code(run(&["-E", "43"]).env("DLOCK_CONFLICT_EXIT_CODE", "42"), 43);
+    code(run(&[]).env("DLOCK_CONFLICT_EXIT_CODE", ""), 75);
+    code(run(&["-E", "0"]), 0);
+}
+
+#[test]
+fn kill_after_and_max_run() {
+    let scratch = Scratch::new();
+    // One that does not go at SIGTERM: it is gone as soon as SIGKILL may come.
+    let stubborn = "trap '' TERM; while :; do sleep 1000; done";
+    let run = run_file(&scratch).env("DLOCK_KILL_AFTER", "0.2").env("DLOCK_MAX_RUN", "0.1").shell(stubborn).output();
+    run.code(124).stderr_is_one_line("--max-run");
+    assert!(run.elapsed().as_secs() < 4, "the default of 5s was used: {run:?}");
+    let flag = run_file(&scratch).args(["--max-run", "0.1"]).env("DLOCK_MAX_RUN", "1h").command(["sleep", "1000"]);
+    flag.output().code(124).stderr_is_one_line("--max-run");
+    let flag =
+        run_file(&scratch).args(["--kill-after", "0.2"]).env("DLOCK_KILL_AFTER", "10").env("DLOCK_MAX_RUN", "0.1");
+    let flag = flag.shell(stubborn).output();
+    flag.code(124).stderr_is_one_line("--max-run");
+    assert!(flag.elapsed().as_secs() < 4, "the variable was used: {flag:?}");
+    let empty = run_file(&scratch).env("DLOCK_KILL_AFTER", "").env("DLOCK_MAX_RUN", "");
+    empty.shell("exit 3").output().code(3).quiet();
+}
+
+#[test]
+fn on_lost() {
+    let scratch = Scratch::new();
+    let gate = Gate::new(scratch.path("gate"));
+    let lose = format!("rm locks/k.lock; {}; exit 3", gate.wait());
+    let run =
+        |flags: &[&str], value: &str| run_file(&scratch).args(flags).env("DLOCK_ON_LOST", value).shell(&lose).spawn();
+    for (flags, value) in [(&[][..], "ignore"), (&["--on-lost", "ignore"], "kill")] {
+        let running = run(flags, value);
+        running.wait_stderr("--on-lost ignore");
+        gate.open();
+        running.wait().code(3).stderr_ends_with_line("lost k");
+    }
+    for (flags, value) in [(&[][..], ""), (&["--on-lost", "stop"], "ignore"), (&[], "kill")] {
+        run(flags, value).wait().code(79).stderr_is_one_line("lost k");
+    }
+}
+
+#[test]
+fn leftovers() {
+    let scratch = Scratch::new();
+    let leave = "sleep 1000 > /dev/null 2>&1 & exit 0";
+    let (line, end) = Lifeline::pair();
+    run_file(&scratch).env("DLOCK_LEFTOVERS", "kill").lifeline(end).shell(leave).output().success();
+    line.closed_at();
+    // What stays behind works in the scratch directory, and goes with it.
+    let (line, end) = Lifeline::pair();
+    let flag = run_file(&scratch).args(["--leftovers", "leave"]).env("DLOCK_LEFTOVERS", "kill").lifeline(end);
+    flag.shell(leave).output().success();
+    assert!(line.is_open(), "what the flag said to leave is gone");
+    let (line, end) = Lifeline::pair();
+    run_file(&scratch).env("DLOCK_LEFTOVERS", "").lifeline(end).shell(leave).output().success();
+    assert!(line.is_open(), "what the default leaves is gone");
+}
+
+#[test]
+fn command() {
+    let scratch = Scratch::new();
+    let run = || run_file(&scratch).env("DLOCK_COMMAND", "echo variable $0");
+    run().output().success().stdout_is("variable /bin/sh\n");
+    run().arg("-c").arg("echo flag").output().success().stdout_is("flag\n");
+    run().command(["echo", "arguments"]).output().success().stdout_is("arguments\n");
+    let empty = run_file(&scratch).env("DLOCK_COMMAND", "").output();
+    empty.code(64).stderr_is_one_line("no command to run");
+}
+
+#[test]
+fn close() {
+    let scratch = Scratch::new();
+    // Some of what `ls` has seen is closed before it has looked at it.
+    let count = "ls -l /proc/$$/fd 2>/dev/null | grep -c '/locks/k.lock$'; true";
+    let run = || run_file(&scratch).shell(count);
+    run().output().success().stdout_is("1\n");
+    run().env("DLOCK_CLOSE", "1").output().success().stdout_is("0\n");
+    run().env("DLOCK_CLOSE", "0").output().success().stdout_is("1\n");
+    run().env("DLOCK_CLOSE", "").output().success().stdout_is("1\n");
+    run_file(&scratch).env("DLOCK_CLOSE", "0").arg("-o").shell(count).output().success().stdout_is("0\n");
+}
+
+#[test]
+fn reason() {
+    let scratch = Scratch::new();
+    let reason = |run: Dlock| {
+        let outcome = run.command(["tail", "-n1", "locks/k.lock"]).output();
+        outcome.success();
+        let holder: serde_json::Value = serde_json::from_str(&outcome.stdout()).unwrap();
+        holder["reason"].as_str().map(str::to_owned)
+    };
+    let run = || run_file(&scratch).env("DLOCK_REASON", "a \"reason\"");
+    assert_eq!(reason(run()).as_deref(), Some("a \"reason\""));
+    assert_eq!(reason(run().args(["--reason", "another"])).as_deref(), Some("another"));
+    assert_eq!(reason(run_file(&scratch).env("DLOCK_REASON", "")), None);
+}
+
+#[test]
+fn quiet_and_verbose() {
+    let scratch = Scratch::new();
+    let free = || scratch.dlock().run("free").backend(scratch.file_url());
+    let talks = |run: Dlock| {
+        let outcome = run.command(["true"]).output();
+        outcome.code(0).stderr_ends_with_line("released free");
+        assert!(outcome.stderr().starts_with("dlock: acquired free"), "{outcome:?}");
+        assert_eq!(outcome.stderr().lines().count(), 2, "{outcome:?}");
+    };
+    talks(free().env("DLOCK_VERBOSE", "1"));
+    free().env("DLOCK_VERBOSE", "").env("DLOCK_QUIET", "").command(["true"]).output().success();
+    let _held = hold(&scratch);
+    let refused = |flags: &[&str]| run_file(&scratch).arg("-n").args(flags).command(["true"]);
+    refused(&[]).env("DLOCK_QUIET", "").output().code(75).stderr_is_one_line("did not get k");
+    refused(&[]).env("DLOCK_QUIET", "1").output().code(75).quiet();
+    // A flag beats the environment also across the two.
+    talks(free().arg("-v").env("DLOCK_QUIET", "1"));
+    refused(&["-v"]).env("DLOCK_QUIET", "1").output().code(75).stderr_is_one_line("did not get k");
+    refused(&["-q"]).env("DLOCK_VERBOSE", "1").output().code(75).quiet();
+    free().arg("-q").env("DLOCK_VERBOSE", "1").command(["true"]).output().success();
+}
+
+#[test]
+fn connect_timeout() {
+    let scratch = Scratch::new();
+    let server = Hostile::start(Behaviour::Silence);
+    // Logging in is part of connecting.
+    let run = || run(&scratch).backend(format!("redis://:x@127.0.0.1:{}", server.port()));
+    let variable = run().env("DLOCK_CONNECT_TIMEOUT", "0.2").command(["true"]).output();
+    variable.code(69).stderr_is_one_line("did not answer within 200ms");
+    let flag = run().args(["--connect-timeout", "0.1"]).env("DLOCK_CONNECT_TIMEOUT", "1h").command(["true"]).output();
+    flag.code(69).stderr_is_one_line("did not answer within 100ms");
+}
+
+#[test]
+fn user_and_password_file() {
+    let scratch = Scratch::new();
+    let redis = Redis::start();
+    with_user(&redis, ACL);
+    redis.cli(&["ACL", "SETUSER", "default", "off"]);
+    let file = scratch.file("password", format!("{ODD_PASSWORD}\n"));
+    let wrong = scratch.file("wrong", "wrong\n");
+    let run = |flags: &[&OsStr]| run(&scratch).backend(redis.url()).args(flags).command(["true"]);
+    let user = |dlock: Dlock| dlock.env("DLOCK_USER", "worker");
+    user(run(&[])).env("DLOCK_PASSWORD", ODD_PASSWORD).output().success();
+    user(run(&[])).env("DLOCK_PASSWORD_FILE", &file).env("DLOCK_PASSWORD", "").output().success();
+    user(run(&[])).env("DLOCK_PASSWORD_FILE", "").env("DLOCK_PASSWORD", ODD_PASSWORD).output().success();
+    // Flags beat variables, across the two ways as well.
+    let flag = run(&[OsStr::new("--password-file"), file.as_os_str()]);
+    user(flag).env("DLOCK_PASSWORD_FILE", &wrong).env("DLOCK_PASSWORD", "wrong").output().success();
+    let flag = run(&[OsStr::new("--user"), OsStr::new("worker")]);
+    flag.env("DLOCK_USER", "nobody").env("DLOCK_PASSWORD", ODD_PASSWORD).output().success();
+    let url = scratch.dlock().run("k").backend(redis.url_for("worker", ODD_PASSWORD, 0)).command(["true"]);
+    url.env("DLOCK_USER", "nobody").env("DLOCK_PASSWORD", "wrong").output().success();
+}
+
+/// That each of them does its work, and that a wrong file is found out, is in `tls.rs`.
+#[test]
+fn tls_ca_and_tls_cert_and_tls_key_and_tls_server_name() {
+    let (scratch, files) = (Scratch::new(), Certificates::new());
+    let tls = Tls { server: Identity::OtherHost, clients: ClientCertificate::Needed };
+    let redis = Redis::with_tls(tls, [""; 0]);
+    let ca = files.ca();
+    let (name, wrong) = (OsStr::new("elsewhere.example"), OsStr::new("/nonexistent"));
+    let (cert, key) = (files.certificate(Identity::Client), files.key(Identity::Client));
+    let all = [("ca", ca.as_os_str()), ("cert", cert.as_os_str()), ("key", key.as_os_str()), ("server-name", name)];
+    let variable = |option: &str| format!("DLOCK_TLS_{}", option.replace('-', "_").to_uppercase());
+    let run = || run(&scratch).backend(redis.url());
+    let variables = |run: Dlock| all.iter().fold(run, |run, (option, value)| run.env(variable(option), value));
+    variables(run()).command(["true"]).output().success();
+    for (option, value) in all {
+        // Each of them is needed, and an empty one is none.
+        let outcome = variables(run()).env(variable(option), "").command(["touch", "ran"]).output();
+        assert!(matches!(outcome.status().code(), Some(64 | 69)), "without {option}: {outcome:?}");
+        outcome.stderr_is_one_line("--tls-");
+        // A flag beats it.
+        let flag = variables(run()).env(variable(option), wrong).arg(format!("--tls-{option}")).arg(value);
+        flag.command(["true"]).output().success();
+    }
+    assert!(!scratch.path("ran").exists());
+}
+
+#[test]
+fn replicas() {
+    let scratch = Scratch::new();
+    let redis = Redis::start();
+    let run = || run(&scratch).backend(redis.url()).args(["-t", "1s"]);
+    for more in ["1", "4294967295"] {
+        let variable = run().env("DLOCK_REPLICAS", more).command(["touch", "ran"]).output();
+        variable.code(69).stderr_is_one_line(&format!("0 of the {more} replicas that --replicas wants"));
+    }
+    assert!(!scratch.path("ran").exists());
+    for none in ["0", ""] {
+        run().env("DLOCK_REPLICAS", none).command(["true"]).output().success();
+    }
+    run().args(["--replicas", "0"]).env("DLOCK_REPLICAS", "1").command(["true"]).output().success();
+    // It may stand for all of a user's backends; a flag may not.
+    run_file(&scratch).env("DLOCK_REPLICAS", "1").command(["true"]).output().success();
+    let flag = run_file(&scratch).args(["--replicas", "1"]).command(["true"]).output();
+    flag.code(64).stderr_is_one_line("--replicas is only for a redis server with replicas");
+}
+
+/// That it refuses the servers that it must refuse is shown where the servers are.
+#[test]
+fn strict_fencing() {
+    let scratch = Scratch::new();
+    for value in ["1", "true", "0", ""] {
+        run_file(&scratch).env("DLOCK_STRICT_FENCING", value).command(["true"]).output().success();
+    }
+    for url in [scratch.file_url(), "redis://127.0.0.1:1".to_owned(), "etcd://127.0.0.1:1".to_owned()] {
+        let flag = run(&scratch).backend(&url).arg("--strict-fencing").command(["touch", "ran"]).output();
+        flag.code(64).stderr_is_one_line("--strict-fencing is only for redlock://");
+    }
+    assert!(!scratch.path("ran").exists());
+}

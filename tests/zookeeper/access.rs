@@ -1,0 +1,69 @@
+//! Names, passwords, and who may use a node.
+
+use super::*;
+
+fn with_password(dlock: Dlock, user: &str, password: &str) -> Dlock {
+    dlock.args(["--user", user]).env("DLOCK_PASSWORD", password)
+}
+
+#[test]
+fn nodes_belong_to_the_user_who_made_them() {
+    let service = ZooKeeperService::fresh();
+    let holder = Gated::spawn(service.scratch(), with_password(service.run("job"), "alice", "a:b/c"));
+    holder.wait_held();
+    let names = service.zookeeper.children(LOCK).unwrap();
+    for path in names.iter().map(|name| format!("{LOCK}/{name}")).chain([LOCK.to_owned(), "/dlock".to_owned()]) {
+        let acl = service.zookeeper.acl(&path).unwrap();
+        let [(31, scheme, id)] = acl.as_slice() else { panic!("{path}: {acl:?}") };
+        assert!(scheme == "digest" && id.starts_with("alice:"), "{path}: {acl:?}");
+    }
+    with_password(service.run("job").arg("-n"), "alice", "a:b/c")
+        .command(["true"])
+        .output()
+        .code(75)
+        .stderr_is_one_line("held by ");
+    for outcome in [
+        with_password(service.run("job"), "alice", "wrong").command(["true"]).output(),
+        with_password(service.run("other"), "mallory", "a:b/c").command(["true"]).output(),
+        service.run("job").command(["true"]).output(),
+    ] {
+        outcome.code(77).stderr_is_one_line("refused access to /dlock/");
+        assert!(!outcome.stderr().contains("a:b/c") && !outcome.stderr().contains("wrong"), "{outcome:?}");
+    }
+    holder.let_go().success();
+    // What was made is taken away by whoever may.
+    assert!(service.zookeeper.tree().is_empty());
+    let sessions = || service.zookeeper.sessions();
+    eventually("the sessions of those refused to end", || sessions().is_empty().then_some(()));
+}
+
+#[test]
+fn half_a_login_is_refused() {
+    let service = ZooKeeperService::fresh();
+    let user = service.run("job").args(["--user", "alice"]).command(["true"]).output();
+    user.code(77).stderr_is_one_line("needs a password too");
+    let password = service.run("job").env("DLOCK_PASSWORD", "secret").command(["true"]).output();
+    password.code(77).stderr_is_one_line("needs a user too");
+}
+
+#[test]
+fn a_server_with_tls_must_be_the_right_one_and_may_want_the_same_of_us() {
+    let with = |tls: Tls| {
+        ZooKeeperService::on(ZooKeeper::with(ZooKeeperOptions { tls: Some(tls), ..ZooKeeperOptions::single() }))
+    };
+    let run = |service: &ZooKeeperService, options: &[std::ffi::OsString]| {
+        let dlock = service.scratch().dlock().run("job").backend(service.url()).args(options);
+        dlock.command(["true"]).output()
+    };
+    let service = with(Tls { server: Identity::OtherHost, clients: ClientCertificate::Needed });
+    let files = service.zookeeper.certificates();
+    let (ca, other_ca) = (["--tls-ca".into(), files.ca().into()], ["--tls-ca".into(), files.other_ca().into()]);
+    run(&service, &other_ca).code(69).stderr_is_one_line("--tls-ca");
+    run(&service, &ca).code(69).stderr_is_one_line("--tls-server-name");
+    let name = ["--tls-server-name".into(), "elsewhere.example".into()];
+    let named = [&ca[..], &name].concat();
+    run(&service, &named).code(77).stderr_is_one_line("--tls-cert");
+    let (cert, key) = (files.certificate(Identity::Client), files.key(Identity::Client));
+    let known = ["--tls-cert".into(), cert.into(), "--tls-key".into(), key.into()];
+    run(&service, &[&named[..], &known].concat()).success();
+}
