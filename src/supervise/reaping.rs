@@ -99,3 +99,53 @@ pub(crate) fn reap(guard: pid_t) -> Reaped {
     });
     Reaped { guard_done, collected }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many ended children there are: of several times as many as are collected between two looks at the clock.
+    const CHILDREN: usize = 4 * BETWEEN_LOOKS;
+
+    /// What [`collect`] comes to for a process with so many children that end at once, when each takes `each` to be taken
+    /// note of, and how many it takes before the first `Some`.
+    fn collected(each: Duration) -> (Collected, usize) {
+        // SAFETY: the forked process only makes system calls, does not allocate, and ends here.
+        unsafe {
+            let parent = libc::fork();
+            if parent != 0 {
+                let mut status = 0;
+                assert_eq!(libc::waitpid(parent, &raw mut status, 0), parent);
+                assert!(libc::WIFEXITED(status), "{status}");
+                let code = usize::try_from(libc::WEXITSTATUS(status)).unwrap_or_default();
+                let came = if code >= 100 { Collected::Some } else { Collected::NoneLeft };
+                return (came, code % 100 * BETWEEN_LOOKS);
+            }
+            let mut children = [0; CHILDREN];
+            for child in &mut children {
+                *child = libc::fork();
+                if *child == 0 {
+                    libc::_exit(0);
+                }
+            }
+            for child in children {
+                let mut ended = std::mem::zeroed();
+                let options = libc::WEXITED | libc::WNOWAIT;
+                libc::waitid(libc::P_PID, child.unsigned_abs(), &raw mut ended, options);
+            }
+            let mut count = 0;
+            let came = collect(0, |_, _| {
+                count += 1;
+                let pause = libc::timespec { tv_sec: 0, tv_nsec: i64::from(each.subsec_nanos()) };
+                libc::nanosleep(&raw const pause, std::ptr::null_mut());
+            });
+            let rounds = libc::c_int::try_from(count / BETWEEN_LOOKS).unwrap_or(99);
+            libc::_exit(rounds + if came == Collected::Some { 100 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn collecting_ends_after_its_time_however_many_there_are() {
+        assert_eq!(collected(Duration::from_millis(1)), (Collected::Some, BETWEEN_LOOKS));
+    }
+}
