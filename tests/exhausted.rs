@@ -183,8 +183,8 @@ mod descriptors {
         assert_nothing_left(&service);
     }
 
-    /// The same as [`assert_nothing_left`] but for the directories of zookeeper: they are kept rather than removed under
-    /// others when it is not certain that only dlocks were there, as when the server dies before it has counted them.
+    /// Fails the test unless nothing of a dlock that has ended is left but perhaps directories in ZooKeeper: they are kept
+    /// when it is not certain that only dlocks used them, as when the server dies before it has counted them.
     #[track_caller]
     fn assert_nothing_left_after_a_cut<S: Severable>(service: &S) {
         service.assert_free("job");

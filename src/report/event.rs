@@ -277,7 +277,7 @@ pub(crate) enum Level {
     Warning,
     /// Everybody but those who asked for errors only.
     Note,
-    /// The same, as the state of a wait that is kept up to date.
+    /// Everybody but those who asked for errors only, as one line about a wait, which is kept up to date on a terminal.
     State,
     /// Only those who asked for more (`-v`).
     Detail,

@@ -192,7 +192,7 @@ mod redis {
         eventually("the end of all traces", || service.litter(&["job"]).is_empty().then_some(()));
     }
 
-    /// The same with a late write after the next one's: it is refused.
+    /// What a holder writes after the next one has written is refused, although the server's clock is an hour ahead.
     #[test]
     fn an_hour_ahead_a_late_write_is_refused() {
         let service = with_clock();

@@ -312,7 +312,8 @@ impl<'w> Episode<'w> {
         self.hold_stubbornly_by(dlock)
     }
 
-    /// The same by this `dlock`.
+    /// Has this `dlock` hold the lock with a command that does all it can to survive: see [`Tree`]. Returns when all of it
+    /// runs.
     #[track_caller]
     pub fn hold_stubbornly_by(&mut self, dlock: Dlock) -> Holder {
         let mut tree = Tree::new(&self.scratch);
@@ -334,7 +335,7 @@ impl<'w> Episode<'w> {
         self.hold_by(dlock)
     }
 
-    /// The same by this `dlock`.
+    /// Has this `dlock` hold the lock with a command that writes to the store until it is let go. Returns when it runs.
     #[track_caller]
     pub fn hold_by(&mut self, dlock: Dlock) -> Holder {
         let mut holder = self.begin_to_hold(dlock);
@@ -344,7 +345,7 @@ impl<'w> Episode<'w> {
         holder
     }
 
-    /// The same; returns at once.
+    /// Starts this `dlock` with a command that writes to the store until it is let go. Returns at once.
     #[track_caller]
     pub fn begin_to_hold(&mut self, dlock: Dlock) -> Holder {
         self.holders += 1;

@@ -27,7 +27,7 @@ pub enum Needs {
     Nothing,
     /// The whole machine, so that nothing else may be measured meanwhile.
     Machine,
-    /// The same, and minutes of it: only a campaign has these.
+    /// The whole machine for minutes: only a campaign has these.
     Minutes,
     /// Servers whose clocks can be moved, which nobody uses afterwards.
     Clocks,

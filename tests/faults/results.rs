@@ -249,7 +249,7 @@ impl Results {
         let runs: u64 = self.sums.values().map(|sum| sum.runs).sum();
         let void: u64 = self.sums.values().map(|sum| sum.void).sum();
         format!(
-            "{runs} runs, {faults} faults, {hand_overs} hand-overs, {violations} runs with a violation; {void} more do not \
+            "{runs} runs, {faults} faults, {hand_overs} hand-overs, {violations} of the runs with a violation; {void} more do not \
              count, because the machine itself stood still meanwhile, the lock could not be had before anything was broken, or the \
              servers did not come back.\n\n{}\n{}\n{}",
             self.matrix(),

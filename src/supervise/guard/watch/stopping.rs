@@ -16,7 +16,7 @@ use crate::supervise::sweep::again;
 
 /// How long the guard waits between two passes of SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(2);
-/// The same, once a process was met that may not be killed.
+/// How long it waits between them once it has met a process that it may not kill.
 const KILL_REFUSED_AGAIN: Duration = Duration::from_millis(200);
 /// How late the ear may be with what the group was sent.
 const EAR_IS_LATE: Duration = Duration::from_secs(1);
