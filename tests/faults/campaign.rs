@@ -1,4 +1,4 @@
-//! Goes through the matrix again and again, those cells first that were tried least.
+//! Plays the matrix again and again, the least tried cells first.
 
 use std::io;
 use std::os::unix::process::parent_id;
@@ -16,38 +16,38 @@ use super::results::Results;
 use super::world::Column;
 use super::{AT_ONCE, play};
 
-/// Hurts dlock in every way that it promises to survive, and checks each time what it promises.
+/// Injects every fault that dlock claims to survive, and checks the invariants each time.
 ///
-/// Exits with 1 when something did not hold. Ctrl-C ends it early.
+/// Exits with 1 if an invariant was violated. Ctrl-C ends it early.
 #[derive(Parser)]
 #[allow(clippy::struct_excessive_bools)]
 #[command(name = "tests/run campaign", no_binary_name = true)]
 struct Options {
-    /// How long to go on; episodes that have begun are brought to their end.
+    /// How long to go on; episodes that have begun are finished.
     #[arg(long, default_value_t = 20.0)]
     minutes: f64,
-    /// What all random choices follow from.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only this service (may be repeated).
+    /// Tries this service only (may be repeated).
     #[arg(long, value_name = "NAME")]
     backend: Vec<String>,
-    /// Only this fault (may be repeated); the names are in `--list`.
+    /// Tries this fault only (may be repeated); `--list` prints the names.
     #[arg(long, value_name = "NAME")]
     fault: Vec<String>,
-    /// Plays one episode again: a fault, a service and the seed that was printed with it.
+    /// Plays one episode again: its fault, service and seed, as they were printed.
     #[arg(long, value_name = "FAULT:SERVICE:SEED")]
     replay: Option<String>,
-    /// Lets what goes on for ten seconds (flapping) go on for ten minutes.
+    /// Lets intermittent faults (flapping) last ten minutes instead of ten seconds.
     #[arg(long)]
     at_length: bool,
-    /// How many episodes at the same time.
+    /// How many episodes to play at the same time.
     #[arg(long, default_value_t = AT_ONCE)]
     jobs: usize,
-    /// Ends after the first episode in which something did not hold.
+    /// Ends after the first violation.
     #[arg(long)]
     fail_fast: bool,
-    /// Where to add up what was seen.
+    /// The file in which to accumulate the results.
     #[arg(long, default_value = "target/campaign.jsonl")]
     results: PathBuf,
     /// Prints the tables of what was seen so far, and runs nothing.
@@ -74,14 +74,14 @@ struct Shared {
     episodes: u64,
 }
 
-/// Set when somebody asked for an early end.
+/// Set when an early end was requested.
 static ENOUGH: AtomicBool = AtomicBool::new(false);
 
-/// Has Ctrl-C end the campaign and not what it started: what is under way is brought to its end, and no process is left.
+/// Makes Ctrl-C end the campaign but not the episodes: those under way are finished, and no process is left.
 ///
-/// A terminal tells a whole process group, with all servers and dlocks in it, so this program leaves its parent, which is
-/// cargo, to hear of it, and goes by the parent's end. The session is a new one too: the parent's end would have the
-/// kernel continue and hang up a group that it leaves behind with a stopped process in it.
+/// A terminal signals its whole process group, with all servers and dlocks in it. So this program leaves that group to
+/// its parent, cargo, and watches for the parent's end instead. It also has a new session, because when the parent
+/// ends, the kernel would continue and hang up an orphaned group with a stopped process in it.
 fn end_early_on_request() -> io::Result<()> {
     ctrlc::set_handler(|| ENOUGH.store(true, Ordering::Relaxed)).map_err(io::Error::other)?;
     let parent = parent_id();
@@ -160,7 +160,7 @@ fn try_run(options: &Options) -> Result<i32, String> {
     Ok(i32::from(!shared.failures.is_empty()))
 }
 
-/// The cells that the options leave.
+/// The cells selected by the options.
 fn chosen(options: &Options) -> Result<Vec<Cell>, String> {
     for name in &options.backend {
         if !Column::ALL.iter().any(|column| column.name() == name) {
@@ -183,7 +183,7 @@ fn chosen(options: &Options) -> Result<Vec<Cell>, String> {
 fn one(cells: &[Cell], shared: &Mutex<Shared>, length: Length) {
     let (index, seed) = {
         let mut shared = lock(shared);
-        // Where there is room for it, so that nobody waits for a service.
+        // In a column with room for one more service, so that nobody waits for one.
         let free: Vec<usize> = (0..cells.len()).filter(|&index| play::room(cells[index].column) > 0).collect();
         let candidates = if free.is_empty() { (0..cells.len()).collect() } else { free };
         let least = candidates.iter().map(|&index| shared.begun[index]).min().unwrap_or(0);

@@ -1,8 +1,8 @@
 /*!
-One episode: somebody holds a lock, others wait for it, something goes wrong, and what came of it is checked.
+One episode: a holder, waiters, a fault, and the checks of what came of it.
 
-A fault is a function of an [`Episode`]: it puts the actors on the scene, breaks something, mends it, and says how each
-actor may end. What must hold always (the invariants) is checked by [`Episode::finish`].
+A fault is a function of an [`Episode`]: it starts the actors, breaks something, repairs it, and says how each actor may
+end. The invariants are checked by [`Episode::finish`].
 */
 
 use std::time::Duration;
@@ -21,42 +21,43 @@ use crate::support::servers::Monitor;
 use crate::support::tree::{Members, Tree};
 use crate::support::witness::{OVERLAP_CODE, Witness};
 
-/// The lock that everybody wants.
+/// The key that every contender wants.
 pub const KEY: &str = "job";
 
-/// No dlock and no guard may ever be larger.
+/// No dlock and no guard may ever have more resident memory.
 const MAX_RSS_KIB: u64 = 32 * 1024;
 
-/// What must hold.
+/// What must hold in every episode, whatever the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Invariant {
-    /// Two commands never overlap.
+    /// No two commands overlap.
     NoOverlap,
-    /// Tokens strictly rise.
+    /// Tokens strictly increase from holder to holder.
     TokensRise,
-    /// A store that refuses smaller tokens takes no late write.
+    /// A store that refuses smaller tokens accepts no late write.
     NoLateWrite,
-    /// The command is dead before its lease can end at the server.
+    /// The command is dead before its lease can expire at the server.
     DeadInTime,
-    /// Nothing is left behind.
+    /// Nothing is left behind: no lock, no queue entry, no process, no file.
     NothingLeft,
-    /// It goes on: somebody holds the lock soon after it can be held again.
+    /// Somebody holds the lock soon after it can be held again.
     GoesOn,
-    /// The exit code and the last line are the right ones.
+    /// Exit code and last line on stderr are right.
     EndsRight,
-    /// Nothing leaks.
+    /// dlock and its guard leak neither memory nor descriptors.
     NoLeak,
     /// Not one of dlock's: the episode itself could not be carried out.
     Harness,
 }
 
 impl Invariant {
-    /// Whether it can be broken by nothing but the time that everything takes.
+    /// Whether nothing but a slow machine could break it.
     fn is_of_time(self) -> bool {
         matches!(self, Self::NoOverlap | Self::DeadInTime) || self.is_of_pace()
     }
 
-    /// Whether it can be broken by nothing but ordinary programs' waiting for their turn: the command's death does not.
+    /// Whether nothing but ordinary programs waiting for their turn could break it. That does not excuse a command that
+    /// dies too late.
     fn is_of_pace(self) -> bool {
         matches!(self, Self::GoesOn | Self::EndsRight | Self::Harness)
     }
@@ -65,19 +66,19 @@ impl Invariant {
 /// How a dlock may end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// With the command's own code.
+    /// With the command's own exit code.
     Own(i32),
-    /// 79, and the last line says what was lost.
+    /// With 79, and a last line that says what was lost.
     Lost,
-    /// 70, because the guard was killed.
+    /// With 70, because the guard was killed.
     GuardKilled,
     /// By this signal.
     By(Signal),
-    /// 69: the servers are out of reach.
+    /// With 69: the servers are out of reach.
     Unavailable,
-    /// 75: somebody else has it.
+    /// With 75: somebody else holds the lock.
     Busy,
-    /// 73: there is no lock file to be had.
+    /// With 73: no lock file can be had.
     CannotCreate,
 }
 
@@ -99,18 +100,18 @@ impl Ending {
     }
 }
 
-/// Which way leads to the servers.
+/// The way from a dlock to the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Nothing is in between.
+    /// Directly.
     Straight,
     /// Through the proxies.
     Detour,
-    /// From this island, to servers that are on islands too.
+    /// From this island; the servers are on islands too.
     From(usize),
 }
 
-/// For how long a fault goes on that has no end of its own.
+/// How long a fault lasts that has no end of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// Seconds.
@@ -119,38 +120,38 @@ pub enum Length {
     Full,
 }
 
-/// What came of an episode.
+/// The result of an episode.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What did not hold, and how it showed.
+    /// The invariants that were violated, each with its symptom.
     pub violations: Vec<(Invariant, String)>,
-    /// From the death of the command's last process to the end of its lease at the servers, where that could be told.
+    /// From the death of the command's last process to the end of its lease at the servers, where that is known.
     pub margin: Option<Duration>,
-    /// How many lost a lock that they could have kept.
+    /// How many holders lost a lock that they could have kept.
     pub false_losses: u64,
-    /// From the end of the fault until somebody held the lock.
+    /// From the end of the fault until somebody held the lock again.
     pub recovery: Option<Duration>,
-    /// How often the lock was had.
+    /// How often the lock was held.
     pub hand_overs: u64,
     /// How many things were broken.
     pub faults: u64,
-    /// How many commands began while another one still ran.
+    /// How many commands began while another one was still running.
     pub overlaps: u64,
     /// Writes with an old token that the store refused.
     pub late_refused: u64,
-    /// The largest dlock or guard seen, in KiB.
+    /// The largest resident memory of a dlock or a guard, in KiB.
     pub rss_kib: u64,
-    /// For how long the machine itself stood still at most.
+    /// The longest time for which the machine itself stood still.
     pub stall: Duration,
-    /// For how long ordinary programs waited for their turn at most.
+    /// The longest time for which ordinary programs waited for their turn.
     pub busy: Duration,
-    /// Why the episode could not be carried out, where dlock has nothing to do with that.
+    /// Why the episode could not be carried out, for a reason that is not dlock's.
     pub hindered: Option<&'static str>,
 }
 
 impl Report {
-    /// Why it says nothing about dlock, if it does not, although something did not hold: that was not in time while the
-    /// machine itself stood still, or is only that the episode could not be carried out.
+    /// Why a failed episode says nothing about dlock, if so: the machine stood still and something was late, or the
+    /// episode could not be carried out.
     pub fn void(&self) -> Option<&'static str> {
         let all = |fits: fn(Invariant) -> bool| self.violations.iter().all(|(what, _)| fits(*what));
         if self.violations.is_empty() {
@@ -165,10 +166,10 @@ impl Report {
     }
 }
 
-/// One who has the lock.
+/// A dlock that holds the lock, and its command.
 pub struct Holder {
     pub running: Running,
-    /// Its `DLOCK_OWNER`, where its command was seen to begin.
+    /// Its `DLOCK_OWNER`, if its command was seen to begin.
     owner: Option<String>,
     lifeline: Lifeline,
     gate: Option<Gate>,
@@ -176,7 +177,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Waits for the end of its last process: when that was.
+    /// Waits for its command's last process to end, and returns the time of that.
     #[track_caller]
     pub fn died_at(&self) -> Duration {
         match &self.tree {
@@ -185,7 +186,7 @@ impl Holder {
         }
     }
 
-    /// Whether a process of its command is left.
+    /// Whether any process of its command is left.
     pub fn is_alive(&self) -> bool {
         match &self.tree {
             Some((tree, _)) => tree.is_alive(),
@@ -202,52 +203,53 @@ impl Holder {
         }
     }
 
-    /// The processes of its command, where they are known one by one.
+    /// The processes of its command, where they are known individually.
     pub fn members(&self) -> Vec<i32> {
         self.tree.as_ref().map(|(_, members)| members.all().to_vec()).unwrap_or_default()
     }
 }
 
-/// The `DLOCK_OWNER` that a command has.
+/// The `DLOCK_OWNER` in the environment of a command.
 fn owner_of(command: i32) -> Option<String> {
     process::environ(command).remove("DLOCK_OWNER")
 }
 
-/// See the [module](self).
+/// One episode in progress; see the [module](self).
 pub struct Episode<'w> {
     pub world: &'w World,
     pub rng: fastrand::Rng,
-    /// The lease that everybody asks for.
+    /// The lease that every contender asks for.
     pub ttl: Duration,
     pub witness: Witness,
     pub store: Store,
     pub report: Report,
     waiters: Vec<Running>,
-    /// Whether those who come after the first holder may lose the lock too.
+    /// Whether those that come after the first holder may lose the lock too.
     pub waiters_may_lose: bool,
     monitors: Vec<Monitor<'w>>,
     holders: usize,
-    /// Since when the lock can be held again by somebody else, if it cannot always.
+    /// The moment from which somebody else can hold the lock again, if there was one at which nobody could.
     healed: Option<Duration>,
-    /// How soon somebody must, if not within the usual time.
+    /// How soon somebody must hold it then, if not within the usual time.
     pub recovers_within: Option<Duration>,
-    /// How often the servers had chosen a leader by then.
+    /// How often the servers had elected a leader by then.
     epoch: Option<u64>,
-    /// Whether overlaps are expected, and only counted.
+    /// Whether overlaps are expected and only counted.
     documented: bool,
-    /// Since when they are not any more: all that was broken is mended, and those who held the lock meanwhile have ended.
+    /// When overlaps are no longer expected: everything is repaired, and whoever held the lock meanwhile has ended.
     closed: Option<Duration>,
-    /// For how long what can go on for minutes does.
+    /// How long faults last that can go on for minutes.
     pub length: Length,
-    /// Somebody was cut short while he made or removed directories at the servers: empty ones may be left.
+    /// Whether a dlock was killed while it created or removed directories at the servers, so that empty ones may be
+    /// left.
     pub cut_short: bool,
-    // Last: before it goes all that works in it.
+    // Dropped last: everything that works in it goes first.
     pub scratch: Scratch,
 }
 
 impl<'w> Episode<'w> {
-    /// An episode on `world`, whose choices are all made by `rng`. Where the fault is in a `documented` window of the
-    /// algorithm, overlaps are counted and no violation.
+    /// Begins an episode on `world` with all choices made by `rng`. If the fault is in a `documented` window of the
+    /// algorithm, overlaps are counted and are no violation.
     pub fn new(world: &'w World, mut rng: fastrand::Rng, documented: bool) -> Self {
         let scratch = Scratch::new();
         let ttl = Duration::from_secs(if world.column == Column::ZooKeeper { rng.u64(4..=5) } else { rng.u64(2..=3) });
@@ -273,23 +275,23 @@ impl<'w> Episode<'w> {
         }
     }
 
-    /// A random time up to `most`.
+    /// A random time of at most `most`.
     pub fn some_time(&mut self, most: Duration) -> Duration {
         most.mul_f64(self.rng.f64())
     }
 
-    /// Lets a random time go by, up to `most`: the moment of a fault must not depend on the rhythm of renewals.
+    /// Waits for a random time of at most `most`: when a fault comes must not depend on the rhythm of renewals.
     pub fn linger(&mut self, most: Duration) {
         let time = self.some_time(most);
         last_until(boottime() + time);
     }
 
-    /// One time out of two.
+    /// A fair coin.
     pub fn coin(&mut self) -> bool {
         self.rng.bool()
     }
 
-    /// `dlock run` for the lock, with what everybody gives it.
+    /// `dlock run` for the lock, with the options that every contender gets.
     pub fn dlock(&self, way: Way) -> Dlock {
         let url = if way == Way::Detour { self.world.detour() } else { self.world.url() };
         let ttl = format!("{}s", self.ttl.as_secs());
@@ -297,7 +299,8 @@ impl<'w> Episode<'w> {
         if let Way::From(island) = way { self.world.islands().all()[island].bring(dlock) } else { dlock }
     }
 
-    /// A command line that does `work` (shell text) under the witness, after it has told the store that it begins.
+    /// The argument vector of a command that tells the store that it begins and then does `work` (shell text) under the
+    /// witness.
     pub fn section(&self, work: &str) -> Vec<std::ffi::OsString> {
         let script = format!("{}; exec \"$@\"", self.store.start());
         let mut command: Vec<std::ffi::OsString> = ["/bin/sh", "-c", &script, "section"].map(Into::into).into();
@@ -305,21 +308,21 @@ impl<'w> Episode<'w> {
         command
     }
 
-    /// One whose command does all it can to survive: see [`Tree`]. Returns when all of it runs.
+    /// Starts a holder whose command does everything it can to survive: see [`Tree`]. Returns once the whole tree runs.
     #[track_caller]
     pub fn hold_stubbornly(&mut self, way: Way, options: &[&str]) -> Holder {
         let dlock = self.dlock(way).args(options);
         self.hold_stubbornly_by(dlock)
     }
 
-    /// Has this `dlock` hold the lock with a command that does all it can to survive: see [`Tree`]. Returns when all of it
-    /// runs.
+    /// Makes this `dlock` hold the lock with a command that does everything it can to survive: see [`Tree`]. Returns
+    /// once the whole tree runs.
     #[track_caller]
     pub fn hold_stubbornly_by(&mut self, dlock: Dlock) -> Holder {
         let mut tree = Tree::new(&self.scratch);
         let (lifeline, _) = Lifeline::pair();
         let dlock = dlock.command(self.section(&tree.work()));
-        // A group of its own, so that all of it can be frozen.
+        // In a process group of its own, so that all of it can be frozen.
         let running = dlock.new_process_group().lifeline(tree.end()).spawn();
         self.holders += 1;
         self.expect_begun(&running, |episode| episode.store.starts().len() >= episode.holders);
@@ -328,18 +331,19 @@ impl<'w> Episode<'w> {
         Holder { running, owner, lifeline, gate: None, tree: Some((tree, members)) }
     }
 
-    /// One whose command runs until it is let go, and writes to the store all the time. Returns when it runs.
+    /// Starts a holder whose command writes to the store all the time until it is let go. Returns once it runs.
     #[track_caller]
     pub fn hold(&mut self, way: Way, options: &[&str]) -> Holder {
         let dlock = self.dlock(way).args(options);
         self.hold_by(dlock)
     }
 
-    /// Has this `dlock` hold the lock with a command that writes to the store until it is let go. Returns when it runs.
+    /// Makes this `dlock` hold the lock with a command that writes to the store until it is let go. Returns once it
+    /// runs.
     #[track_caller]
     pub fn hold_by(&mut self, dlock: Dlock) -> Holder {
         let mut holder = self.begin_to_hold(dlock);
-        // All of it runs when its writer does.
+        // When its writer runs, all of it does.
         self.expect_begun(&holder.running, |episode| episode.store.has_written(episode.holders));
         holder.owner = owner_of(holder.running.command_pid());
         holder
@@ -352,13 +356,14 @@ impl<'w> Episode<'w> {
         let gate = Gate::new(self.scratch.path(format!("gate-{}", self.holders)));
         let (lifeline, end) = Lifeline::pair();
         let (write_on, write) = (self.store.write_on(), self.store.write());
-        // Nothing of it may be left when it ends.
+        // Nothing of the command may be left when dlock ends.
         let work = format!("{write_on} & writer=$!; {}; kill $writer; wait $writer 2>/dev/null; {write}", gate.wait());
         let running = dlock.command(self.section(&work)).new_process_group().lifeline(end).spawn();
         Holder { running, owner: None, lifeline, gate: Some(gate), tree: None }
     }
 
-    /// One whose command is what `dlock` was given, a [`Self::section`] or something around one. Returns when that has begun.
+    /// Starts a holder whose command is the one that `dlock` was given: a [`Self::section`] or something around one.
+    /// Returns once that section has begun.
     #[track_caller]
     pub fn hold_as_told(&mut self, dlock: Dlock) -> Holder {
         let (lifeline, end) = Lifeline::pair();
@@ -369,12 +374,12 @@ impl<'w> Episode<'w> {
         Holder { running, owner, lifeline, gate: None, tree: None }
     }
 
-    /// Waits until `running` has come so far. Panics if it does not.
+    /// Waits until `running` has got this far. Panics if it does not.
     #[track_caller]
     pub fn expect_begun(&mut self, running: &Running, begun: impl Fn(&Self) -> bool) {
         let over = || if begun(self) { Some(true) } else { (!running.is_running()).then_some(false) };
         if eventually_within(CAP, over) != Some(true) {
-            // Where a majority has to answer soon, one that comes to a busy machine can give up before.
+            // Where a majority has to answer quickly, a contender on a busy machine can give up first.
             let gave_up = running.stderr_so_far().contains("did not answer within");
             if self.report.faults == 0 && self.world.column.is_redlock() && gave_up {
                 self.report.hindered = Some("a majority did not answer in time before anything was broken");
@@ -383,14 +388,15 @@ impl<'w> Episode<'w> {
         }
     }
 
-    /// So many others, who reach the servers straight, wait for the lock to have it for a moment. Returns when they have
-    /// said so.
+    /// Starts `count` waiters that reach the servers directly and want the lock for a moment. Returns once all have
+    /// said that they wait.
     #[track_caller]
     pub fn queue(&mut self, count: usize) {
         self.queue_by(&vec![Way::Straight; count]);
     }
 
-    /// One other by each of these ways waits for the lock to have it for a moment. Returns when they have said so.
+    /// Starts one waiter by each of these ways that wants the lock for a moment. Returns once all have said that they
+    /// wait.
     #[track_caller]
     pub fn queue_by(&mut self, ways: &[Way]) {
         let more: Vec<Running> =
@@ -401,8 +407,8 @@ impl<'w> Episode<'w> {
         self.waiters.extend(more);
     }
 
-    /// So many others, who reach the servers straight, come for the lock, and may get it at once. Returns before they have
-    /// said or done anything.
+    /// Starts `count` contenders that reach the servers directly and may get the lock immediately. Returns before they
+    /// have said or done anything.
     pub fn come(&mut self, count: usize) {
         for _ in 0..count {
             let newcomer = self.dlock(Way::Straight).command(self.section(&self.store.write())).spawn();
@@ -417,7 +423,7 @@ impl<'w> Episode<'w> {
         self.queue(count);
     }
 
-    /// The usual scene: one holds the lock as by [`Episode::hold`], some wait for it, and up to a lease's time has gone by.
+    /// The usual scene: one holder as by [`Episode::hold`], some waiters, and a random time of up to a lease.
     #[track_caller]
     pub fn scene(&mut self, way: Way) -> Holder {
         let holder = self.hold(way, &[]);
@@ -425,7 +431,8 @@ impl<'w> Episode<'w> {
         holder
     }
 
-    /// The same with a command that does all it can to survive: see [`Episode::hold_stubbornly`].
+    /// The usual scene with a holder whose command does everything it can to survive, as by
+    /// [`Episode::hold_stubbornly`].
     #[track_caller]
     pub fn stubborn_scene(&mut self, way: Way) -> Holder {
         let holder = self.hold_stubbornly(way, &[]);
@@ -440,19 +447,19 @@ impl<'w> Episode<'w> {
         self.look_at(&holder.running);
     }
 
-    /// Another one of those who have their turn at the end.
+    /// Adds a contender that must get its turn at the end.
     pub fn follow(&mut self, running: Running) {
         self.waiters.push(running);
     }
 
-    /// Waits until the servers serve, which are all at work again.
+    /// Waits until the servers, all at work again, serve clients.
     #[track_caller]
     pub fn wait_serving(&mut self) {
         let serving = self.world.wait_serving();
         self.come_back(serving);
     }
 
-    /// The same, and all of them belong together again.
+    /// Waits until the servers, all at work again, serve clients and form one cluster.
     #[track_caller]
     pub fn wait_together(&mut self) {
         let together = self.world.wait_together();
@@ -467,42 +474,43 @@ impl<'w> Episode<'w> {
         }
     }
 
-    /// Something is broken now.
+    /// Notes that something is broken from now on.
     pub fn broken(&mut self) -> Duration {
         self.report.faults += 1;
         boottime()
     }
 
-    /// Everything is mended: from now on somebody can hold the lock.
+    /// Notes that everything is repaired and that the lock can be held from now on.
     pub fn mended(&mut self) {
         self.mended_at(boottime());
     }
 
-    /// The same, and it has been so since `when`.
+    /// Notes that everything has been repaired, and that the lock could be held, since `when`.
     pub fn mended_at(&mut self, when: Duration) {
         self.healed = Some(when);
         self.epoch = self.world.epoch();
     }
 
-    /// Something does not hold.
+    /// Notes a violation of `invariant`.
     pub fn violation(&mut self, invariant: Invariant, what: impl Into<String>) {
         self.report.violations.push((invariant, what.into()));
     }
 
-    /// Checks that `holder`, which cannot give its lock back, dies before its lease can end at the servers. Returns when it
-    /// is dead.
+    /// Checks that `holder`, which cannot release its lock, dies before its lease can expire at the servers. Returns
+    /// once it is dead.
     #[track_caller]
     pub fn dies_in_time(&mut self, holder: &Holder) -> Duration {
         let before = if self.monitors.is_empty() { self.world.holder(KEY) } else { None };
         self.dies_before(holder, before)
     }
 
-    /// The same of one who was known to the servers by this name, where they have names.
+    /// Checks that `holder`, which cannot release its lock and which the servers knew by this name if they know names,
+    /// dies before its lease can expire at the servers. Returns once it is dead.
     #[track_caller]
     pub fn dies_before(&mut self, holder: &Holder, name: Option<String>) -> Duration {
         let died = holder.died_at();
         let end = match name {
-            // The servers tell only whether it is over.
+            // The servers only tell whether the lease is over.
             Some(name) => {
                 let (mut last, world) = (None, self.world);
                 let over = || {
@@ -514,11 +522,11 @@ impl<'w> Episode<'w> {
                         Some(())
                     }
                 };
-                // Servers that hear only one another's silence take long to choose a leader, who ends leases.
+                // Servers that hear nothing of one another take long to elect a leader, which ends leases.
                 let patience = Duration::from_secs(if self.world.is_on_islands() { 30 } else { 5 });
                 let over = eventually_within(self.ttl + patience, over);
                 if over.is_none() {
-                    self.violation(Invariant::NothingLeft, "the lock of somebody who is dead does not end");
+                    self.violation(Invariant::NothingLeft, "the lock of a killed contender does not expire");
                 }
                 last
             }
@@ -540,11 +548,11 @@ impl<'w> Episode<'w> {
         died
     }
 
-    /// When the lease of `owner` can end at the earliest, by what had been carried out at `until`: when so many servers can
-    /// have forgotten it that somebody else finds a majority.
+    /// When the lease of `owner` can expire at the earliest, going by what had been carried out at `until`: when enough
+    /// servers can have forgotten it for another contender to find a majority.
     fn lease_end(&self, owner: &str, until: Duration) -> Option<Duration> {
         let key = format!("dlock:{KEY}");
-        // A server that never gave a lease can give one now.
+        // A server that never granted a lease can grant one now.
         let mut ends: Vec<Duration> =
             self.monitors.iter().map(|monitor| monitor.lease_end_of(owner, &key, until).unwrap_or_default()).collect();
         ends.sort_unstable();
@@ -555,14 +563,14 @@ impl<'w> Episode<'w> {
         self.report.margin = Some(self.report.margin.map_or(margin, |smallest| smallest.min(margin)));
     }
 
-    /// Waits for the end of a dlock, which must be one of these; which one it was.
+    /// Waits for a dlock to end in one of these ways, and returns which.
     #[track_caller]
     pub fn ends(&mut self, running: Running, allowed: &[Ending]) -> Option<Ending> {
         let outcome = running.wait();
         self.ended(&outcome, allowed)
     }
 
-    /// The same of one that has ended.
+    /// Checks that a dlock that has ended did so in one of these ways, and returns which.
     pub fn ended(&mut self, outcome: &Outcome, allowed: &[Ending]) -> Option<Ending> {
         let ending = allowed.iter().copied().find(|ending| ending.fits(outcome));
         if ending.is_none() {
@@ -571,17 +579,17 @@ impl<'w> Episode<'w> {
         ending
     }
 
-    /// The holder lost its lock although it could have kept it, if it is lost.
+    /// Counts a lost lock that the holder could have kept, if `ending` is a loss.
     pub fn could_have_kept(&mut self, ending: Option<Ending>) {
         self.report.false_losses += u64::from(ending == Some(Ending::Lost));
     }
 
-    /// Checks what `running` and its guard use.
+    /// Checks the memory and the descriptors of `running` and its guard.
     pub fn look_at(&mut self, running: &Running) {
         self.look_at_pid(running.dlock_pid());
     }
 
-    /// The same of a dlock that somebody else started.
+    /// Checks the memory and the descriptors of a dlock that was started elsewhere, and of its guard.
     pub fn look_at_pid(&mut self, dlock: i32) {
         for pid in [dlock].into_iter().chain(process::children(dlock)) {
             let (Some(rss), Some(threads)) = (process::peak_rss_kib(pid), process::status(pid, "Threads")) else {
@@ -589,7 +597,7 @@ impl<'w> Episode<'w> {
             };
             self.report.rss_kib = self.report.rss_kib.max(rss);
             let fds = process::fds(pid).len();
-            // A library may have one more for a moment, to look names up.
+            // A library may use one more for a moment, for name resolution.
             if rss > MAX_RSS_KIB || !matches!(threads.as_str(), "1" | "2") || fds > 16 + 3 * self.world.size() {
                 let leak = format!("pid {pid}: {rss} KiB, {threads} threads, {fds} descriptors");
                 self.violation(Invariant::NoLeak, leak);
@@ -597,7 +605,7 @@ impl<'w> Episode<'w> {
         }
     }
 
-    /// Everybody who waits has their turn, and then everything is checked but what [`Self::into_report`] checks.
+    /// Lets all waiters have their turn, and then checks everything but what [`Self::into_report`] checks.
     pub fn finish(&mut self) {
         self.closed = Some(boottime());
         let healed = self.healed.unwrap_or_else(boottime);
@@ -612,7 +620,7 @@ impl<'w> Episode<'w> {
                 (true, false) => &[Ending::Own(0), overlap],
                 (true, true) => &[Ending::Own(0), overlap, Ending::Lost],
             };
-            // One that found another command has said so itself.
+            // A command that found another one running has said so itself.
             let outcome = waiter.wait();
             if outcome.status().code() == Some(OVERLAP_CODE) && self.documented {
                 let _ = outcome.stderr();
@@ -624,7 +632,7 @@ impl<'w> Episode<'w> {
         self.check_litter(&[KEY]);
     }
 
-    /// What came of it, also when it was given up half-way.
+    /// The result, also of an episode that was given up half-way.
     pub fn into_report(mut self) -> Report {
         self.check_sections();
         self.report
@@ -660,7 +668,7 @@ impl<'w> Episode<'w> {
         let Some((at, token)) = self.store.starts().into_iter().find(|(at, _)| *at >= healed) else { return };
         let recovery = at.saturating_sub(healed);
         if self.epoch.is_some_and(|epoch| epoch != token >> 32) {
-            // The servers did not stay together: they have chosen another leader since they were taken for mended.
+            // The cluster fell apart: the servers elected another leader after everything was considered repaired.
             return;
         }
         self.report.recovery = Some(recovery);
@@ -670,9 +678,9 @@ impl<'w> Episode<'w> {
         }
     }
 
-    /// Checks that nothing is left of locks, all of which were of `keys`, and of those who had them.
+    /// Checks that nothing is left of the locks `keys` and of their contenders.
     pub fn check_litter(&mut self, keys: &[&str]) {
-        // What somebody who was killed had lasts as long as his lease.
+        // What a killed contender held lasts until its lease expires.
         let patience = self.ttl + Duration::from_secs(5);
         let mut litter = Vec::new();
         let clean = eventually_within(patience, || {

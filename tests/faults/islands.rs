@@ -1,4 +1,4 @@
-//! Whether islands are cut as it is said, and nothing of them is left.
+//! Checks that islands are cut as described, and that nothing of them is left.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::support::islands::{Island, Islands};
 use crate::support::rendezvous::eventually;
 
-/// How long a packet that passes may take.
+/// How long a packet may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why it is not so, if it is not.
+/// Checks all of it, and returns what does not hold.
 pub fn check() -> Result<(), String> {
     let islands = Islands::new(3);
     let links: Vec<String> = (0..3).map(|index| islands.link(index)).collect();
@@ -28,7 +28,7 @@ pub fn check() -> Result<(), String> {
     if left().is_empty() { Ok(()) } else { Err(format!("links that are left: {:?}", left())) }
 }
 
-/// With these ways cut exactly the others let something pass, and all of them afterwards.
+/// Checks that with these ways cut, exactly the others let packets pass, and that all do afterwards.
 fn check_cut(islands: &Islands, ways: &[(usize, usize)]) -> Result<(), String> {
     let sockets: Vec<UdpSocket> = islands.all().iter().map(socket).collect();
     let pairs = || (0..3).flat_map(|from| (0..3).map(move |to| (from, to))).filter(|(from, to)| from != to);
@@ -47,7 +47,7 @@ fn check_cut(islands: &Islands, ways: &[(usize, usize)]) -> Result<(), String> {
     }
     send("second");
     for (to, socket) in sockets.iter().enumerate() {
-        // What was sent first comes first, if it comes.
+        // What was sent first arrives first, if it arrives.
         let mut wanted: Vec<String> = Vec::new();
         for (from, _) in pairs().filter(|&(_, receiver)| receiver == to) {
             let cut = ways.contains(&(from, to));

@@ -1,10 +1,9 @@
 /*!
-The matrix of faults: dlock is hurt in every way that it promises to survive, on real servers, and what it promises is
-checked each time.
+The matrix of faults: the campaign injects every fault that dlock claims to survive, on real servers, and checks the
+invariants each time. See `README.md` in this folder.
 
-Without arguments of its own this is a test program like any other: every cell of the matrix is a test. As
-`campaign …` (see `tests/run campaign --help`) it goes on for as long as it is told to, with other random choices each
-time, and adds up what it has seen.
+Without arguments this is an ordinary test program: every cell of the matrix is a test. As `campaign …` (see `tests/run
+campaign --help`) it goes on for a given time with new random choices, and accumulates what it has seen.
 */
 
 // A test says what it expects by unwrapping it, and its name says what it proves.
@@ -13,7 +12,7 @@ time, and adds up what it has seen.
 #![allow(clippy::exit, missing_docs, unreachable_pub)]
 // ZooKeeper is a name and not code.
 #![allow(clippy::doc_markdown)]
-// A time that is earlier than it must be is a failure, and a panic says so.
+// A time that is earlier than it can be is a failure, and a panic says so.
 #![allow(clippy::unchecked_time_subtraction)]
 
 #[path = "../support/mod.rs"]
@@ -42,7 +41,7 @@ use episode::Length;
 use matrix::Needs;
 use support::rendezvous::boottime;
 
-/// How many episodes run at the same time, unless told otherwise: they mostly wait.
+/// How many episodes run at the same time by default: they mostly wait.
 const AT_ONCE: usize = 8;
 
 fn main() {
@@ -57,13 +56,13 @@ fn main() {
     std::process::exit(code);
 }
 
-/// What is a test of its own elsewhere, and a cell of the campaign only.
+/// Faults that have tests of their own in tests/, and so run as cells of the campaign only.
 const TESTED_ELSEWHERE: &[&str] = &["fork-storm"];
 
-/// How long each cell took that was played.
+/// How long each cell took.
 static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
 
-/// In the form in which the usual harness tells the time of a test.
+/// Prints the slowest cells in the form in which libtest prints the time of a test.
 fn tell_the_slowest() {
     let mut times = std::mem::take(&mut *TIMES.lock().unwrap_or_else(PoisonError::into_inner));
     times.sort_unstable();
@@ -72,17 +71,17 @@ fn tell_the_slowest() {
     }
 }
 
-/// What `cargo test` hands to every test program.
+/// The arguments that `cargo test` passes to every test program.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
     arguments: Arguments,
-    /// More than one is taken by the usual harness, and not by libtest-mimic.
+    /// The second and further filters, which libtest takes and libtest-mimic does not.
     more_filters: Vec<String>,
 }
 
 impl Options {
-    /// Whether one of the filters leaves `trial`.
+    /// Whether one of the filters selects `trial`.
     fn leaves(&self, trial: &Trial) -> bool {
         let filters = self.arguments.filter.iter().chain(&self.more_filters);
         filters
@@ -91,7 +90,7 @@ impl Options {
     }
 }
 
-/// Every cell that does not take minutes once, as a test.
+/// Runs every cell that does not take minutes once, as a test.
 fn test() -> i32 {
     let mut options = Options::parse();
     let is_brief = |fault: &matrix::Fault| fault.needs != Needs::Minutes && !TESTED_ELSEWHERE.contains(&fault.name);
@@ -100,7 +99,7 @@ fn test() -> i32 {
         let name = format!("{}::{}", cell.column, cell.fault.name);
         Trial::test(name.clone(), move || {
             let begun = boottime();
-            // One that says nothing, because the machine stood still or was too busy, is played again.
+            // An episode that says nothing, because the machine stood still or was too busy, is repeated.
             let telling = |seed| Some(play::play(cell, seed, Length::Brief)).filter(|report| report.void().is_none());
             let report = (1..=3).find_map(telling).unwrap_or_else(|| play::play(cell, 4, Length::Brief));
             TIMES.lock().unwrap_or_else(PoisonError::into_inner).push((boottime() - begun, name));

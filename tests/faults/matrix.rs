@@ -1,4 +1,4 @@
-//! The matrix: which fault is tried on which service, and what is promised then.
+//! The matrix: which fault is tried on which service, and what is promised there.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,43 +11,44 @@ use super::world::Column;
 use Class::{Documented, Safe};
 use Column::{Etcd, File, Redis, Redlock, Redlock3, Sentinel, ZooKeeper};
 
-/// What is promised.
+/// What dlock promises for a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Class {
-    /// Everything holds.
+    /// Every invariant holds.
     Safe,
-    /// A window of the algorithm that is documented: two commands may overlap, and the token catches it. It is measured.
+    /// A documented window of the algorithm: two commands may overlap, and the token tells them apart. How often that
+    /// happens is measured.
     Documented,
 }
 
-/// What a fault needs.
+/// What a fault needs of the machine and the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Nothing special.
     Nothing,
-    /// The whole machine, so that nothing else may be measured meanwhile.
+    /// The whole machine, so nothing else may be measured meanwhile.
     Machine,
-    /// The whole machine for minutes: only a campaign has these.
+    /// The whole machine for minutes, so it is tried by a campaign only.
     Minutes,
-    /// Servers whose clocks can be moved, which nobody uses afterwards.
+    /// Servers whose clocks can be moved, and which are not used again.
     Clocks,
-    /// Servers on islands, which nobody uses afterwards.
+    /// Servers on islands, which are not used again.
     Islands,
-    /// A service that nobody uses afterwards.
+    /// A service that is not used again.
     Own,
 }
 
-/// A row of the matrix, or one of several of which a row is made.
+/// A row of the matrix, or one of several variants of a row.
 pub struct Fault {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What happens.
+    /// What happens, as the row's title.
     pub title: &'static str,
     /// Where it is tried.
     pub cells: &'static [(Column, Class)],
     /// What it needs of the machine and of the service.
     pub needs: Needs,
-    /// The episode.
+    /// The function that plays an episode of it.
     pub run: fn(&mut Episode<'_>),
 }
 
@@ -86,7 +87,7 @@ const fn heavy(
     Fault { needs: Needs::Machine, ..fault(name, title, cells, run) }
 }
 
-/// All rows.
+/// All rows of the matrix.
 pub static FAULTS: &[Fault] = &[
     fault("none", "nothing goes wrong", EVERYWHERE, process::none),
     fault("dlock-killed", "kill -9 dlock", EVERYWHERE, process::dlock_killed),
@@ -281,7 +282,7 @@ pub static FAULTS: &[Fault] = &[
     fault("mixed", "several of these at random, for eight seconds", EVERYWHERE, mixed::mixed),
 ];
 
-/// Every cell of the matrix.
+/// Every cell of the matrix, row by row.
 pub fn cells() -> impl Iterator<Item = Cell> {
     FAULTS.iter().flat_map(|fault| fault.cells.iter().map(move |&(column, class)| Cell { fault, column, class }))
 }

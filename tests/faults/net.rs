@@ -1,8 +1,8 @@
 /*!
-A network of this program's own, on which packets can be dropped.
+A network of this program's own, in which packets can be dropped.
 
-The whole program moves into a network namespace with nothing but a loopback interface before it starts its first
-thread; servers, proxies and dlocks are born into it.
+Before it starts its first thread, the whole program moves into a network namespace with nothing but a loopback
+interface; servers, proxies and dlocks are started inside.
 */
 
 use std::io;
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::support::islands::nft;
 use crate::support::process;
 
-/// Set when the program was started again inside.
+/// Set once the program was started again inside.
 const INSIDE: &str = "DLOCK_FAULTS_NETWORK";
 
-/// Moves into a network of our own. Without root, the program is started again by unshare(1), which can do that.
+/// Moves into a new network namespace. Without root, the program is started again by unshare(1), which can do that.
 pub fn enter() -> io::Result<()> {
     if std::env::var_os(INSIDE).is_none() {
         if process::is_root() {
@@ -38,7 +38,7 @@ pub fn enter() -> io::Result<()> {
     if up.success() { Ok(()) } else { Err(io::Error::other("the loopback interface does not come up")) }
 }
 
-/// As long as this lives, packets to and from some TCP ports vanish, of open connections too.
+/// As long as this exists, packets to and from some TCP ports vanish, also those of open connections.
 pub struct Dropping {
     table: String,
 }
@@ -49,7 +49,7 @@ impl Dropping {
         let table = format!("inet faults{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         let ports = ports.join(", ");
-        // At the receiving side: a sender whose packet is dropped at the sending side may be told so.
+        // On the receiving side: the sender could be told about a packet that is dropped on the sending side.
         nft(&format!(
             "add table {table}\n\
              add chain {table} arriving {{ type filter hook input priority 0; }}\n\

@@ -1,4 +1,4 @@
-//! Carries out one episode after the other, on services that are used again as long as they are well.
+//! Plays one episode after the other, on services that are reused as long as they work.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,10 +14,10 @@ use super::stall;
 use super::world::{Column, World};
 use crate::support::rendezvous::boottime;
 
-/// For how many episodes a service is used.
+/// How many episodes a service is used for.
 const USES: u32 = 16;
 
-/// Services that nobody uses at the moment, and how often each was used; and how many are in use.
+/// Idle services, with the number of uses of each, and the number of services in use.
 #[derive(Default)]
 struct Pool {
     idle: HashMap<Column, Vec<(World, u32)>>,
@@ -26,14 +26,14 @@ struct Pool {
 
 static POOL: LazyLock<(Mutex<Pool>, Condvar)> = LazyLock::new(Default::default);
 
-/// Held by all; by heavy ones alone.
+/// Held by all episodes together, or by a single heavy one.
 static MACHINE: RwLock<()> = RwLock::new(());
 
 thread_local! {
     static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// How many services of a column there may be at the same time: some keep a machine busy by being there.
+/// How many services of a column may exist at the same time: some keep a machine busy by running.
 pub fn limit(column: Column) -> usize {
     match column {
         Column::Redis => 5,
@@ -42,7 +42,7 @@ pub fn limit(column: Column) -> usize {
     }
 }
 
-/// Remembers why a thread panicked, for [`play`] to tell.
+/// Remembers why a thread panicked, for [`play`] to report.
 pub fn note_panics() {
     panic::set_hook(Box::new(|info| {
         let payload = info.payload();
@@ -51,13 +51,13 @@ pub fn note_panics() {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let text = format!("{message} ({place})");
         LAST_PANIC.with(|last| {
-            // The first is the cause.
+            // The first panic is the cause.
             last.borrow_mut().get_or_insert(text);
         });
     }));
 }
 
-/// One episode of a cell, in which all choices follow from `seed`.
+/// Plays one episode of a cell in which all choices follow from `seed`.
 pub fn play(cell: Cell, seed: u64, length: Length) -> Report {
     let (_together, _alone);
     let heavy = matches!(cell.fault.needs, Needs::Machine | Needs::Minutes);
@@ -95,15 +95,15 @@ pub fn play(cell: Cell, seed: u64, length: Length) -> Report {
     report.stall = stall::worst_since(start);
     report.busy = stall::busiest_since(start);
     if heavy {
-        // What it leaves is the kernel's to clear away, and that takes its time.
+        // The kernel clears away what it leaves, which takes time.
         stall::wait_calm();
     }
     give_back(cell.column, taken.filter(|(_, uses)| report.violations.is_empty() && *uses < USES));
     report
 }
 
-/// Waits until there may be one more service of this column; how often it was used, this time too. One for a
-/// fault with needs of its own is not used again.
+/// Waits until there may be one more service of this column; returns it and how often it was used, this time included.
+/// A fault with special needs gets one that is not used again.
 fn take(column: Column, needs: Needs) -> (World, u32) {
     let mut pool = POOL.0.lock().unwrap_or_else(PoisonError::into_inner);
     while pool.in_use.get(&column).copied().unwrap_or(0) >= limit(column) {
@@ -135,13 +135,13 @@ pub fn room(column: Column) -> usize {
     limit(column).saturating_sub(pool.in_use.get(&column).copied().unwrap_or(0))
 }
 
-/// Ends all services that are not in use.
+/// Ends all idle services.
 pub fn close() {
     let idle = std::mem::take(&mut POOL.0.lock().unwrap_or_else(PoisonError::into_inner).idle);
     drop(idle);
 }
 
-/// What does not hold, as text.
+/// Violations as text.
 pub fn shown(violations: &[(Invariant, String)]) -> String {
     violations.iter().fold(String::new(), |mut text, (invariant, what)| {
         let _ = writeln!(text, "{invariant:?}: {what}");

@@ -1,6 +1,6 @@
 /*!
 A critical section in one process: for crowds, in which its cost is what counts, and for signals, which may end it at
-any moment without leaving something of it behind.
+any moment and must leave nothing of it behind.
 */
 
 use std::ffi::OsString;
@@ -8,10 +8,10 @@ use std::path::Path;
 
 use super::episode::Episode;
 
-/// The same witness as [`crate::support::witness`], without a shell and without flock(1). `%k` in the directory is the
-/// key. It adds 1 to the number in the file `counter` there, which nothing but the lock under test protects. Where there
-/// is a store it tells it; where there is a pipe, it says so there when it has begun; and where there is a gate, a
-/// file, it waits until nobody has locked it for himself.
+/// The witness of [`crate::support::witness`], without a shell and without flock(1). `%k` in the directory stands for
+/// the key. It adds 1 to the number in the file `counter` there, which only the lock under test protects. If there is a
+/// store, it writes to it; if there is a pipe, it reports there that it has begun; and if there is a gate, a file, it
+/// waits until nobody has an exclusive lock on it.
 const PROGRAM: &str = r#"
 my ($dir, $store, $stay, $pipe, $gate) = @ARGV;
 my $token = $ENV{DLOCK_TOKEN} // "-";
@@ -42,15 +42,15 @@ stamp("end");
 /// How long a section lasts.
 #[derive(Clone, Copy, Debug)]
 pub enum Stay {
-    /// As short as it can be.
+    /// As short as possible.
     Not,
-    /// So many seconds.
+    /// This many seconds.
     For(f64),
     /// Until it is killed.
     Forever,
 }
 
-/// The command line of a section under the episode's own witness, which it tells the store of.
+/// The argument vector of a section under the episode's own witness, which reports to the store.
 pub fn section(episode: &Episode<'_>, stay: Stay) -> Vec<OsString> {
     let stay = match stay {
         Stay::Not => String::new(),
@@ -61,7 +61,8 @@ pub fn section(episode: &Episode<'_>, stay: Stay) -> Vec<OsString> {
     command(&[episode.scratch.root(), episode.store.path(), Path::new(&stay), none, none])
 }
 
-/// The same under a witness for each key, each in the directory of the key's name in `dir`; with a pipe and a gate.
+/// The argument vector of a section under a witness per key, each in the directory of the key's name in `dir`; with a
+/// pipe and a gate.
 pub fn section_by_key(dir: &Path, pipe: &Path, gate: &Path) -> Vec<OsString> {
     let none = Path::new("");
     command(&[&dir.join("%k"), none, none, pipe, gate])

@@ -1,4 +1,4 @@
-//! What was seen so far, in all campaigns: a file of one line a cell, and the tables that are made from it.
+//! The results of all campaigns: a file with one line per cell, and the tables made from it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,12 +12,12 @@ use super::episode::Report;
 use super::matrix::{self, Cell, Class};
 use super::world::Column;
 
-/// What README publishes, in the checkout.
+/// The results that README publishes, in the checkout.
 const PUBLISHED: &str = "tests/faults/results.jsonl";
-/// Between what the tables of it stand there.
+/// The marks around the tables in README.
 const MARKS: (&str, &str) = ("<!-- results -->\n", "<!-- end of results -->");
 
-/// Writes the tables of the published results into README if they are not there; an error then.
+/// Compares the tables in README with the published results. If they differ, writes them there and returns an error.
 pub fn check_readme() -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = root.join("README.md");
@@ -34,11 +34,11 @@ pub fn check_readme() -> Result<(), String> {
     Err("README showed other results than tests/faults/results.jsonl; it has been written anew".to_owned())
 }
 
-/// All episodes of a cell.
+/// The results of all episodes of a cell.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sum {
     pub runs: u64,
-    /// How many further ones say nothing, see [`Report::void`].
+    /// How many further episodes say nothing, see [`Report::void`].
     #[serde(default)]
     pub void: u64,
     pub violations: u64,
@@ -48,9 +48,9 @@ pub struct Sum {
     pub overlaps: u64,
     pub late_refused: u64,
     pub rss_kib: u64,
-    /// In milliseconds, sorted.
+    /// The margins in milliseconds, sorted.
     pub margins: Vec<u64>,
-    /// In milliseconds, sorted.
+    /// The recovery times in milliseconds, sorted.
     pub recoveries: Vec<u64>,
 }
 
@@ -62,14 +62,14 @@ struct Line {
     sum: Sum,
 }
 
-/// All cells.
+/// The results of all cells.
 pub struct Results {
     path: PathBuf,
     sums: BTreeMap<(String, Column), Sum>,
 }
 
 impl Results {
-    /// What the file at `path` says; nothing where there is none.
+    /// Reads the file at `path`; empty if there is none.
     pub fn read(path: &Path) -> io::Result<Self> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -83,7 +83,7 @@ impl Results {
         Ok(Self { path: path.to_owned(), sums })
     }
 
-    /// Adds an episode, and writes the file anew.
+    /// Adds an episode, and rewrites the file.
     pub fn add(&mut self, cell: Cell, report: &Report) -> io::Result<()> {
         let sum = self.sums.entry((cell.fault.name.to_owned(), cell.column)).or_default();
         if report.void().is_some() {
@@ -124,14 +124,14 @@ impl Results {
         self.sums.get(&(cell.fault.name.to_owned(), cell.column))
     }
 
-    /// Of all cells: faults, hand-overs, violations.
+    /// The sums over all cells: faults, hand-overs, violations.
     pub fn totals(&self) -> (u64, u64, u64) {
         self.sums.values().fold((0, 0, 0), |(faults, hand_overs, violations), sum| {
             (faults + sum.faults, hand_overs + sum.hand_overs, violations + sum.violations)
         })
     }
 
-    /// The table of the cells in which everything has to hold: fault by service.
+    /// The table of the cells in which everything has to hold, fault by service.
     pub fn matrix(&self) -> String {
         let columns = [Column::File, Column::Redis, Column::Redlock, Column::Etcd, Column::ZooKeeper];
         let mut text = String::from("| fault |");
@@ -146,12 +146,12 @@ impl Results {
                 .iter()
                 .map(|&column| {
                     let of = |cell: &Cell| std::ptr::eq(cell.fault, fault) && cell.class == Class::Safe;
-                    // What only redis under sentinels can suffer stands in the column of redis.
+                    // What only redis under sentinels can suffer is in the column of redis.
                     let fits = |of: Column| of == column || (of == Column::Sentinel && column == Column::Redis);
                     matrix::cells().find(|cell| of(cell) && fits(cell.column))
                 })
                 .collect();
-            // What was never tried has nothing to show yet.
+            // A cell that was never tried has nothing to show.
             if !cells.iter().flatten().any(|&cell| self.of(cell).is_some()) {
                 continue;
             }
@@ -164,7 +164,7 @@ impl Results {
         text
     }
 
-    /// Runs, violations, the smallest margin, false losses, and how long it took until somebody held the lock again.
+    /// Runs, violations, the smallest margin, false losses, and how long it took until the lock was held again.
     fn brief(&self, cell: Cell) -> String {
         let Some(sum) = self.of(cell) else { return "not run".to_owned() };
         let mut text = format!("{}", sum.runs);
@@ -183,7 +183,7 @@ impl Results {
         text
     }
 
-    /// The table of the documented windows: how often two overlapped, and what became of late writes.
+    /// The table of the documented windows: how often two commands overlapped, and what became of late writes.
     pub fn windows(&self) -> String {
         let mut text = String::from(
             "| fault | service | runs | runs with a violation | overlaps | late writes refused | held again after |\n\
@@ -207,7 +207,7 @@ impl Results {
         text
     }
 
-    /// Service by service: how close it came, and how long it took.
+    /// The table of margins and recovery times, service by service.
     pub fn distribution(&self) -> String {
         let mut text = String::from(
             "| service | runs | faults | hand-overs | margin: smallest, 5 %, median | held again after: median, 95 %, longest |\n\
@@ -243,7 +243,7 @@ impl Results {
         text
     }
 
-    /// All of it.
+    /// All tables.
     pub fn tables(&self) -> String {
         let (faults, hand_overs, violations) = self.totals();
         let runs: u64 = self.sums.values().map(|sum| sum.runs).sum();
@@ -266,7 +266,7 @@ fn insert(list: &mut Vec<u64>, value: Option<Duration>) {
     }
 }
 
-/// Below a second in milliseconds.
+/// A time in seconds, or in milliseconds below one second.
 fn seconds(ms: u64) -> String {
     if ms < 1000 { format!("{ms} ms") } else { format!("{}.{} s", ms / 1000, ms % 1000 / 100) }
 }

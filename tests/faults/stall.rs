@@ -1,10 +1,9 @@
 /*!
 Whether the machine itself stood still, or was too busy.
 
-A lease's margin is a quarter of a second and more here; where nothing at all runs for a good part of that, also not what
-goes before everything else, no program can keep its promises, and what was seen then says nothing about dlock. Where
-only ordinary programs wait that long for their turn, the command still has to die in time; but a renewal or a hand-over
-may come too late.
+A lease's margin is a quarter of a second or more here. If nothing at all runs for a good part of that, not even what
+has real-time priority, no program can keep its promises, and the episode says nothing about dlock. If only ordinary
+programs wait that long for their turn, the command still has to die in time, but a renewal or a hand-over may be late.
 */
 
 use std::collections::VecDeque;
@@ -19,21 +18,21 @@ pub const LIMIT: Duration = Duration::from_millis(30);
 /// How long an ordinary program may wait for its turn in an episode whose renewals and hand-overs count.
 pub const BUSY: Duration = Duration::from_millis(200);
 
-/// How often it is looked at.
+/// How often the watching threads wake up.
 const TICK: Duration = Duration::from_millis(5);
-/// Shorter ones are not remembered.
+/// Shorter delays are not remembered.
 const NOTICED: Duration = Duration::from_millis(10);
-/// How many are.
+/// How many delays are remembered.
 const REMEMBERED: usize = 4096;
 
-/// How late a thread was: when each time was over, and how long it was.
+/// How late a thread was: for each delay, when it ended and how long it was.
 struct Watch(Mutex<VecDeque<(Duration, Duration)>>);
 
-/// One that runs before all others where that is allowed, and one that takes its turn.
+/// One thread runs before all others where that is allowed, and one has ordinary priority.
 static FIRST: Watch = Watch(Mutex::new(VecDeque::new()));
 static ORDINARY: Watch = Watch(Mutex::new(VecDeque::new()));
 
-/// Begins to look.
+/// Starts watching.
 pub fn watch() {
     thread::spawn(|| {
         go_first();
@@ -42,17 +41,17 @@ pub fn watch() {
     thread::spawn(|| ORDINARY.watch());
 }
 
-/// For how long at most the machine has stood still since `start`, by [`boottime`].
+/// The longest time for which the machine has stood still since `start`, by [`boottime`].
 pub fn worst_since(start: Duration) -> Duration {
     FIRST.worst_since(start)
 }
 
-/// For how long at most ordinary programs have waited for their turn since `start`.
+/// The longest time for which ordinary programs have waited for their turn since `start`, by [`boottime`].
 pub fn busiest_since(start: Duration) -> Duration {
     ORDINARY.worst_since(start)
 }
 
-/// Waits until ordinary programs have their turn soon, but not for ever.
+/// Waits until ordinary programs get their turn quickly, up to a limit.
 pub fn wait_calm() {
     let patience = boottime() + Duration::from_secs(10);
     loop {

@@ -1,6 +1,6 @@
 /*!
-A store that knows nothing of locks: it takes a write whose token is not smaller than the largest that it has seen, and
-refuses all others. Commands write to it through a named pipe, so that it also sees in which order they did.
+A store that knows nothing of locks: it accepts a write whose token is not smaller than the largest that it has seen,
+and refuses all others. Commands write to it through a named pipe, so it also sees the order of the writes.
 */
 
 use std::fs::{File, OpenOptions};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::support::rendezvous::{boottime, make_fifo};
 use crate::support::scratch::Scratch;
 
-/// What a command says to the store.
+/// What a command tells the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     /// It begins, with this token.
@@ -30,12 +30,12 @@ impl Word {
     }
 }
 
-/// What became of all that was written.
+/// What became of all writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Writes {
-    /// By somebody after whom another one had begun already, and refused.
+    /// Writes from a command after which another one had begun already, and refused.
     pub late_refused: u64,
-    /// The same, and taken.
+    /// Writes from a command after which another one had begun already, and accepted.
     pub late_taken: u64,
 }
 
@@ -53,15 +53,15 @@ pub struct Store {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What ends the store's thread.
+/// The line that ends the store's thread.
 const STOP: &str = "stop";
 
 impl Store {
-    /// One for each scratch directory.
+    /// Creates the store; one per scratch directory.
     pub fn new(scratch: &Scratch) -> Self {
         let path = scratch.path("store");
         make_fifo(&path);
-        // With both ends in one hand nobody ever blocks in open.
+        // With both ends in one hand, nobody ever blocks in open.
         let pipe = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let heard = Arc::<Mutex<Heard>>::default();
         let (shared, reader) = (Arc::clone(&heard), BufReader::new(pipe.try_clone().unwrap()));
@@ -78,12 +78,12 @@ impl Store {
         Self { path, heard, pipe, thread: Some(thread) }
     }
 
-    /// The pipe, for those who are no shell.
+    /// The pipe, for programs that are not shells.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Shell code that says that a command begins.
+    /// Shell code that reports that a command begins.
     pub fn start(&self) -> String {
         self.say("start")
     }
@@ -103,7 +103,7 @@ impl Store {
         format!("echo \"{what} ${{DLOCK_TOKEN:-none}}\" > '{}'", self.path.display())
     }
 
-    /// All that was said up to now, and when.
+    /// Everything reported up to now, and when.
     pub fn words(&self) -> Vec<(Duration, Word)> {
         self.lock().words.clone()
     }
@@ -114,18 +114,18 @@ impl Store {
         self.words().into_iter().filter_map(start).collect()
     }
 
-    /// Whether so many commands have begun, and the last of them has written.
+    /// Whether this many commands have begun, and the last of them has written.
     pub fn has_written(&self, count: usize) -> bool {
         let heard = self.lock();
         let starts = heard.words.iter().filter(|(_, word)| matches!(word, Word::Start(_))).count();
         starts >= count && matches!(heard.words.last(), Some((_, Word::Write(_))))
     }
 
-    /// What a store that refuses smaller tokens made of it. An error names what no command of ours says.
+    /// What a store that refuses smaller tokens made of it. An error names a line that none of the commands writes.
     pub fn writes(&self) -> Result<Writes, String> {
         let heard = self.lock();
         if let Some(line) = heard.nonsense.first() {
-            return Err(format!("somebody wrote {line:?}"));
+            return Err(format!("a command wrote {line:?}"));
         }
         let (mut writes, mut largest, mut latest) = (Writes::default(), 0, 0);
         for (_, word) in &heard.words {

@@ -1,4 +1,4 @@
-//! The lock services under test: one of each column of the matrix, and what can be done to its servers.
+//! The lock services under test: one per column of the matrix, and what can be done to its servers.
 
 use std::fmt;
 use std::fs;
@@ -24,11 +24,11 @@ pub enum Column {
     File,
     /// One redis that writes everything to disk.
     Redis,
-    /// Three redis servers under three sentinels: of the redis column, what only they can suffer.
+    /// Three redis servers under three sentinels: the part of the redis column that only they can suffer.
     Sentinel,
     /// Three independent redis servers that write everything to disk.
     Redlock3,
-    /// Five of them.
+    /// Five such servers.
     Redlock,
     /// Three members.
     Etcd,
@@ -37,7 +37,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// All, in the order of the matrix.
+    /// All columns, in the order of the matrix.
     pub const ALL: [Self; 7] =
         [Self::File, Self::Redis, Self::Sentinel, Self::Redlock3, Self::Redlock, Self::Etcd, Self::ZooKeeper];
 
@@ -54,7 +54,7 @@ impl Column {
         }
     }
 
-    /// Its name over the table.
+    /// Its title above the table.
     pub fn title(self) -> &'static str {
         match self {
             Self::Sentinel => "redis under sentinels",
@@ -66,17 +66,17 @@ impl Column {
         }
     }
 
-    /// Whether a lock ends by itself when it is not renewed.
+    /// Whether a lock expires when it is not renewed.
     pub fn has_leases(self) -> bool {
         self != Self::File
     }
 
-    /// Whether a majority of independent servers is asked.
+    /// Whether it is a majority of independent servers.
     pub fn is_redlock(self) -> bool {
         matches!(self, Self::Redlock3 | Self::Redlock)
     }
 
-    /// How much later than a lease's end the servers take it away, at most.
+    /// How much later than a lease expires the servers remove it, at most.
     pub fn granularity(self) -> Duration {
         match self {
             Self::Etcd | Self::ZooKeeper => Duration::from_secs(1),
@@ -115,17 +115,17 @@ impl Servers {
     }
 }
 
-/// A lock service that nobody else uses, and a detour to it on which things can go wrong.
+/// A lock service of this episode's own, and a detour to it on which things can go wrong.
 pub struct World {
     pub column: Column,
-    // Before the servers goes what leads to them.
+    // Dropped before the servers that they lead to.
     proxies: Vec<Proxy>,
     pub servers: Servers,
-    // After the servers goes what they are on.
+    // Dropped after the servers that are on them.
     islands: Option<Islands>,
 }
 
-/// What makes redis write everything to disk before it answers.
+/// Makes redis write everything to disk before it answers.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 impl World {
@@ -143,7 +143,7 @@ impl World {
         Self::of(column, servers)
     }
 
-    /// The same, and the servers' clocks can be moved.
+    /// A service that is ready and unused, and whose servers' clocks can be moved.
     pub fn with_clocks(column: Column) -> Self {
         let servers = match column {
             Column::Redis => Servers::Redis(Box::new(Redis::with_clock(DURABLE))),
@@ -157,7 +157,8 @@ impl World {
         Self::of(column, servers)
     }
 
-    /// The same, and each server is on an island of its own. One more island, the last, has none. There are no proxies.
+    /// A service that is ready and unused, with each server on an island of its own. One more island, the last, has no
+    /// server. There are no proxies.
     pub fn on_islands(column: Column) -> Self {
         let islands = Islands::new(4);
         let each = islands.all()[..3].to_vec();
@@ -171,7 +172,7 @@ impl World {
         Self { column, proxies: Vec::new(), servers, islands: Some(islands) }
     }
 
-    /// Three members that find a new leader within half a lease of 2 s.
+    /// Three members that elect a new leader within half a lease of 2 s.
     fn quick_etcd() -> EtcdOptions {
         EtcdOptions { heartbeat: 30, election: 300, ..EtcdOptions::cluster() }
     }
@@ -182,7 +183,8 @@ impl World {
         world
     }
 
-    /// What to give to `--backend` to reach them by way of [`Self::proxies`]. Where there are none, this is straight too.
+    /// What to give to `--backend` to reach the servers by way of [`Self::proxies`]. Where there are none, this is the
+    /// direct way.
     pub fn detour(&self) -> String {
         if self.proxies.is_empty() {
             return self.url();
@@ -193,17 +195,17 @@ impl World {
         format!("{scheme}://{}", places.join(","))
     }
 
-    /// One in front of each server.
+    /// The proxies, one in front of each server.
     pub fn proxies(&self) -> &[Proxy] {
         &self.proxies
     }
 
-    /// Whether each of the servers is on an island.
+    /// Whether each server is on an island.
     pub fn is_on_islands(&self) -> bool {
         self.islands.is_some()
     }
 
-    /// The islands that the servers are on.
+    /// The islands that the servers are on. Fails the test if there are none.
     #[track_caller]
     pub fn islands(&self) -> &Islands {
         self.islands.as_ref().expect("the servers are on islands")
@@ -214,7 +216,7 @@ impl World {
         self.proxies.iter().for_each(|proxy| proxy.set(mode));
     }
 
-    /// How many bytes the servers have written up to now: to clients, to one another and to their disks.
+    /// How many bytes the servers have written up to now: to clients, to one another and to disks.
     pub fn written(&self) -> u64 {
         let written = |node: &dyn Node| {
             let account = fs::read_to_string(format!("/proc/{}/io", node.pid())).expect("servers run");
@@ -225,7 +227,7 @@ impl World {
     }
 }
 
-/// What can be asked of the servers and done to them, straight.
+/// What can be asked of the servers and done to them directly.
 impl Deref for World {
     type Target = dyn Cluster;
 

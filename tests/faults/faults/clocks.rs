@@ -11,13 +11,13 @@ use crate::support::process;
 use crate::support::proxy::Mode;
 use crate::support::redis_sets::wait_replicated;
 
-/// A server's clock is set forward: of a majority it is one, and a session does not go by it. A single redis ends the
-/// lease at once, and dlock notices at the next renewal.
+/// A server's clock is set forward. Of a majority it is only one, and sessions do not depend on it. A single redis ends
+/// the lease at once, and dlock notices at the next renewal.
 pub fn server_forward(episode: &mut Episode<'_>) {
     server_steps(episode, HOUR);
 }
 
-/// Set back, it only makes leases longer.
+/// A server's clock is set back, which only makes leases longer.
 pub fn server_back(episode: &mut Episode<'_>) {
     server_steps(episode, -HOUR);
 }
@@ -40,8 +40,8 @@ fn server_steps(episode: &mut Episode<'_>, seconds: i64) {
     }
 }
 
-/// All servers' clocks or some run at another rate, as much as chronyd slews one: leases end earlier than they should. The
-/// way to the servers breaks, so that it counts when they do.
+/// The clocks of some or all servers run at another rate, as far as chronyd slews one, so leases end earlier than they
+/// should. Then the way to the servers breaks, so that their end matters.
 pub fn server_rate(episode: &mut Episode<'_>) {
     let fast = episode.rng.u8(..3) > 0;
     for server in 0..episode.world.size() {
@@ -57,8 +57,8 @@ pub fn server_rate(episode: &mut Episode<'_>) {
     episode.ends(holder.running, &[Ending::Lost]);
 }
 
-/// The clocks of dlock's host run at another rate, as chronyd slews them; nobody else's do. Then it hears nothing any more,
-/// or is frozen and its guard has to look at the clock.
+/// The clocks of dlock's host alone run at another rate, as far as chronyd slews them. Then dlock hears nothing any
+/// more, or is frozen and its guard has to watch the clock.
 pub fn client_rate(episode: &mut Episode<'_>) {
     let clock = ClockShim::new();
     clock.slew(if episode.rng.u8(..3) > 0 { -SLEW } else { SLEW });
@@ -84,7 +84,7 @@ pub fn client_rate(episode: &mut Episode<'_>) {
     episode.ends(holder.running, &[Ending::Lost]);
 }
 
-/// dlock's own clock jumps while it holds the lock; others have other clocks.
+/// dlock's own clock jumps while it holds the lock; other contenders have other clocks.
 pub fn client(episode: &mut Episode<'_>) {
     let clock = ClockShim::new();
     clock.set(episode.rng.choice([-HOUR, 0, HOUR]).unwrap_or(0));

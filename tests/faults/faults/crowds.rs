@@ -16,38 +16,38 @@ use crate::support::rendezvous::{Fifo, boottime, eventually_within};
 use crate::support::witness::{Witness, read_counter};
 use crate::world::{Column, Servers};
 
-/// How many they are.
+/// The size of a crowd.
 const CROWD: usize = 500;
 
-/// How many of them are started at the same time, and how many may be on their way: more would keep the machine from
-/// answering any of them in time, and its servers from one another.
+/// How many are started at the same time, and how many may still be arriving. With more, the machine could answer none
+/// of them in time, and the servers could not answer one another.
 pub(super) const BATCH: usize = 25;
 const ON_THEIR_WAY: usize = 2 * BATCH;
 
-/// How many wait for a lock of redlock, which has no queue, so that all of them ask five servers several times a second:
-/// a small machine, on which all of this runs, cannot answer more of them in time. The others come as these go.
+/// How many wait for a lock of redlock at a time. It has no queue, so each of them polls five servers several times a
+/// second, and a small machine that runs all of this cannot answer more. The others come as these leave.
 const POLLING: usize = 50;
 
-/// How long a crowd may take: far more than it does on a machine that has nothing else to do.
+/// How long a crowd may take: far more than it does on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How long nobody of it may arrive.
+/// How long the crowd may go without a new arrival.
 const STUCK: Duration = Duration::from_secs(40);
 
-/// How much of what many say is shown.
+/// How many lines are shown of what a crowd prints.
 const SHOWN: usize = 5;
 
-/// A lease that no slow machine outlives.
+/// A lease that no slow machine outlasts.
 pub(super) const LONG: Duration = Duration::from_secs(30);
 
-/// How many of a crowd are looked at.
+/// How many members of a crowd are inspected.
 const SAMPLE: usize = 5;
 
-/// Starts as many dlocks as each line that it reads says, waits for all of them, and says which of them ended with what,
-/// if not with 0. They want the key `$1`, or one of [`CROWD`] keys in turn if it ends in a hyphen. What follows is dlock
-/// and its arguments, `run` first.
+/// For each line that it reads, starts that many dlocks; then waits for all of them, and prints which of them ended
+/// with a code other than 0. They want the key `$1`, or one of [`CROWD`] keys in turn if it ends in a hyphen. The other
+/// arguments are dlock and its arguments, `run` first.
 ///
-/// A shell, because whoever starts so many needs nothing for each of them then: no pipe and no thread.
+/// It is a shell, because starting this many from the test would need a pipe and a thread for each.
 const SCRIPT: &str = r#"
 key=$1 keys=$2 program=$3
 shift 4
@@ -72,7 +72,7 @@ for pid in $pids; do
 done
 "#;
 
-/// Those who come.
+/// A crowd of contenders.
 pub(super) struct Crowd {
     shell: Running,
     orders: ChildStdin,
@@ -80,7 +80,7 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// Nobody yet. They will want `key`, see [`SCRIPT`], to run `command`.
+    /// An empty crowd. Its members will want `key`, see [`SCRIPT`], to run `command`.
     pub(super) fn new(episode: &Episode<'_>, key: &str, command: Vec<OsString>) -> Self {
         let ttl = format!("{}s", LONG.as_secs());
         let dlock = episode.scratch.dlock().arg("run").backend(episode.world.url()).args(["-t", &ttl]).command(command);
@@ -90,7 +90,7 @@ impl Crowd {
         Self { shell, orders, started: 0 }
     }
 
-    /// So many more come. Returns when `arrived` has counted all that were ever started.
+    /// Starts `count` more. Returns once `arrived` has counted all that were ever started.
     pub(super) fn come(
         &mut self,
         episode: &mut Episode<'_>,
@@ -102,7 +102,7 @@ impl Crowd {
         let over = eventually_within(PATIENCE, || {
             let there = arrived(episode, &self.shell);
             while self.started < all && self.started + BATCH <= there + ON_THEIR_WAY {
-                // One that reads no more is found out below.
+                // A shell that no longer reads is found out below.
                 let _ = writeln!(self.orders, "{BATCH}");
                 self.started += BATCH;
             }
@@ -125,16 +125,16 @@ impl Crowd {
         shell.stderr_so_far().matches("dlock: waiting for ").count()
     }
 
-    /// How many have given up, because the servers did not answer in time when they came.
+    /// How many have given up because the servers did not answer in time when they arrived.
     pub(super) fn refused(shell: &Running) -> usize {
         shell.stderr_so_far().lines().filter(|line| is_refusal(line)).count()
     }
 
-    /// Looks at a few of those who are there now.
+    /// Inspects a few of those that are there now.
     pub(super) fn look_at_some(&self, episode: &mut Episode<'_>) {
         let mut some = process::children(self.shell.pid());
         let program = fs::canonicalize(*DLOCK).ok();
-        // One that was only just forked is a shell still.
+        // One that was only just forked is still a shell.
         some.retain(|&pid| process::exe(pid) == program);
         episode.rng.shuffle(&mut some);
         for pid in some.into_iter().take(SAMPLE) {
@@ -142,12 +142,13 @@ impl Crowd {
         }
     }
 
-    /// Waits until all have had their turn, and have said nothing but that they wait.
+    /// Waits until all have had their turn and have printed nothing but that they wait.
     pub(super) fn pass(self, episode: &mut Episode<'_>) {
         self.pass_but(episode, 0);
     }
 
-    /// The same, but for so many who were refused when they came.
+    /// Waits until all but `refused` members, which were refused on arrival, have had their turn and have printed
+    /// nothing but that they wait.
     pub(super) fn pass_but(self, episode: &mut Episode<'_>, refused: usize) {
         drop(self.orders);
         if eventually_within(PATIENCE, || (!self.shell.is_running()).then_some(())).is_none() {
@@ -165,23 +166,23 @@ impl Crowd {
             );
             return;
         }
-        // Servers that have so much to do can miss a release, which is a warning; the lease ends all the same.
+        // Busy servers can miss a release, which is a warning; the lease expires all the same.
         let may_be_said = ["dlock: waiting for ", "dlock: could not release "];
         let fine =
             |line: &str| may_be_said.iter().any(|said| line.starts_with(said)) || refused > 0 && is_refusal(line);
         if let Some(line) = stderr.lines().find(|line| !fine(line)) {
-            episode.violation(Invariant::EndsRight, format!("somebody said {line:?}"));
+            episode.violation(Invariant::EndsRight, format!("a contender said {line:?}"));
         }
     }
 }
 
-/// Whether somebody says that it gives up because no answer came in time.
+/// Whether this line says that a dlock gives up because no answer came in time.
 fn is_refusal(line: &str) -> bool {
     line.starts_with("dlock: did not get ") && line.contains(" did not answer within ")
 }
 
-/// Panics where the servers, which have all of the crowd to serve on a machine that may have other things to do, stood
-/// still for so long that somebody found no majority, and rightly gave up.
+/// Panics if the servers, which serve the whole crowd on a machine that may have other things to do, stood still for so
+/// long that a contender found no majority and rightly gave up.
 #[track_caller]
 fn expect_answers(episode: &mut Episode<'_>, stderr: &str) {
     let gave_up = |line: &str| line.contains("did not get ") && line.contains("not answer");
@@ -203,17 +204,18 @@ fn most(episode: &Episode<'_>) -> usize {
     if episode.world.column == Column::Redlock { POLLING } else { CROWD }
 }
 
-/// Checks it when what the crowd had has run out: a session that does not close at once, because the servers have so much
-/// to do, does so later.
+/// Checks that nothing is left once the crowd's leases have expired: a session that busy servers do not close at once
+/// is closed later.
 pub(super) fn left_nothing(episode: &mut Episode<'_>, keys: &[&str]) {
     let ttl = std::mem::replace(&mut episode.ttl, LONG);
-    // Some give up on a request that takes them too long, and leave an empty directory to nobody.
+    // A contender that gives up on a slow request may leave an empty directory that belongs to nobody.
     episode.cut_short = true;
     episode.check_litter(keys);
     episode.ttl = ttl;
 }
 
-/// Each has it once: some wait for one who has it, perhaps all of them; the others come while these have their turn.
+/// Each contender has the lock once: some wait behind a holder, perhaps all of them; the others come while these have
+/// their turn.
 pub fn contenders(episode: &mut Episode<'_>) {
     let ttl = std::mem::replace(&mut episode.ttl, LONG);
     let holder = episode.hold(Way::Straight, &[]);
@@ -240,8 +242,8 @@ pub fn contenders(episode: &mut Episode<'_>) {
     }
 }
 
-/// Nobody is in anybody else's way, but for one who comes for the same key: so many locks are held at the same time, and
-/// then had once more.
+/// Contenders for different keys are not in each other's way: that many locks are held at the same time, and then each
+/// is had once more.
 pub fn keys(episode: &mut Episode<'_>) {
     let names: Vec<String> = (0..CROWD).map(|number| format!("key-{number}")).collect();
     let dir = episode.scratch.directory("keys", 0o755);
@@ -286,10 +288,10 @@ pub fn keys(episode: &mut Episode<'_>) {
         }
     }
     episode.report.violations.truncate(before + SHOWN);
-    // Of the episodes before this one the counter of theirs is left.
+    // The counter of the key of earlier episodes is left.
     let names: Vec<&str> = names.iter().map(String::as_str).chain([KEY]).collect();
     left_nothing(episode, &names);
-    // Their counters stay on purpose, but whoever comes next knows nothing of these keys.
+    // Their counters stay on purpose, but later episodes know nothing of these keys.
     for redis in episode.world.redis() {
         redis.cli(&["FLUSHALL"]);
     }
@@ -300,14 +302,14 @@ pub fn keys(episode: &mut Episode<'_>) {
     }
 }
 
-/// One who comes and goes.
+/// A contender that comes and goes.
 struct Visitor {
     running: Running,
     killed: Option<(Duration, Signal)>,
     allowed: Vec<Ending>,
 }
 
-/// They come and go, give up, and are killed, for five seconds.
+/// Contenders come and go, give up, and are killed, for five seconds.
 pub fn churn(episode: &mut Episode<'_>) {
     let shortest = episode.ttl;
     episode.cut_short = true;
@@ -333,9 +335,9 @@ pub fn churn(episode: &mut Episode<'_>) {
         (boottime() >= end && visitors.iter().all(Option::is_none)).then_some(())
     });
     if over.is_none() {
-        episode.violation(Invariant::GoesOn, "somebody waits for ever");
+        episode.violation(Invariant::GoesOn, "a contender waits forever");
     }
-    // What those who were killed had may last as long as that.
+    // What killed contenders held may last as long as that.
     episode.ttl = 2 * shortest;
     episode.mended();
 }
@@ -344,7 +346,7 @@ fn visit(episode: &mut Episode<'_>, shortest: Duration) -> Visitor {
     episode.ttl = shortest + episode.some_time(shortest);
     let mut allowed = vec![Ending::Own(0)];
     if episode.world.column == Column::Redlock {
-        // Where a majority has to answer soon, it can give up before.
+        // Where a majority has to answer quickly, it can give up first.
         allowed.push(Ending::Unavailable);
     }
     let patience: &[&str] = match episode.rng.u8(..6) {

@@ -1,4 +1,4 @@
-//! Somebody tampers with lock files.
+//! Lock files are tampered with.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read};
@@ -14,7 +14,7 @@ use crate::support::process::{self, NOBODY};
 use crate::support::rendezvous::make_fifo;
 use crate::world::Servers;
 
-/// How soon a holder notices that its lock file is gone, and its command is dead: as promised.
+/// How soon a holder must notice that its lock file is gone, with its command dead by then: as promised.
 const NOTICED: Duration = Duration::from_secs(1);
 
 /// The directory of the lock files.
@@ -23,7 +23,7 @@ fn directory(episode: &Episode<'_>) -> PathBuf {
     scratch.lock_dir()
 }
 
-/// It is no lock any more: whoever comes takes the new one, until the holder has noticed.
+/// A removed lock file no longer locks anything: newcomers take the new one, until the holder has noticed.
 pub fn removed(episode: &mut Episode<'_>) {
     let directory = directory(episode);
     let lock = directory.join(format!("{KEY}.lock"));
@@ -50,7 +50,7 @@ pub fn removed(episode: &mut Episode<'_>) {
     episode.ends(holder.running, &[Ending::Lost]);
 }
 
-/// What stands where the lock file should be, or around it.
+/// What is in place of the lock file, or around it.
 #[derive(Clone, Copy, Debug)]
 enum Plant {
     Link,
@@ -79,13 +79,13 @@ impl Plant {
         Self::OthersDirectory,
     ];
 
-    /// Without root nobody can make what these are.
+    /// Whether only root can make such a thing.
     fn is_for_root(self) -> bool {
         matches!(self, Self::Device | Self::OthersDirectory)
     }
 }
 
-/// What can be told of a file without looking through it: that it was left alone.
+/// What can be told of a file without reading it, to check that it was left alone.
 fn seal(path: &Path) -> String {
     let Ok(about) = fs::symlink_metadata(path) else { return "nothing".to_owned() };
     let kind = about.file_type();
@@ -100,11 +100,11 @@ fn seal(path: &Path) -> String {
     format!("{mode:o} {owner:?} {number} {times:?} {content:?}, fifo: {}", kind.is_fifo())
 }
 
-/// Refused, and not touched; without it the lock can be had.
+/// The obstacle is refused and not touched; once it is removed, the lock can be had.
 pub fn planted(episode: &mut Episode<'_>) {
     let directory = directory(episode);
     let lock = directory.join(format!("{KEY}.lock"));
-    // It may have been a lock before, which is somebody's to move away.
+    // It may have been a lock before, which its owner has to move away.
     let _ = fs::remove_file(&lock);
     if episode.coin() {
         let before = episode.hold(Way::Straight, &[]);
@@ -127,7 +127,7 @@ pub fn planted(episode: &mut Episode<'_>) {
             Plant::Fifo => make_fifo(&lock),
             Plant::Directory => fs::create_dir(&lock).unwrap(),
             Plant::Socket => socket = Some(UnixListener::bind(&lock).unwrap()),
-            // The one of /dev/zero.
+            // The device of /dev/zero.
             Plant::Device => {
                 let zero = nix::sys::stat::makedev(1, 5);
                 mknod(&lock, SFlag::S_IFCHR, Mode::from_bits_truncate(0o666), zero).unwrap();
@@ -139,7 +139,7 @@ pub fn planted(episode: &mut Episode<'_>) {
             Plant::OpenDirectory => fs::set_permissions(&directory, Permissions::from_mode(0o777)).unwrap(),
             Plant::OthersDirectory => chown(&directory, Some(NOBODY), None).unwrap(),
         }
-        // Somebody who reads there would hear every byte.
+        // A reader would see every byte.
         let ear = matches!(plant, Plant::Fifo)
             .then(|| OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&lock).unwrap());
         episode.broken();
@@ -163,7 +163,7 @@ pub fn planted(episode: &mut Episode<'_>) {
             episode.violation(Invariant::EndsRight, format!("{plant:?} was touched: {seals:?} became {after:?}"));
         }
         if ear.is_some_and(heard) || socket.is_some_and(|socket| was_called(&socket)) {
-            episode.violation(Invariant::EndsRight, format!("somebody wrote to {plant:?}"));
+            episode.violation(Invariant::EndsRight, format!("dlock wrote to {plant:?}"));
         }
         match plant {
             Plant::Directory => fs::remove_dir(&lock).unwrap(),

@@ -18,10 +18,11 @@ enum Hit {
     Stop,
 }
 
-/// Where the work is: in the group, in the group of a timeout(1) within it, in a session of its own.
+/// Where the work is: in the group, in the group of a timeout(1) within it, or in a session of its own.
 const PLACES: [&str; 3] = ["", "timeout 1000", "setsid"];
 
-/// What was not hit is gone before the next one begins. On file it may go on for as long as it likes, locked.
+/// Processes that were not hit are gone before the next holder begins. On file they may go on for as long as they like,
+/// locked.
 pub fn hit(episode: &mut Episode<'_>) {
     let hit = *episode.rng.choice(&[Hit::Timeout, Hit::Kill, Hit::Stop]).expect("one of several");
     let place = *episode.rng.choice(&PLACES).expect("one of several");
@@ -30,7 +31,7 @@ pub fn hit(episode: &mut Episode<'_>) {
     let work = format!("trap '' TERM; {} & {place} {deaf} & wait; exit 5", episode.store.write_on());
     let mut dlock = episode.dlock(Way::Straight);
     if !episode.world.column.has_leases() && episode.coin() {
-        // The guard alone holds the lock then.
+        // Then the guard alone holds the lock.
         dlock = dlock.arg("--close");
     }
     dlock = match hit {
@@ -63,7 +64,7 @@ pub fn hit(episode: &mut Episode<'_>) {
     }
 }
 
-/// As long as something of it lives, it is locked.
+/// The lock stays locked as long as any process of the command lives.
 fn without_a_lease(episode: &mut Episode<'_>, holder: Holder, left: i32, hit: Hit) {
     let ttl = episode.ttl;
     if hit == Hit::Timeout {
@@ -75,7 +76,7 @@ fn without_a_lease(episode: &mut Episode<'_>, holder: Holder, left: i32, hit: Hi
             episode.violation(Invariant::EndsRight, "what was frozen for a moment was stopped");
         }
         process::signal_group(holder.running.pid(), Signal::SIGCONT);
-        // The command ends when both of its children have.
+        // The command ends once both of its children have.
         for pid in process::descendants(holder.running.command_pid()) {
             process::signal(pid, Signal::SIGKILL);
         }

@@ -1,4 +1,4 @@
-//! What a command leaves behind when a signal ends it, and runs under the same lock that it leaves in the background.
+//! What a command leaves behind when a signal ends it, and runs in the background that are covered by its lock.
 
 use nix::sys::signal::Signal;
 
@@ -9,21 +9,22 @@ use crate::support::process;
 use crate::support::programs::{sh, unruly};
 use crate::support::rendezvous::{Fifo, Gate, eventually};
 
-/// How much memory there is for a command that takes more, in MiB.
+/// How much memory, in MiB, there is for a command that takes more.
 const LITTLE: u64 = 100;
 
 /// How the command comes to its end.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// dlock passes this on.
+    /// By this signal, which dlock passes on.
     Told(Signal),
-    /// By somebody who knows its process.
+    /// By a SIGKILL sent to the command itself.
     Killed,
     /// By the kernel, which has no more memory for it.
     OutOfMemory,
 }
 
-/// What it started is gone before the next one begins, although some of it hears no SIGTERM and some has its own session.
+/// What the command started is gone before the next holder begins, although some of it ignores SIGTERM and some has its
+/// own session.
 pub fn ended_by_a_signal(episode: &mut Episode<'_>) {
     let ends = [End::Told(Signal::SIGTERM), End::Told(Signal::SIGHUP), End::Killed, End::OutOfMemory];
     let end = *episode.rng.choice(&ends).expect("one of several");
@@ -64,12 +65,12 @@ pub fn ended_by_a_signal(episode: &mut Episode<'_>) {
     episode.ends(holder.running, &[Ending::By(by)]);
 }
 
-/// When dlock has ended, these are gone.
+/// Checks that these processes are gone when dlock has ended.
 fn nothing_left(episode: &mut Episode<'_>, holder: &Holder, these: &[i32]) {
     eventually("the end of dlock", || (!holder.running.is_running()).then_some(()));
     if these.iter().any(|&pid| process::is_alive(pid)) {
         episode.violation(Invariant::NoOverlap, "what the command started is left when dlock has ended");
-        // Long enough to see what comes of it.
+        // Long enough to see the result.
         let ttl = episode.ttl;
         episode.linger(ttl);
         for &pid in these {
@@ -80,7 +81,7 @@ fn nothing_left(episode: &mut Episode<'_>, holder: &Holder, these: &[i32]) {
     episode.mended();
 }
 
-/// The outer run gives its lock back when the covered one is gone.
+/// The outer run releases its lock once the covered run is gone.
 pub fn covered_run(episode: &mut Episode<'_>) {
     let mut words = Fifo::new(episode.scratch.path("words"));
     let gate = Gate::new(episode.scratch.path("gate"));

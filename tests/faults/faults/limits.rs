@@ -8,7 +8,7 @@ use crate::support::process;
 use crate::support::proxy::Mode;
 use crate::world::Column;
 
-/// One of them.
+/// One of the kinds of exhaustion below, at random.
 pub fn exhausted(episode: &mut Episode<'_>) {
     match episode.rng.u8(..4) {
         0 => descriptors_of_a_holder(episode),
@@ -18,7 +18,8 @@ pub fn exhausted(episode: &mut Episode<'_>) {
     }
 }
 
-/// What is connected goes on; what breaks may be lost, and the command ends in time then.
+/// Open connections go on working; a holder whose connections break may lose the lock, and its command ends in time
+/// then.
 fn descriptors_of_a_holder(episode: &mut Episode<'_>) {
     let holder = episode.scene(Way::Detour);
     let ttl = episode.ttl;
@@ -41,7 +42,7 @@ fn descriptors_of_a_holder(episode: &mut Episode<'_>) {
     episode.mended();
 }
 
-/// It runs or it says why not.
+/// With few descriptors from the start, dlock either runs or says why not.
 fn descriptors_from_the_start(episode: &mut Episode<'_>) {
     for _ in 0..5 {
         let limit = episode.rng.u64(4..=40);
@@ -53,7 +54,7 @@ fn descriptors_from_the_start(episode: &mut Episode<'_>) {
     episode.mended();
 }
 
-/// The same.
+/// With few processes from the start, dlock either runs or says why not.
 fn processes(episode: &mut Episode<'_>) {
     let url = if episode.world.column == Column::File {
         let directory = episode.scratch.directory("own", 0o700);
@@ -64,7 +65,7 @@ fn processes(episode: &mut Episode<'_>) {
     };
     let ttl = format!("{}s", episode.ttl.as_secs());
     for _ in 0..5 {
-        // In a user namespace of its own nobody else's processes count.
+        // In a user namespace of its own, no other processes count.
         let limit = format!("--nproc={}", episode.rng.u8(1..=12));
         episode.broken();
         let dlock = episode.scratch.dlock().run(KEY).backend(&url).args(["-t", &ttl, "-w", "10"]).command(["true"]);
@@ -86,7 +87,7 @@ fn refused_or_done(episode: &mut Episode<'_>, outcome: &crate::support::dlock::O
     }
 }
 
-/// Its messages go nowhere; everything else is as always.
+/// dlock's messages go nowhere; everything else is as usual.
 fn room_for_messages(episode: &mut Episode<'_>) {
     let full = || File::options().write(true).open("/dev/full").unwrap();
     let dlock = episode.dlock(Way::Straight).arg("-v").stderr(full());

@@ -1,4 +1,5 @@
-//! Several who want the lock again and again, and anything may happen to any of them, to the servers and on the way.
+//! Several contenders want the lock again and again, and anything may happen to any of them, to the servers and on the
+//! way.
 
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use crate::support::process;
 use crate::support::proxy::Mode;
 use crate::support::rendezvous::{boottime, last_until};
 
-/// For how long.
+/// How long the contenders go on.
 const LENGTH: Duration = Duration::from_secs(8);
 
-/// How one of them may end: as its command did, or by what was done to it.
+/// How a contender may end: as its command did, or by what was done to it.
 const ENDINGS: [Ending; 7] = [
     Ending::Own(0),
     Ending::Lost,
@@ -25,11 +26,11 @@ const ENDINGS: [Ending; 7] = [
     Ending::By(Signal::SIGTERM),
 ];
 
-/// One who wants the lock.
+/// A contender for the lock.
 struct Contender {
     running: Running,
-    /// Nothing more is done to one to whom something was done: who loses dlock and its guard at once loses what stops
-    /// the command's children.
+    /// Whether something was done to it. Then nothing more is: one that loses dlock and its guard at once loses what
+    /// stops the command's children.
     is_hurt: bool,
 }
 
@@ -81,7 +82,7 @@ fn contender(episode: &mut Episode<'_>) -> Contender {
     Contender { running, is_hurt: false }
 }
 
-/// Does something to one of them.
+/// Does something to one of the contenders.
 fn hurt(episode: &mut Episode<'_>, contenders: &mut [Contender], broken: &mut Broken) {
     let index = episode.rng.usize(..contenders.len());
     let contender = &mut contenders[index];
@@ -118,7 +119,7 @@ fn break_way(episode: &mut Episode<'_>, broken: &mut Broken) {
     broken.way = true;
 }
 
-/// A minority of several, or the only one, which keeps its data.
+/// Breaks a minority of several servers, or the only one, which keeps its data.
 fn break_server(episode: &mut Episode<'_>, broken: &mut Broken) {
     let world = episode.world;
     if world.size() == 0 || broken.killed.is_some() || broken.asleep.is_some() {

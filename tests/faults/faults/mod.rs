@@ -1,4 +1,4 @@
-//! What goes wrong, by where it does.
+//! The faults, by where they strike.
 
 pub mod clocks;
 pub mod crowds;

@@ -1,4 +1,5 @@
-//! So many that what each of them costs decides whether there is a service at all. Only a campaign has the time.
+//! A multitude of contenders, so large that the cost of each decides whether there is any service at all. Only a
+//! campaign has the time.
 
 use std::time::Duration;
 
@@ -9,26 +10,26 @@ use crate::support::dlock::Running;
 use crate::support::rendezvous::{boottime, last_until};
 use crate::support::witness::read_counter;
 
-/// How many they are: a whole number of batches.
+/// How many there are: a whole number of batches.
 const MULTITUDE: usize = 100 * BATCH;
 
-/// How long they are looked at while they do nothing but wait.
+/// How long they are watched while they do nothing but wait.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// How much servers may write for each of them in a second of that, however many they are: to them, to one another and to
-/// their disks.
+/// How many bytes servers may write for each of them per second of that time, however many there are: to clients, to
+/// one another and to disks.
 const BYTES: u64 = 2048;
 
-/// How often the servers are asked how many have come.
+/// How often the servers are asked how many have arrived.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// How many may be refused when they come, because a small machine that has all of them on it does not answer in time.
+/// How many may be refused on arrival, because a small machine with all of them on it does not answer in time.
 const REFUSED: usize = MULTITUDE / 20;
 
-/// How long a hand-over may take: all but one in twenty, because the machine has other things to do, and at most.
+/// How long a hand-over may take: for all but one in twenty, which other work on the machine may delay, and at most.
 const HAND_OVER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// All wait at the same time, and then have it once each.
+/// All wait at the same time, and then have the lock once each.
 pub fn waits_and_is_served(episode: &mut Episode<'_>) {
     let ttl = std::mem::replace(&mut episode.ttl, LONG);
     let holder = episode.hold(Way::Straight, &[]);
@@ -39,7 +40,7 @@ pub fn waits_and_is_served(episode: &mut Episode<'_>) {
     let mut refused = 0;
     crowd.come(episode, MULTITUDE, |episode: &Episode<'_>, shell: &Running| {
         if boottime() >= asked + ASK_EVERY {
-            // Whoever holds it is one of them.
+            // The holder is one of them.
             refused = Crowd::refused(shell);
             there = episode.world.contenders(KEY).saturating_sub(1) + refused;
             asked = boottime();
@@ -63,12 +64,12 @@ pub fn waits_and_is_served(episode: &mut Episode<'_>) {
     left_nothing(episode, &[KEY]);
     let counted = read_counter(&episode.scratch.path("counter"));
     if counted != (MULTITUDE - refused) as u64 {
-        let what = format!("{MULTITUDE} of them, of whom {refused} were refused, have counted to {counted}");
+        let what = format!("{MULTITUDE} contenders, {refused} of them refused, have counted to {counted}");
         episode.violation(Invariant::NoOverlap, what);
     }
 }
 
-/// What an idle crowd costs.
+/// Checks the cost of an idle crowd.
 fn does_nothing(episode: &mut Episode<'_>) {
     let (before, since) = (episode.world.written(), boottime());
     last_until(since + IDLE);
@@ -80,7 +81,7 @@ fn does_nothing(episode: &mut Episode<'_>) {
     }
 }
 
-/// How soon each followed the one before it.
+/// Checks how soon each holder followed the one before it.
 fn one_after_the_other(episode: &mut Episode<'_>, before: usize) {
     let starts = episode.store.starts();
     let mut gaps: Vec<Duration> = starts[before..].windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0)).collect();

@@ -1,4 +1,4 @@
-//! The way to the servers breaks for the one who holds the lock; all others reach them.
+//! The way to the servers breaks for the holder; everyone else reaches them.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::support::proxy::Mode;
 use crate::support::rendezvous::{boottime, last_until};
 use crate::world::Column;
 
-/// For how long something goes on that comes and goes.
+/// How long an intermittent fault lasts.
 const A_WHILE: Duration = Duration::from_secs(10);
 
-/// A lease that survives what comes and goes, however often it does.
+/// A lease that survives an intermittent fault, however often it strikes.
 const OUTLIVES_OUTAGES: Duration = Duration::from_secs(10);
 
 /// Packets vanish, and nothing is refused.
@@ -25,19 +25,19 @@ pub fn cut_off(episode: &mut Episode<'_>) {
     episode.dies_in_time(&holder);
     last_until(cut + 3 * ttl);
     drop(dropping);
-    // What was cut off ends by itself only when TCP tries again, which can take as long as the cut once more.
+    // After the cut, TCP recovers only at its next retransmission, which can take as long as the cut once more.
     episode.world.set_way(Mode::Reset);
     episode.world.set_way(Mode::Forward);
     episode.ends(holder.running, &[Ending::Lost]);
 }
 
-/// The lock may be taken then, and nobody knows; it must not stay.
+/// The lock may be taken without the client knowing; it must not stay.
 pub fn acquire_answer_lost(episode: &mut Episode<'_>) {
     let world = episode.world;
     let holder = episode.hold(Way::Straight, &[]);
     episode.queue_some();
     episode.broken();
-    // It asks while the lock is held, or gets it and does not hear of it.
+    // It asks while the lock is held, or gets the lock and does not hear of it.
     world.set_way(Mode::DropReplies);
     if episode.coin() {
         holder.let_go();
@@ -52,12 +52,12 @@ pub fn acquire_answer_lost(episode: &mut Episode<'_>) {
     episode.mended();
 }
 
-/// At the server the lease goes on, but the command ends by what is known.
+/// The lease goes on at the server, but the command is stopped by what is known.
 pub fn renew_answer_lost(episode: &mut Episode<'_>) {
     lost_behind(episode, Mode::DropReplies);
 }
 
-/// The command is over: its code counts.
+/// The command is over, so its exit code counts.
 pub fn release_answer_lost(episode: &mut Episode<'_>) {
     let holder = episode.scene(Way::Detour);
     episode.broken();
@@ -69,7 +69,7 @@ pub fn release_answer_lost(episode: &mut Episode<'_>) {
     episode.world.set_way(Mode::Forward);
 }
 
-/// Nobody listens.
+/// Connections are refused: nobody listens.
 pub fn refused(episode: &mut Episode<'_>) {
     lost_behind(episode, Mode::Refuse);
 }
@@ -79,15 +79,15 @@ pub fn reset(episode: &mut Episode<'_>) {
     lost_behind(episode, Mode::Reset);
 }
 
-/// Everything is accepted, and nothing comes back.
+/// Connections and requests are accepted, and nothing comes back.
 pub fn silent(episode: &mut Episode<'_>) {
     lost_behind(episode, Mode::Silent);
 }
 
-/// A deadline that counted from the answer would be as late as the answer.
+/// Answers come late and then not at all. A deadline measured from the answer would be as late as the answer.
 pub fn late_then_silent(episode: &mut Episode<'_>) {
     let ttl = episode.ttl;
-    // Not so late that it counts as none, and later than the margin where there is time for that.
+    // Not so late that it counts as lost, and later than the margin where there is time for that.
     let (late, options) = match episode.world.column {
         Column::Redlock => (episode.rng.u64(40..=80), &[][..]),
         Column::Redis => (episode.rng.u64(148..=152) * ttl.as_secs(), &["--kill-after", "0"][..]),
@@ -99,7 +99,7 @@ pub fn late_then_silent(episode: &mut Episode<'_>) {
     episode.queue_some();
     episode.broken();
     episode.world.set_way(Mode::DelayReplies(late));
-    // At least one renewal of three falls into it.
+    // At least one of three renewals falls into this time.
     last_until(boottime() + ttl / 2);
     episode.linger(ttl / 2);
     episode.world.set_way(Mode::Silent);
@@ -109,12 +109,12 @@ pub fn late_then_silent(episode: &mut Episode<'_>) {
     episode.world.set_way(Mode::Forward);
 }
 
-/// Every answer comes, and takes longer than anybody can wait.
+/// Every answer comes, but takes longer than anybody can wait.
 pub fn drip(episode: &mut Episode<'_>) {
     lost_behind(episode, Mode::Drip(Duration::from_secs(1)));
 }
 
-/// `mode` lasts for longer than the lease.
+/// `mode` lasts longer than the lease.
 fn lost_behind(episode: &mut Episode<'_>, mode: Mode) {
     let holder = episode.stubborn_scene(Way::Detour);
     let ttl = episode.ttl;
@@ -124,7 +124,7 @@ fn lost_behind(episode: &mut Episode<'_>, mode: Mode) {
     episode.dies_in_time(&holder);
     episode.ends(holder.running, &[Ending::Lost]);
     if matches!(mode, Mode::DropReplies | Mode::Drip(_)) {
-        // As long as it was there, what it asked for was done.
+        // What was requested while it was there was done.
         episode.mended();
     }
     let how_long = episode.some_time(3 * ttl);
@@ -132,7 +132,7 @@ fn lost_behind(episode: &mut Episode<'_>, mode: Mode) {
     episode.world.set_way(Mode::Forward);
 }
 
-/// Answers come late, each by another time, and a lease that is long enough is never lost.
+/// Answers come late, each by a different time; a lease that is long enough is never lost.
 pub fn latency(episode: &mut Episode<'_>) {
     episode.ttl = OUTLIVES_OUTAGES;
     comes_and_goes(episode, A_WHILE, |episode, _| {
@@ -142,7 +142,7 @@ pub fn latency(episode: &mut Episode<'_>) {
     });
 }
 
-/// Long enough up to renew, and then not at all.
+/// Connected long enough to renew, and then not at all.
 pub fn flapping(episode: &mut Episode<'_>) {
     let how_long = if episode.length == Length::Full {
         episode.ttl = OUTLIVES_OUTAGES;
@@ -157,7 +157,7 @@ pub fn flapping(episode: &mut Episode<'_>) {
     });
 }
 
-/// What `next` says, one after the other and each for some time, for as long as that.
+/// Applies what `next` returns, one after the other and each for some time, for this long.
 fn comes_and_goes(
     episode: &mut Episode<'_>,
     how_long: Duration,

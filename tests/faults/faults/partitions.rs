@@ -1,5 +1,5 @@
-//! The members of a cluster are cut off from each other and from clients. Each is on an island of its own, as are those who
-//! want the lock: beside one of the members, or on an island without one.
+//! The members of a cluster are cut off from each other and from clients. Each member is on an island of its own;
+//! contenders are on the island of a member, or on one without a member.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use crate::support::dlock::Running;
 use crate::support::islands::Cut;
 use crate::support::rendezvous::{boottime, eventually_within, last_until};
 
-/// The island that has no member.
+/// The island without a member.
 const SHORE: usize = 3;
 /// All of them.
 const ISLANDS: [usize; 4] = [0, 1, 2, SHORE];
-/// For how long something goes on that comes and goes.
+/// How long an intermittent partition lasts.
 const A_WHILE: Duration = Duration::from_secs(10);
-/// A lease that survives what comes and goes, however often it does.
+/// A lease that survives an intermittent partition, however often it strikes.
 const OUTLIVES_OUTAGES: Duration = Duration::from_secs(10);
-/// How long a newcomer who reaches nobody who could serve it waits for the lock.
+/// How long a newcomer waits for the lock where no member can serve it.
 const IN_VAIN: &str = "2s";
-/// How long one who is served may have to wait for it at most, which includes an election.
+/// How long a newcomer may have to wait at most where it is served; this includes an election.
 const LONG: &str = "60s";
 
-/// How many newcomers there are at most while something comes and goes.
+/// How many newcomers there are at most during an intermittent partition.
 const MANY: usize = 8;
 
-/// What does not pass, and whom that hurts.
+/// A partition: which packets do not pass, and which islands suffer.
 struct Split {
-    /// From which island to which.
+    /// The pairs of islands (from, to) that are cut.
     ways: Vec<(usize, usize)>,
-    /// The islands on which no majority of the members can be reached.
+    /// The islands from which no majority of the members can be reached.
     apart: Vec<usize>,
 }
 
 impl Split {
-    /// These islands are cut off from `others`, by packets that vanish in the directions of `lost`.
+    /// Cuts these islands off from `others`, by dropping packets in the directions of `lost`.
     fn between(apart: Vec<usize>, others: &[usize], lost: Lost) -> Self {
         let pairs = || apart.iter().flat_map(|&one| others.iter().map(move |&other| (one, other)));
         let away = pairs().filter(|_| lost != Lost::Arriving);
@@ -41,8 +41,8 @@ impl Split {
         Self { ways: away.chain(back).collect(), apart }
     }
 
-    /// One member with those beside it, and at random with those on the shore, or these with all others, or these still
-    /// reach all members.
+    /// Cuts off one member with the contenders on its island. At random, the shore goes with it, still reaches it, or
+    /// is cut off from it.
     fn alone(episode: &mut Episode<'_>, member: usize, lost: Lost) -> Self {
         let others =
             |also: &[usize]| ISLANDS.into_iter().filter(|&one| one != member && !also.contains(&one)).collect();
@@ -59,7 +59,7 @@ impl Split {
     }
 }
 
-/// Which packets of those who are apart vanish.
+/// Which packets of the islands that are cut off vanish.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lost {
     Both,
@@ -67,7 +67,7 @@ enum Lost {
     Arriving,
 }
 
-/// The others go on; whoever is on the wrong side ends in time.
+/// The majority goes on; contenders on the wrong side end in time.
 pub fn minority(episode: &mut Episode<'_>) {
     let leader = leader_of(episode);
     let member = (leader + episode.rng.usize(1..=2)) % 3;
@@ -75,14 +75,14 @@ pub fn minority(episode: &mut Episode<'_>) {
     apart(episode, &split);
 }
 
-/// The same of the one that all others have to do without until they have chosen another.
+/// The leader is cut off, so the majority has to elect another one first; contenders on the wrong side end in time.
 pub fn leader(episode: &mut Episode<'_>) {
     let leader = leader_of(episode);
     let split = Split::alone(episode, leader, Lost::Both);
     apart(episode, &split);
 }
 
-/// Half of a connection is no connection, and takes longer to be noticed.
+/// Packets vanish in one direction only, which takes longer to be noticed.
 pub fn one_way(episode: &mut Episode<'_>) {
     let leader = leader_of(episode);
     let member = if episode.coin() { leader } else { (leader + episode.rng.usize(1..=2)) % 3 };
@@ -91,7 +91,7 @@ pub fn one_way(episode: &mut Episode<'_>) {
     apart(episode, &split);
 }
 
-/// No two of them are a majority.
+/// Every island is cut off from every other: no two members form a majority.
 pub fn all(episode: &mut Episode<'_>) {
     let sees_all = episode.coin();
     let islands = if sees_all { &ISLANDS[..SHORE] } else { &ISLANDS[..] };
@@ -117,7 +117,7 @@ pub fn all(episode: &mut Episode<'_>) {
     episode.ends(holder.running, &[Ending::Lost]);
 }
 
-/// Everybody reaches a majority, by way of the one in the middle at least.
+/// Every island still reaches a majority, at least by way of the one in the middle.
 pub fn bridge(episode: &mut Episode<'_>) {
     let middle = if episode.coin() { leader_of(episode) } else { episode.rng.usize(..SHORE) };
     let (one, other) = ((middle + 1) % 3, (middle + 2) % 3);
@@ -184,14 +184,14 @@ fn apart(episode: &mut Episode<'_>, split: &Split) {
     let members = split.apart.iter().filter(|&&island| island != SHORE);
     members.for_each(|&member| world.node(member).set_aside(true));
     if doomed {
-        // Looked at before anything else is done: a lease's end that is missed looks like one that was too early.
+        // Looked at before anything else is done: missing the end of a lease looks like a lease that ended too early.
         episode.report.hindered = Some("the servers did not come back");
         episode.dies_before(&holder, name);
         episode.report.hindered = None;
         taken(episode);
     }
     let in_vain = come_in_vain(episode, &split.apart);
-    // Those who go on may have to find a leader first.
+    // The majority may have to elect a leader first.
     episode.wait_serving();
     let late = if episode.coin() { episode.rng.choice(&served).copied() } else { None };
     let late = late.map(|island| come(episode, island));
@@ -207,8 +207,8 @@ fn apart(episode: &mut Episode<'_>, split: &Split) {
     refused_or_served(episode, late);
 }
 
-/// One holds the lock, on one of these islands, which it is; one or two on each other one wait for it; and up to a lease's
-/// time has gone by.
+/// Starts a holder on one of these islands and one or two waiters on each other one, and lets a random time of up to a
+/// lease go by. Returns the holder's island.
 fn scene(episode: &mut Episode<'_>, islands: &[usize], stubborn: bool) -> (Holder, usize) {
     let place = *episode.rng.choice(islands).expect("one of several");
     let holder = hold(episode, place, stubborn);
@@ -220,7 +220,8 @@ fn scene(episode: &mut Episode<'_>, islands: &[usize], stubborn: bool) -> (Holde
     (holder, place)
 }
 
-/// The same, with the holder among those who will be cut off, or not, and with others on both sides.
+/// Starts contenders on both sides of a partition, with the holder on either side, and lets a random time of up to a
+/// lease go by.
 fn scene_on_both_sides(episode: &mut Episode<'_>, split: &Split, served: &[usize], doomed: bool) -> (Holder, usize) {
     let mut any = |islands: &[usize]| *episode.rng.choice(islands).expect("one of several");
     let place = any(if doomed { &split.apart } else { served });
@@ -242,26 +243,27 @@ fn queue_and_linger(episode: &mut Episode<'_>, holder: &Holder, ways: &[Way]) {
     episode.look_at(&holder.running);
 }
 
-/// Somebody comes for the lock from one of these islands, where nobody can serve them.
+/// Starts a newcomer on one of these islands, where no member can serve it.
 fn come_in_vain(episode: &mut Episode<'_>, islands: &[usize]) -> Running {
     let place = *episode.rng.choice(islands).expect("one of several");
     // It would end with another code if it ran.
     episode.dlock(Way::From(place)).args(["-w", IN_VAIN]).command(["false"]).spawn()
 }
 
-/// Somebody comes from this island, and has the lock in the end.
+/// Starts a newcomer on this island, which gets the lock in the end.
 fn come(episode: &Episode<'_>, island: usize) -> Running {
     episode.dlock(Way::From(island)).args(["-w", LONG]).command(episode.section(&episode.store.write())).spawn()
 }
 
-/// These came while the members may have been busy finding a leader, or out of reach: at first contact that is an error.
+/// Checks newcomers that came while the members may have been busy with an election, or out of reach, which is an error
+/// at first contact.
 fn refused_or_served(episode: &mut Episode<'_>, newcomers: impl IntoIterator<Item = Running>) {
     for newcomer in newcomers {
         episode.ends(newcomer, &[Ending::Own(0), Ending::Unavailable]);
     }
 }
 
-/// Somebody on the better side gets the lock soon, now that it is free.
+/// Checks that somebody on the majority's side gets the lock soon, now that it is free.
 fn taken(episode: &mut Episode<'_>) {
     let free = boottime();
     let patience = episode.ttl + Duration::from_secs(2) + episode.world.column.granularity();
@@ -274,7 +276,7 @@ fn taken(episode: &mut Episode<'_>) {
     }
 }
 
-/// Everything passes again, and the members belong together.
+/// Lets everything pass again, and waits until the members form one cluster.
 fn heal(episode: &mut Episode<'_>, cut: impl Into<Option<Cut>>) {
     drop(cut.into());
     (0..SHORE).for_each(|member| episode.world.node(member).set_aside(false));
@@ -282,7 +284,7 @@ fn heal(episode: &mut Episode<'_>, cut: impl Into<Option<Cut>>) {
     episode.mended();
 }
 
-/// Lets the command end, if it has not; how its dlock has ended.
+/// Lets the command end, if it has not, and returns how its dlock has ended.
 fn let_go(episode: &mut Episode<'_>, holder: Holder) -> Option<Ending> {
     let alive = holder.is_alive();
     if alive {

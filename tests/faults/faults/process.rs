@@ -7,21 +7,21 @@ use crate::episode::{Ending, Episode, Holder, Invariant, Way};
 use crate::support::process;
 use crate::support::rendezvous::{boottime, eventually, last_until};
 
-/// Nothing goes wrong: the lock is had one after the other.
+/// No fault: the lock passes from one contender to the next.
 pub fn none(episode: &mut Episode<'_>) {
     let holder = episode.hold(Way::Straight, &[]);
     episode.queue_some();
     let ttl = episode.ttl;
     episode.linger(ttl * 2);
     episode.look_at(&holder.running);
-    // Much sooner than its lease would end: that is renewed every third of it.
+    // Much sooner than the lease would expire: it is renewed every third of its time.
     episode.recovers_within = Some(ttl / 2);
     episode.mended();
     holder.let_go();
     episode.ends(holder.running, &[Ending::Own(0)]);
 }
 
-/// On file the command lives on, and stays locked.
+/// Killed dlock: on file the command lives on and stays locked.
 pub fn dlock_killed(episode: &mut Episode<'_>) {
     let holder = episode.stubborn_scene(Way::Straight);
     episode.broken();
@@ -51,7 +51,7 @@ fn outlived(episode: &mut Episode<'_>, holder: &Holder) {
     episode.mended();
 }
 
-/// With leases, everything is over when it wakes; on file nobody notices.
+/// Frozen dlock: with leases everything is over when it wakes; on file nobody notices.
 pub fn dlock_frozen(episode: &mut Episode<'_>) {
     let leases = episode.world.column.has_leases();
     let holder = if leases { episode.stubborn_scene(Way::Straight) } else { episode.scene(Way::Straight) };
@@ -73,7 +73,7 @@ pub fn dlock_frozen(episode: &mut Episode<'_>) {
     }
 }
 
-/// dlock stops everything at once and says so.
+/// Killed guard: dlock stops everything at once and says so.
 pub fn guard_killed(episode: &mut Episode<'_>) {
     let holder = episode.hold_stubbornly(Way::Straight, &["--kill-after", "300ms"]);
     episode.queue_some();
@@ -87,7 +87,7 @@ pub fn guard_killed(episode: &mut Episode<'_>) {
     episode.ends(holder.running, &[Ending::GuardKilled]);
 }
 
-/// dlock wakes it; nobody notices.
+/// Frozen guard: dlock wakes it, and nobody notices.
 pub fn guard_frozen(episode: &mut Episode<'_>) {
     let holder = episode.hold(Way::Straight, &[]);
     episode.queue_some();
@@ -105,13 +105,14 @@ pub fn guard_frozen(episode: &mut Episode<'_>) {
     episode.could_have_kept(ending);
 }
 
-/// Nobody is left who could act: only the token helps, and the thaw ends it.
+/// dlock, guard and command are frozen, so nothing is left that could act: only the token protects, and the command is
+/// stopped when it thaws.
 pub fn all_frozen(episode: &mut Episode<'_>) {
     let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
     let frozen = episode.broken();
     let guard = holder.running.guard_pid();
-    // What writes to the store is in a session of its own and goes on.
+    // The writer to the store has its own session and goes on.
     killpg(Pid::from_raw(holder.running.pid()), Signal::SIGSTOP).unwrap();
     process::signal(guard, Signal::SIGSTOP);
     let how_long = ttl / 2 + episode.some_time(3 * ttl);
@@ -139,7 +140,7 @@ pub fn all_frozen(episode: &mut Episode<'_>) {
     }
 }
 
-/// dlock ends by the same signal, and the lock is free at once.
+/// Killed command: dlock ends by the same signal, and the lock is free at once.
 pub fn command_killed(episode: &mut Episode<'_>) {
     let holder = episode.scene(Way::Straight);
     let command = holder.running.command_pid();
@@ -154,7 +155,7 @@ pub fn command_killed(episode: &mut Episode<'_>) {
     episode.ends(holder.running, &[Ending::By(Signal::SIGKILL)]);
 }
 
-/// As long as it lives, it is locked, also after a second TERM.
+/// A command that ignores SIGTERM stays locked as long as it lives, also after a second SIGTERM.
 pub fn command_stubborn(episode: &mut Episode<'_>) {
     let holder = episode.stubborn_scene(Way::Detour);
     let ttl = episode.ttl;
@@ -185,7 +186,7 @@ pub fn command_stubborn(episode: &mut Episode<'_>) {
     }
 }
 
-/// Those behind it come to their turn all the same.
+/// Killed waiter: those behind it get their turn all the same.
 pub fn waiter_killed(episode: &mut Episode<'_>) {
     let holder = episode.hold(Way::Straight, &[]);
     let waiter = episode.dlock(Way::Straight).command(["false"]).spawn();

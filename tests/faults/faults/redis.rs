@@ -1,4 +1,4 @@
-//! What befalls redis servers while they run: administrators, memory, disks, and a master that is replaced.
+//! What happens to redis servers while they run: administrators, memory, disks, and a master that is replaced.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::support::rendezvous::{boottime, eventually, last_until};
 use crate::support::servers::{Client, Port, Redis, Reply};
 use crate::world::{Servers, World};
 
-/// Nobody depends on what a server remembers of scripts.
+/// The servers forget all scripts, on which nothing may depend.
 pub fn script_flush(episode: &mut Episode<'_>) {
     again_and_again(episode, |episode, redis| {
         let how = if episode.coin() { "SYNC" } else { "ASYNC" };
@@ -19,18 +19,18 @@ pub fn script_flush(episode: &mut Episode<'_>) {
     });
 }
 
-/// All connections of holders and waiters.
+/// All connections of holders and waiters are closed by the server.
 pub fn client_kill(episode: &mut Episode<'_>) {
     again_and_again(episode, |_, redis| {
         for client in redis.clients() {
             let id = client.split(' ').find_map(|word| word.strip_prefix("id=")).expect("a client has an id");
-            // It may have gone by itself.
+            // It may have gone already.
             redis.call(&[b"CLIENT", b"KILL", b"ID", id.as_bytes()]);
         }
     });
 }
 
-/// `harm` is done to some of the servers a few times or many, also when the lock is given back; nobody notices.
+/// Does `harm` to some of the servers several times, also during the release; nobody notices.
 fn again_and_again<'w>(episode: &mut Episode<'w>, harm: impl Fn(&mut Episode<'w>, &'w Redis)) {
     let (servers, _) = some_servers(episode);
     let holder = episode.hold(Way::Straight, &[]);
@@ -59,11 +59,11 @@ fn again_and_again<'w>(episode: &mut Episode<'w>, harm: impl Fn(&mut Episode<'w>
     episode.mended();
 }
 
-/// It takes no writes: because it was made a replica, or because it has none.
+/// Servers refuse writes, having been made replicas or having too few of them.
 pub fn readonly(episode: &mut Episode<'_>) {
     let replica = episode.coin();
     says_no(episode, |_, redis| {
-        // Nobody is there.
+        // Nobody listens there.
         let master = replica.then(Port::reserve);
         match &master {
             Some(master) => _ = redis.cli(&["REPLICAOF", "127.0.0.1", &master.number().to_string()]),
@@ -78,7 +78,7 @@ pub fn readonly(episode: &mut Episode<'_>) {
     });
 }
 
-/// It takes no writes because it cannot save.
+/// Servers refuse writes because they cannot save.
 pub fn misconf(episode: &mut Episode<'_>) {
     says_no(episode, |_, redis| {
         let directory = redis.socket().parent().expect("a socket is in a directory").to_owned();
@@ -97,7 +97,7 @@ fn allow(directory: &Path, mode: u32) {
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(mode)).expect("the directory is ours");
 }
 
-/// Saves until that has ended in this way.
+/// Makes `redis` save until that ends with this status.
 fn save(redis: &Redis, status: &str) {
     eventually("the end of a save", || {
         let _ = redis.call(&[b"BGSAVE"]);
@@ -105,14 +105,14 @@ fn save(redis: &Redis, status: &str) {
     });
 }
 
-/// It was restarted and takes long to load its data.
+/// A restarted server takes long to load its data.
 pub fn loading(episode: &mut Episode<'_>) {
     thread::scope(|scope| {
         says_no(episode, |episode, redis| {
             fill_for_loading(episode, redis);
             redis.configure("key-load-delay 20000\nloading-process-events-interval-bytes 1024\nrdbcompression no\n");
             redis.kill();
-            // It returns when the data is there.
+            // It returns once the data is there.
             let loading = scope.spawn(|| redis.restart());
             eventually("the server to load", || {
                 let mut client = Client::connect(redis.port()).ok()?;
@@ -132,15 +132,15 @@ pub fn loading(episode: &mut Episode<'_>) {
     });
 }
 
-/// So many keys take six seconds to load, if nobody puts an end to it.
+/// This many keys take six seconds to load, unless interrupted.
 const FILLERS: usize = 300;
 
 fn filler(number: usize) -> String {
     format!("filler-{number}")
 }
 
-/// Puts much into what the server reads first when it starts: of what comes after that, it takes a thousand commands at a
-/// time before it looks at who is asking.
+/// Stores much in what the server reads first at startup: from what follows, it takes a thousand commands at a time
+/// before it looks at its clients.
 fn fill_for_loading(episode: &mut Episode<'_>, redis: &Redis) {
     let value: String = (0..2000).map(|_| episode.rng.alphanumeric()).collect();
     let names: Vec<String> = (0..FILLERS).map(filler).collect();
@@ -156,8 +156,8 @@ fn fill_for_loading(episode: &mut Episode<'_>, redis: &Redis) {
     });
 }
 
-/// A server says no from `begin` until what that has returned is called, for a moment or for longer than a lease: some of
-/// several, or all. Too long at all of them is too long for the command.
+/// Has a server refuse requests from `begin` until the function that it returns is called, for a moment or for longer
+/// than a lease: some of several servers, or all. If all refuse for too long, the command is stopped.
 fn says_no<'w, E: FnOnce()>(episode: &mut Episode<'w>, begin: impl Fn(&mut Episode<'w>, &'w Redis) -> E) {
     let (servers, all) = some_servers(episode);
     let long = episode.coin();
@@ -203,7 +203,7 @@ fn says_no<'w, E: FnOnce()>(episode: &mut Episode<'w>, begin: impl Fn(&mut Episo
     }
 }
 
-/// Nothing new can be had; what is held can be kept and given back.
+/// Servers are out of memory: no new lock can be had, and a held one can be kept and released.
 pub fn oom(episode: &mut Episode<'_>) {
     let (servers, all) = some_servers(episode);
     let holder = episode.scene(Way::Straight);
@@ -241,7 +241,7 @@ fn set_memory(servers: &[&Redis], limit: &str) {
     }
 }
 
-/// The only server; of several, as many as can be spared, or all. Whether it is all of them.
+/// The only server; of several, as many as can be spared, or all. Returns whether it is all of them.
 fn some_servers<'w>(episode: &mut Episode<'w>) -> (Vec<&'w Redis>, bool) {
     let mut servers = episode.world.redis();
     let size = servers.len();
@@ -253,7 +253,7 @@ fn some_servers<'w>(episode: &mut Episode<'w>) -> (Vec<&'w Redis>, bool) {
     (servers, all)
 }
 
-/// A server that runs out of memory throws away what it likes. Who runs is warned of that.
+/// A server that runs out of memory evicts any key. A holder is warned of that.
 pub fn eviction(episode: &mut Episode<'_>) {
     let mut servers = episode.world.redis();
     let count = episode.rng.usize(episode.world.majority()..=servers.len());
@@ -271,7 +271,7 @@ pub fn eviction(episode: &mut Episode<'_>) {
     let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
     episode.broken();
-    // There may not be room yet for the lock of the next one either.
+    // There may not be room yet for the next lock either.
     episode.waiters_may_lose = true;
     let gone = servers.iter().filter(|redis| fill_memory(redis)).count();
     for redis in &servers {
@@ -283,7 +283,7 @@ pub fn eviction(episode: &mut Episode<'_>) {
         }
     }
     episode.mended();
-    // Those who come first must find room.
+    // The first ones must find room.
     let newcomers = episode.rng.usize(..=2);
     episode.come(newcomers);
     let left = episode.world.redis().len() - gone;
@@ -303,20 +303,20 @@ pub fn eviction(episode: &mut Episode<'_>) {
     }
 }
 
-/// Writes to `redis` until it has thrown away the lock; false where it keeps that.
+/// Writes to `redis` until it has evicted the lock; returns false if it keeps that.
 fn fill_memory(redis: &Redis) -> bool {
     const SIZE: usize = 256 << 10;
     let lock = format!("dlock:{KEY}");
     let before = redis.get(&lock);
     (0..1000).any(|number| {
         let last = (SIZE - 1).to_string();
-        // When nothing may be thrown away any more it refuses.
+        // When nothing is left to evict, it refuses.
         redis.call(&[b"SETRANGE", filler(number).as_bytes(), last.as_bytes(), b"x"]);
         redis.get(&lock) != before
     })
 }
 
-/// The new master has never heard of the lock, or not of its last renewals.
+/// The new master has never heard of the lock, or missed its last renewals.
 pub fn failover_without_the_lock(episode: &mut Episode<'_>) {
     let set = sentinels(episode.world);
     episode.ttl = Duration::from_secs(episode.rng.u64(3..=8));
@@ -371,7 +371,7 @@ pub fn failover_with_the_lock(episode: &mut Episode<'_>) {
     set.wait_settled();
 }
 
-/// The servers, with their sentinels.
+/// The servers under sentinels.
 pub(super) fn sentinels(world: &World) -> &RedisSentinels {
     match &world.servers {
         Servers::Sentinel(set) => set,
@@ -379,8 +379,8 @@ pub(super) fn sentinels(world: &World) -> &RedisSentinels {
     }
 }
 
-/// Another master than `old`, which was killed or frozen or is well, is there when this returns. What is returned brings
-/// `old` back.
+/// Returns once another server than `old`, which was killed or frozen or is well, is master. The result, when called,
+/// brings `old` back.
 pub(super) fn fail_over<'w>(
     episode: &mut Episode<'w>,
     set: &'w RedisSentinels,

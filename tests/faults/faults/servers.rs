@@ -4,13 +4,14 @@ use crate::episode::{Ending, Episode, Invariant, KEY, Way};
 use crate::support::rendezvous::{boottime, last_until};
 use crate::world::Column;
 
-/// No command outlives it, and everybody goes on afterwards.
+/// All servers are frozen: no command outlives its lease, and everyone goes on afterwards.
 pub fn frozen(episode: &mut Episode<'_>) {
     let all = choose(episode, episode.world.size());
     frozen_for_long(episode, &all);
 }
 
-/// The same of so many that the others cannot go on without them.
+/// So many servers are frozen that the others cannot go on without them: no command outlives its lease, and everyone
+/// goes on afterwards.
 pub fn majority_frozen(episode: &mut Episode<'_>) {
     let some = choose(episode, episode.world.majority());
     frozen_for_long(episode, &some);
@@ -25,7 +26,7 @@ fn frozen_for_long(episode: &mut Episode<'_>, servers: &[usize]) {
         world.node(index).freeze();
     }
     let silent = boottime();
-    // At a frozen server no lease ends; with leases that are told of, it is known when they could.
+    // A frozen server ends no lease. Where the servers report each lease, the earliest end is known.
     let died = if world.redis().is_empty() { holder.died_at() } else { episode.dies_in_time(&holder) };
     if died >= silent + ttl {
         let what =
@@ -41,7 +42,7 @@ fn frozen_for_long(episode: &mut Episode<'_>, servers: &[usize]) {
     episode.ends(holder.running, &[Ending::Lost]);
 }
 
-/// So many servers, at random.
+/// `count` servers, at random.
 fn choose(episode: &mut Episode<'_>, count: usize) -> Vec<usize> {
     let mut all: Vec<usize> = (0..episode.world.size()).collect();
     episode.rng.shuffle(&mut all);
@@ -49,13 +50,14 @@ fn choose(episode: &mut Episode<'_>, count: usize) -> Vec<usize> {
     all
 }
 
-/// A short outage goes unnoticed; in a longer one the command ends.
+/// All servers are killed and restarted: a short outage goes unnoticed, and in a longer one the command is stopped.
 pub fn restarted(episode: &mut Episode<'_>) {
     let all = choose(episode, episode.world.size());
     killed_for_a_while(episode, &all);
 }
 
-/// The same of so many that the others cannot go on without them.
+/// So many servers are killed that the others cannot go on without them: a short outage goes unnoticed, and in a longer
+/// one the command is stopped.
 pub fn majority_killed(episode: &mut Episode<'_>) {
     let some = choose(episode, episode.world.majority());
     killed_for_a_while(episode, &some);
@@ -89,22 +91,24 @@ fn killed_for_a_while(episode: &mut Episode<'_>, servers: &[usize]) {
     }
 }
 
-/// What only this server knew is forgotten.
+/// A server loses its data, and with it what only this server knew.
 pub fn emptied(episode: &mut Episode<'_>) {
     let world = episode.world;
-    // Of three, two are enough to have a lock, and one of those too few to keep it: another one was away when it was taken.
+    // Of three servers, two are enough to take a lock, and one of those is too few to keep it: another one was away
+    // when it was taken.
     let missing = usize::from(world.column == Column::Redlock3 && episode.coin());
     let away = choose(episode, missing);
     forgets(episode, &away);
 }
 
-/// So few have the lock that without one of them somebody else finds a majority that has never heard of it.
+/// The lock is on a bare majority of the servers. When one of those is emptied, another contender finds a majority that
+/// has never heard of it.
 pub fn bare_majority_emptied(episode: &mut Episode<'_>) {
     let away = choose(episode, episode.world.size() - episode.world.majority());
     forgets(episode, &away);
 }
 
-/// One server forgets what it knows; these were away when the lock was taken, and are back then.
+/// Empties one server. The servers `away` were out of reach when the lock was taken, and are back by then.
 fn forgets(episode: &mut Episode<'_>, away: &[usize]) {
     let world = episode.world;
     for &index in away {
@@ -115,8 +119,8 @@ fn forgets(episode: &mut Episode<'_>, away: &[usize]) {
     let (mut holders, others): (Vec<usize>, Vec<usize>) = (0..world.size())
         .filter(|index| !away.contains(index))
         .partition(|&index| world.redis()[index].get(&format!("dlock:{KEY}")).is_some());
-    // On a busy machine not all may have answered in time. Without one of a bare majority it would not be held any more,
-    // which is another fault.
+    // On a busy machine not all may have answered in time. If one of a bare majority were missing, the lock would be
+    // lost, which is another fault.
     let is_bare = holders.len() <= world.majority();
     if is_bare && away.is_empty() && !others.is_empty() {
         holders = others;
@@ -140,30 +144,30 @@ fn forgets(episode: &mut Episode<'_>, away: &[usize]) {
     }
 }
 
-/// Nobody notices.
+/// A minority of the servers is killed, and nobody notices.
 pub fn minority_killed(episode: &mut Episode<'_>) {
     let count = episode.rng.usize(1..=episode.world.size() - episode.world.majority());
     let some = choose(episode, count);
     killed_unnoticed(episode, &some);
 }
 
-/// Nobody notices either.
+/// The leader is killed, and nobody notices.
 pub fn leader_killed(episode: &mut Episode<'_>) {
     let leader = episode.world.leader().expect("a service with a leader");
     killed_unnoticed(episode, &[leader]);
 }
 
-/// The others choose another leader. When this one comes back, it knows nothing of what was renewed meanwhile: before
-/// 3.4.31 and 3.5.13 that of etcd may then revoke what it takes for ended.
+/// The leader is frozen, and the others elect another one. When it comes back, it knows nothing of the renewals in
+/// between: etcd before 3.4.31 and 3.5.13 may then revoke a lease that it takes for expired.
 pub fn leader_frozen(episode: &mut Episode<'_>) {
     let leader = episode.world.leader().expect("a service with a leader");
-    // Whoever has it by then may lose it too.
+    // The next holder may lose it too.
     episode.waiters_may_lose = episode.world.column == Column::Etcd;
-    // How soon the others do without it is a matter of their settings, and may be too late to keep the lock.
+    // How soon the others go on without it depends on their settings, and may be too late to keep the lock.
     one_frozen(episode, leader);
 }
 
-/// Nobody notices but those who are served by it, who go elsewhere.
+/// A follower is frozen. Nobody notices but its clients, which go to other servers.
 pub fn follower_frozen(episode: &mut Episode<'_>) {
     let leader = episode.world.leader().expect("a service with a leader");
     let step = episode.rng.usize(1..episode.world.size());
@@ -171,7 +175,7 @@ pub fn follower_frozen(episode: &mut Episode<'_>) {
     episode.could_have_kept(ending);
 }
 
-/// One server alone stands still for longer than a lease, and goes on; how the holder ended.
+/// Freezes one server for longer than a lease, and thaws it. Returns how the holder ended.
 fn one_frozen(episode: &mut Episode<'_>, server: usize) -> Option<Ending> {
     let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
@@ -183,7 +187,7 @@ fn one_frozen(episode: &mut Episode<'_>, server: usize) -> Option<Ending> {
     world.node(server).thaw();
     episode.wait_serving();
     episode.mended();
-    // What it does when it is back, it does at once.
+    // What it does on its return, it does at once.
     episode.linger(ttl);
     let alive = holder.is_alive();
     holder.let_go();

@@ -19,18 +19,18 @@ use crate::support::recorder::{RECORDER_CODE, Recorder, send_as_somebody_else};
 use crate::support::rendezvous::{Gate, Lifeline, boottime, eventually, last_until};
 use crate::world::{Column, Servers};
 
-/// What reaches a whole group when somebody ends or tells it something.
+/// Signals that shells, supervisors and terminals send to whole groups.
 const TO_GROUPS: [Signal; 6] =
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
 
-/// What somebody impatient sends, again and again.
+/// What an impatient user sends, again and again.
 const STORM: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// How soon a dlock that was told to stop while it acquired has ended, at a service that answers.
+/// How soon a dlock that is told to stop during the acquire has ended, with a service that answers.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// Gives the signals of a terminal their usual meaning, whatever this program was started with: a shell ignores some for
-/// what it runs in the background, and nohup does.
+/// Resets the signals of a terminal to their default action, whatever this program was started with: a shell ignores
+/// some for background jobs, as does nohup.
 fn usual_signals() -> io::Result<()> {
     for signal in TO_GROUPS {
         // SAFETY: signal is async-signal-safe.
@@ -42,16 +42,16 @@ fn usual_signals() -> io::Result<()> {
 }
 
 fn with_usual_signals(dlock: Dlock) -> Dlock {
-    // SAFETY: it makes system calls only.
+    // SAFETY: it only makes system calls.
     unsafe { dlock.pre_exec(usual_signals) }
 }
 
-/// How a signal comes to a whole group.
+/// How a signal reaches a whole group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sender {
     /// `kill %1`
     Shell,
-    /// systemd, or any other who goes through a list of processes
+    /// systemd, or another supervisor that signals each process of a list
     Supervisor,
     /// timeout(1)
     Timeout,
@@ -59,7 +59,7 @@ enum Sender {
     Terminal,
 }
 
-/// The command hears it once.
+/// A signal to the whole group reaches the command once.
 pub fn to_the_group(episode: &mut Episode<'_>) {
     let mut recorder = Recorder::new(&episode.scratch);
     let command = episode.section(&format!("exec '{}'", recorder.program().display()));
@@ -89,7 +89,7 @@ pub fn to_the_group(episode: &mut Episode<'_>) {
             recorder.ready();
             episode.queue_some();
             let dlock = running.dlock_pid();
-            // Its time runs out.
+            // Its timeout expires.
             signalled(episode, &mut recorder, dlock, signal, |_| running.signal(Signal::SIGALRM));
             recorder.end();
             heard_nothing_else(episode, &mut recorder);
@@ -125,7 +125,7 @@ pub fn to_the_group(episode: &mut Episode<'_>) {
     episode.mended();
 }
 
-/// Checks that the command hears `signal` once when it is sent.
+/// Checks that the command hears `signal` exactly once when it is sent.
 fn signalled(
     episode: &mut Episode<'_>,
     recorder: &mut Recorder,
@@ -137,13 +137,13 @@ fn signalled(
     episode.broken();
     send(episode);
     let mut heard = Vec::new();
-    // As in Recorder::expect_nothing_more, with a signal that comes after all others that are on their way.
+    // As in Recorder::expect_nothing_more, with a signal that arrives after all others that are on their way.
     for _ in 0..2 {
         process::wait_taken(dlock, Signal::SIGWINCH);
         send_as_somebody_else(dlock, Signal::SIGWINCH);
         heard.extend(std::iter::repeat_with(|| recorder.next().signal).take_while(|&next| next != Signal::SIGWINCH));
     }
-    // timeout(1) continues its group too, in case that was suspended.
+    // timeout(1) also continues its group, in case it was suspended.
     heard.retain(|&heard| heard != Signal::SIGCONT);
     if heard != [signal] {
         episode.violation(Invariant::EndsRight, format!("of one {signal} to the group the command heard {heard:?}"));
@@ -157,8 +157,8 @@ fn heard_nothing_else(episode: &mut Episode<'_>, recorder: &mut Recorder) {
     }
 }
 
-/// `dlock run` with `options` and `command`, for a terminal: in the episode's directory and with nothing else in its
-/// environment, as every dlock.
+/// `dlock run` with `options` and `command` on a terminal: in the episode's directory and with the environment that
+/// every dlock has.
 fn on_terminal(episode: &Episode<'_>, options: &[&str], command: &[OsString]) -> Command {
     let mut dlock = Command::new(*DLOCK);
     let ttl = format!("{}s", episode.ttl.as_secs());
@@ -171,11 +171,11 @@ fn on_terminal(episode: &Episode<'_>, options: &[&str], command: &[OsString]) ->
 fn surround(episode: &Episode<'_>, command: &mut Command) {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     command.env_clear().env("PATH", path).env("HOME", episode.scratch.root()).current_dir(episode.scratch.root());
-    // SAFETY: it makes system calls only.
+    // SAFETY: it only makes system calls.
     unsafe { command.pre_exec(usual_signals) };
 }
 
-/// The command's own end counts, and the lock is not kept for longer than its lease.
+/// The command's own end counts, and the lock is kept no longer than its lease.
 pub fn storm_at_release(episode: &mut Episode<'_>) {
     let ends = [
         ("exit 0", Ending::Own(0)),
@@ -196,7 +196,7 @@ pub fn storm_at_release(episode: &mut Episode<'_>) {
     let delay = Duration::from_millis(episode.rng.u64(5..=200));
     let modes = [Mode::Hold, Mode::Delay(delay), Mode::DropReplies, Mode::Silent, Mode::Forward];
     episode.world.set_way(*episode.rng.choice(&modes).expect("one of several"));
-    // Frozen, it hears of the end and of the storm at the same time.
+    // While frozen, it gets the end and the storm at the same time.
     let frozen = episode.coin();
     if frozen {
         process::signal(running.pid(), Signal::SIGSTOP);
@@ -223,11 +223,11 @@ pub fn storm_at_release(episode: &mut Episode<'_>) {
     episode.ends(running, &[ending]);
 }
 
-/// It ends by that signal, or the command does; neither a lock nor a place in the queue stays.
+/// dlock or the command ends by that signal; neither a lock nor a queue entry stays.
 pub fn storm_at_acquire(episode: &mut Episode<'_>) {
     let holder = if episode.coin() { Some(episode.hold(Way::Straight, &[])) } else { None };
     let delay = Duration::from_millis(episode.rng.u64(2..=60));
-    // What it cannot take back in a short time it leaves; a place in the queue runs out, a directory does not.
+    // What it cannot take back in a short time it leaves behind: a queue entry expires, a directory does not.
     episode.cut_short = true;
     let held_up = !episode.world.proxies().is_empty() && episode.rng.u8(..4) == 0;
     episode.world.set_way(if held_up { Mode::Hold } else { Mode::Delay(delay) });
@@ -236,19 +236,19 @@ pub fn storm_at_acquire(episode: &mut Episode<'_>) {
     let waits = holder.is_some() && !held_up && episode.coin();
     if waits {
         let waits = || running.stderr_so_far().contains("waiting for ") || !running.is_running();
-        eventually("somebody to wait", || waits().then_some(()));
+        eventually("a waiter", || waits().then_some(()));
     }
-    // A few round trips; without servers a few steps of the way there.
+    // A few round trips; without servers, a few steps of the way there.
     let most = if episode.world.proxies().is_empty() { Duration::from_millis(20) } else { 12 * delay };
     episode.linger(most);
     if let Some(holder) = &holder
         && episode.coin()
     {
-        // It comes to its turn just then.
+        // Its turn comes just then.
         holder.let_go();
         episode.linger(most);
     }
-    // Where a majority has to answer soon, it can give up before.
+    // Where a majority has to answer quickly, it can give up first.
     let mut allowed = if episode.world.column == Column::Redlock { vec![Ending::Unavailable] } else { Vec::new() };
     let first = boottime();
     for _ in 0..episode.rng.u32(1..=4) {
@@ -288,7 +288,7 @@ enum Hup {
     Ignores,
 }
 
-/// Who leads the session on the terminal.
+/// Which process leads the session on the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leader {
     Dlock,
@@ -296,7 +296,7 @@ enum Leader {
     Shell,
 }
 
-/// The command ends by the HUP, or does what it likes with it; the lock is kept exactly as long.
+/// The command ends by SIGHUP, or handles it as it likes; the lock is kept exactly as long as the command runs.
 pub fn terminal_closed(episode: &mut Episode<'_>) {
     let leader = *episode.rng.choice(&[Leader::Dlock, Leader::Script, Leader::Shell]).expect("one of several");
     let hup = *episode.rng.choice(&[Hup::Dies, Hup::Handles, Hup::Ignores]).expect("one of several");
@@ -326,7 +326,7 @@ pub fn terminal_closed(episode: &mut Episode<'_>) {
         Leader::Shell => {
             let mut shell = bash();
             shell.current_dir(episode.scratch.root());
-            // SAFETY: it makes system calls only.
+            // SAFETY: it only makes system calls.
             unsafe { shell.pre_exec(usual_signals) };
             shell
         }
@@ -362,7 +362,7 @@ pub fn terminal_closed(episode: &mut Episode<'_>) {
     }
     lifeline.closed_at();
     episode.mended();
-    // It goes with the terminal otherwise.
+    // Otherwise it would go with the terminal.
     process::wait_gone(dlock);
     if leader == Leader::Dlock {
         let status = terminal.wait();
@@ -387,14 +387,14 @@ fn quoted(word: &std::ffi::OsStr) -> String {
     format!(" '{}'", word.to_string_lossy().replace('\'', r"'\''"))
 }
 
-/// Nobody reads what it has to say; everything else goes on as ever.
+/// Nobody reads dlock's messages; everything else is as usual.
 pub fn broken_pipe(episode: &mut Episode<'_>) {
     let (reader, writer) = io::pipe().unwrap();
     let ttl = episode.ttl;
     let options: &[&str] = if episode.coin() { &["-v"] } else { &[] };
     let leases = episode.world.column.has_leases();
     match episode.rng.u8(..if leases { 4 } else { 2 }) {
-        // It waits.
+        // It says that it waits.
         0 => {
             let holder = episode.hold(Way::Straight, &[]);
             let code = episode.rng.i32(0..=9);
@@ -428,7 +428,7 @@ pub fn broken_pipe(episode: &mut Episode<'_>) {
             episode.ends(holder.running, &[Ending::Own(79)]);
             episode.world.set_way(Mode::Forward);
         }
-        // It cannot release it.
+        // It cannot release the lock.
         2 => {
             let dlock = episode.dlock(Way::Detour).args(options).stderr(writer);
             let holder = episode.hold_by(dlock);

@@ -1,4 +1,4 @@
-//! Commands that fork without a pause, and commands of thousands of processes, when the servers say nothing any more.
+//! Commands that fork without a pause, and commands of thousands of processes, while the servers no longer answer.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,10 +12,10 @@ use crate::support::programs::unruly;
 use crate::support::proxy::Mode;
 use crate::support::rendezvous::Gate;
 
-/// A lease for which the time that thousands of processes take to die is not all of it.
+/// A lease that leaves time after thousands of processes have died.
 const LONG: Duration = Duration::from_secs(10);
 
-/// All of it is dead before its lease can end.
+/// The servers stop answering: the whole command is dead before its lease can expire.
 pub fn silent(episode: &mut Episode<'_>) {
     let what = match episode.rng.u8(..4) {
         0 => "storm 30".to_owned(),
@@ -32,7 +32,7 @@ pub fn silent(episode: &mut Episode<'_>) {
     episode.world.set_way(Mode::Forward);
 }
 
-/// dlock has to stop a storm alone.
+/// The guard is killed: dlock has to stop a storm on its own.
 pub fn guard_killed(episode: &mut Episode<'_>) {
     let holder = unruly_scene(episode, "storm 30");
     episode.broken();
@@ -43,30 +43,30 @@ pub fn guard_killed(episode: &mut Episode<'_>) {
     episode.ends(holder.running, &[Ending::GuardKilled]);
 }
 
-/// A holder whose command runs an unruly program, perhaps as an ordinary user, and others who wait.
+/// Starts a holder whose command runs an unruly program, perhaps as an ordinary user, and waiters behind it.
 #[track_caller]
 fn unruly_scene(episode: &mut Episode<'_>, what: &str) -> Holder {
     episode.ttl = LONG;
-    // The servers have the same processors as the storm, and etcd's hand over later the longer they had no turn.
+    // The servers share the processors with the storm, and etcd hands over later the longer it did not run.
     episode.recovers_within = Some(LONG + Duration::from_secs(5));
     let gate = Gate::new(episode.scratch.path("gate"));
     let program = unruly(&episode.scratch, what);
     let work = format!("{}; trap '' TERM; {program} & wait; sleep 1000; true", gate.wait());
     let mut dlock = episode.dlock(Way::Detour).args(["--kill-after", "1s"]).command(episode.section(&work));
-    // A lock directory is its owner's.
+    // A lock directory belongs to its owner.
     if episode.world.column.has_leases() && episode.coin() {
         open_to_everybody(episode);
         dlock = dlock.unprivileged();
     }
     let holder = episode.hold_as_told(dlock);
-    // Before nothing else has its turn any more.
+    // Before nothing else gets to run any more.
     episode.queue_some();
     gate.open();
     holder.running.wait_stdout(if what == "headless" { "worker " } else { what.split(' ').next().unwrap_or_default() });
     holder
 }
 
-/// The witness is for users of all kinds.
+/// The witness can be used by users of all kinds.
 fn open_to_everybody(episode: &Episode<'_>) {
     for name in ["witness.lock", "log"] {
         let path = episode.scratch.file(name, "");

@@ -1,4 +1,4 @@
-//! Others use the same servers: they take the lock's key away, or have something in its place.
+//! Others use the same servers: they delete the lock's key, or replace it.
 
 use std::time::Duration;
 
@@ -10,22 +10,23 @@ use crate::support::servers::{Redis, Reply};
 use crate::support::zookeeper::{Acl, Kind, ZooKeeper};
 use crate::world::{Column, Servers};
 
-/// The lock's key at a redis server.
+/// The lock's key on a redis server.
 const REDIS_KEY: &str = "dlock:job";
 
-/// Below this etcd has the keys of all who want the lock.
+/// The prefix of all contenders' keys in etcd.
 const ETCD_PREFIX: &str = "dlock/job/";
 
-/// Below this ZooKeeper has their nodes.
+/// The node under which ZooKeeper has the contenders' nodes.
 const ZOOKEEPER_NODE: &str = "/dlock/job";
 
-/// What would do harm to a terminal if it were shown as it is.
+/// Text that would upset a terminal if it were printed as it is.
 const EVIL: &str = "\u{0}\u{1b}[2J\r\n\u{9b}1m\u{202e}";
 
-/// Nobody is told. It is noticed at the next renewal, or when the lock is to be given back; until then two may run.
+/// The lock's key is deleted or replaced, and nobody is told. The next renewal or the release notices; until then two
+/// commands may run.
 pub fn key_taken(episode: &mut Episode<'_>) {
     let holder = episode.hold(Way::Straight, &[]);
-    // Where nobody waits, whoever comes next has it at once.
+    // If nobody waits, the next contender gets the lock at once.
     if episode.coin() {
         episode.queue_some();
     }
@@ -34,7 +35,7 @@ pub fn key_taken(episode: &mut Episode<'_>) {
     episode.broken();
     let world = episode.world;
     let mut left = Vec::new();
-    // Whether somebody else can have the lock from now on.
+    // Whether another contender can take the lock from now on.
     let mut is_free = true;
     match &world.servers {
         Servers::Etcd(etcd) => is_free = take_from_etcd(episode, etcd),
@@ -64,16 +65,16 @@ pub fn key_taken(episode: &mut Episode<'_>) {
     episode.mended_at(free);
 }
 
-/// What another program put in the place of the lock.
+/// What another program left in place of the lock.
 struct Left<'w> {
     redis: &'w Redis,
     dump: Reply,
-    /// When it expires at the earliest; what does not expire is taken away by its owner.
+    /// When it expires at the earliest; what does not expire is removed by its owner.
     until: Option<Duration>,
 }
 
 impl Left<'_> {
-    /// Checks that it is still there, and takes it away unless it goes by itself; when it is gone.
+    /// Checks that it is still there, and removes it unless it expires; notes when it is gone.
     fn look(&self, episode: &mut Episode<'_>) -> Duration {
         let now = dump(self.redis);
         if now != self.dump && self.until.is_none_or(|until| boottime() < until) {
@@ -90,7 +91,7 @@ fn dump(redis: &Redis) -> Reply {
     redis.call(&[b"DUMP", REDIS_KEY.as_bytes()])
 }
 
-/// From so many servers that those that are left are no majority.
+/// Deletes or replaces the lock's key on enough servers to leave no majority.
 fn take_from_redis<'w>(episode: &mut Episode<'w>) -> Vec<Left<'w>> {
     let mut servers = episode.world.redis();
     let count = episode.rng.usize(episode.world.majority()..=servers.len());
@@ -99,12 +100,12 @@ fn take_from_redis<'w>(episode: &mut Episode<'w>) -> Vec<Left<'w>> {
     let way = episode.rng.u8(..5);
     let mut left = Vec::new();
     for redis in servers {
-        // Some in one way, some in another.
+        // Not in the same way on every server.
         let way = if way == 4 { episode.rng.u8(..4) } else { way };
         let mut until = None;
         match way {
             0 => _ = redis.cli(&["DEL", REDIS_KEY]),
-            // The counter that the tokens are taken from and the queue go with it.
+            // The counter from which tokens are taken goes with it, and so does the queue.
             1 => _ = redis.cli(&["FLUSHALL"]),
             2 => {
                 let (value, _) = foreign_text(episode);
@@ -114,7 +115,7 @@ fn take_from_redis<'w>(episode: &mut Episode<'w>) -> Vec<Left<'w>> {
                 redis.call(&[b"SET", REDIS_KEY.as_bytes(), &value, b"PX", lease.as_bytes()]);
             }
             _ => {
-                // In one step: somebody waits for the lock.
+                // In one step, since a waiter is ready to take the lock.
                 let script = "redis.call('DEL', KEYS[1]) return redis.call('RPUSH', KEYS[1], ARGV[1])";
                 redis.cli(&["EVAL", script, "1", REDIS_KEY, "theirs"]);
             }
@@ -126,7 +127,7 @@ fn take_from_redis<'w>(episode: &mut Episode<'w>) -> Vec<Left<'w>> {
     left
 }
 
-/// Whether somebody else can have the lock then.
+/// Deletes or replaces the lock's key in etcd, and returns whether another contender can take the lock then.
 fn take_from_etcd(episode: &mut Episode<'_>, etcd: &Etcd) -> bool {
     let held = etcd.keys(ETCD_PREFIX).into_iter().next().expect("somebody holds the lock");
     let way = episode.rng.u8(..4);
@@ -137,7 +138,7 @@ fn take_from_etcd(episode: &mut Episode<'_>, etcd: &Etcd) -> bool {
             etcd.delete(&held.key);
             etcd.put(&held.key, &held.value, held.lease);
         }
-        // It is still the first one. Without a lease it would be there for ever.
+        // It is still the first one. Without a lease it would stay forever.
         _ => etcd.put(&held.key, "theirs", 0),
     }
     way < 3
@@ -151,7 +152,7 @@ fn take_from_zookeeper(episode: &mut Episode<'_>, zookeeper: &ZooKeeper) {
     match episode.rng.u8(..3) {
         0 => assert!(zookeeper.end_session(session), "the session had ended"),
         both => {
-            // Half of the others see only one of them.
+            // Each kind of foreign client sees only one of the two nodes.
             if both == 1 {
                 let kept = if episode.coin() { nodes.pop_first() } else { nodes.pop_last() };
                 assert!(kept.is_some() && nodes.len() == 1, "a holder has two nodes");
@@ -161,7 +162,7 @@ fn take_from_zookeeper(episode: &mut Episode<'_>, zookeeper: &ZooKeeper) {
     }
 }
 
-/// Text that is no dlock's, and how it is shown.
+/// Text that is not dlock's own, and how it is shown.
 fn foreign_text(episode: &mut Episode<'_>) -> (Vec<u8>, String) {
     let held = |what: &str| format!("held by another program{what}");
     match episode.rng.u8(..5) {
@@ -176,19 +177,19 @@ fn foreign_text(episode: &mut Episode<'_>) -> (Vec<u8>, String) {
     }
 }
 
-/// Something that another program has put in the way of the lock.
+/// What another program has put where the lock should be.
 struct Obstacle<'w> {
-    /// How dlock names it, in one of these ways; none where it is not enough to keep anybody out.
+    /// How dlock names it, in one of these ways; empty if it keeps nobody out.
     shown: Vec<String>,
-    /// What is there.
+    /// Reads what is there.
     look: Box<dyn Fn() -> String + 'w>,
-    /// Its owner takes it away.
+    /// Removes it, as its owner would.
     remove: Box<dyn FnOnce() + 'w>,
-    /// Its owner tidies up, when nobody uses the lock.
+    /// Cleans up, as its owner would, when nobody uses the lock.
     tidy: Box<dyn FnOnce() + 'w>,
 }
 
-/// It is held for everybody as long as it is there, and nobody touches it.
+/// While it is there, the lock is held for every contender, and nobody touches it.
 pub fn foreign_in_the_way(episode: &mut Episode<'_>) {
     let world = episode.world;
     episode.broken();
@@ -204,7 +205,7 @@ pub fn foreign_in_the_way(episode: &mut Episode<'_>) {
             let section = episode.section(&episode.store.write());
             episode.dlock(Way::Straight).args(options).command(section).output()
         };
-        // Where a majority has to answer soon, it can give up before; that is no answer to what is asked here.
+        // Where a majority has to answer quickly, it can give up first; that does not answer the question here.
         let gave_up = |outcome: &Outcome| world.column == Column::Redlock && outcome.status().code() == Some(69);
         let outcome = eventually("an answer", || Some(ask()).filter(|outcome| !gave_up(outcome)));
         if refused {
@@ -249,7 +250,7 @@ pub fn foreign_in_the_way(episode: &mut Episode<'_>) {
     (obstacle.tidy)();
 }
 
-/// At one server; of several, at so many as may be.
+/// An obstacle on one server; of several, on as many as can be spared.
 fn redis_obstacle<'w>(episode: &mut Episode<'w>) -> Obstacle<'w> {
     let mut servers = episode.world.redis();
     let count = episode.rng.usize(1..=servers.len());
@@ -275,7 +276,7 @@ fn redis_obstacle<'w>(episode: &mut Episode<'w>) -> Obstacle<'w> {
     Obstacle { shown, look: Box::new(look), remove: Box::new(remove), tidy: Box::new(|| ()) }
 }
 
-/// A request that puts something at the lock's key, and how that is shown.
+/// A request that stores something at the lock's key, and how that is shown.
 fn redis_thing(episode: &mut Episode<'_>) -> (Vec<Vec<u8>>, String) {
     let others: [&[&str]; 5] =
         [&["RPUSH", "a"], &["HSET", "a", "b"], &["SADD", "a"], &["ZADD", "1", "a"], &["XADD", "*", "a", "b"]];
@@ -290,7 +291,7 @@ fn redis_thing(episode: &mut Episode<'_>) -> (Vec<Vec<u8>>, String) {
     (request, format!("blocked by a redis {kind} at the lock's key"))
 }
 
-/// A key without a lease or with a name that no lock has, or somebody else's lock.
+/// A key without a lease or with a name that no lock has, or another program's lock.
 fn etcd_obstacle<'w>(episode: &mut Episode<'_>, etcd: &'w Etcd) -> Obstacle<'w> {
     let lease = etcd.grant(60);
     let blocked = |key: &str, what: &str| format!("blocked by the key {key}, a key {what}");
@@ -310,7 +311,7 @@ fn etcd_obstacle<'w>(episode: &mut Episode<'_>, etcd: &'w Etcd) -> Obstacle<'w> 
     }
 }
 
-/// Somebody else's lock, or a node that no session owns.
+/// Another program's lock, or a node that no session owns.
 fn zookeeper_obstacle<'w>(episode: &mut Episode<'_>, zookeeper: &'w ZooKeeper) -> Obstacle<'w> {
     let [root, lock] = ["/dlock", ZOOKEEPER_NODE];
     zookeeper.create(root, "");
@@ -334,9 +335,9 @@ fn zookeeper_obstacle<'w>(episode: &mut Episode<'_>, zookeeper: &'w ZooKeeper) -
             Some(owner) => owner.close().expect("the session ends"),
             None => assert!(zookeeper.delete(&node), "it was there"),
         }),
-        // Directories that were there before are left alone by all who use them.
+        // All clients leave directories alone that were there before.
         tidy: Box::new(move || {
-            assert!(zookeeper.delete(lock) && zookeeper.delete(root), "somebody else's were removed");
+            assert!(zookeeper.delete(lock) && zookeeper.delete(root), "nodes of others were removed");
         }),
     }
 }

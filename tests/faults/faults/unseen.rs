@@ -1,4 +1,5 @@
-//! Processes that cannot be listed, or are not what they seem, and several faults of which each alone would be met.
+//! Processes that cannot be listed or are not what they seem, and combinations of faults that dlock survives one by
+//! one.
 
 use nix::sys::signal::Signal;
 
@@ -8,12 +9,12 @@ use crate::support::process;
 use crate::support::programs::sh;
 use crate::support::rendezvous::Fifo;
 
-/// One of them.
+/// One of these faults, at random.
 pub fn unseen(episode: &mut Episode<'_>) {
     if episode.coin() { other_namespace(episode) } else { guard_killed_without_descriptors(episode) }
 }
 
-/// Two at once.
+/// Two faults at once.
 pub fn two_at_once(episode: &mut Episode<'_>) {
     match episode.rng.u8(..if episode.world.column.has_leases() { 3 } else { 2 }) {
         0 => guard_killed_without_descriptors(episode),
@@ -22,8 +23,7 @@ pub fn two_at_once(episode: &mut Episode<'_>) {
     }
 }
 
-/// With the `/proc` of another PID namespace nothing is acquired, and nobody's process is touched: of all that run here the
-/// witness would tell.
+/// With the `/proc` of another PID namespace nothing is acquired, and no process is touched: the witness would notice.
 fn other_namespace(episode: &mut Episode<'_>) {
     let holder = episode.hold(Way::Straight, &[]);
     for _ in 0..3 {
@@ -40,9 +40,9 @@ fn other_namespace(episode: &mut Episode<'_>) {
     episode.mended();
 }
 
-/// Neither the command nor what is in its own session is left when the next one begins.
+/// Neither the command nor a process in its own session is left when the next holder begins.
 fn guard_killed_without_descriptors(episode: &mut Episode<'_>) {
-    // A majority is enough for a run, and one slow answer more than it can bear.
+    // A majority is enough for a run, and one more slow answer can be too much for it.
     let spare = if episode.world.column.is_redlock() { 2 } else { 0 };
     let limit = fewest(episode) + spare + episode.rng.u64(..4);
     let mut words = Fifo::new(episode.scratch.path("words"));
@@ -76,12 +76,12 @@ fn guard_killed_without_descriptors(episode: &mut Episode<'_>) {
     episode.ends(holder.running, &[Ending::GuardKilled]);
 }
 
-/// What dlock is wrapped by to have so many descriptors.
+/// The wrapper that starts dlock with this limit on descriptors.
 fn descriptors(limit: u64) -> [String; 2] {
     ["prlimit".into(), format!("--nofile={limit}:64")]
 }
 
-/// The fewest descriptors that are enough for a run.
+/// The smallest number of descriptors with which a run succeeds.
 fn fewest(episode: &Episode<'_>) -> u64 {
     let is_enough = |limit: u64| {
         let dlock = episode.dlock(Way::Straight).args(["-w", "10"]).command(["true"]);
