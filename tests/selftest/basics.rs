@@ -221,7 +221,7 @@ fn proc_tells_about_a_tree() {
     let scratch = Scratch::new();
     let mut fifo = Fifo::new(scratch.path("words"));
     let gate = Gate::new(scratch.path("gate"));
-    // `:` after the last command keeps the shells from becoming it.
+    // With `:` after the last command, a shell does not replace itself by it.
     let script = format!("trap '' USR1; sh -c \"{}; {}; :\"; :", fifo.say("ready"), gate.wait());
     let mut command = Command::new("sh");
     command.args(["-c", &script]).current_dir(scratch.root()).stdin(Stdio::null());
@@ -281,7 +281,7 @@ fn a_scratch_directory_is_open_to_everybody_and_leaves_nothing() {
     scratch.give_away("locks");
     assert!(list.status().unwrap().success());
 
-    // What still works in it goes with it, wherever it moved.
+    // Processes that still work in the directory go with it, wherever they moved.
     let mut fifo = Fifo::new(scratch.path("words"));
     let inner = format!("{}; exec sleep 60", fifo.say("$$"));
     let mut command = Command::new("setsid");
@@ -363,7 +363,7 @@ fn a_failed_expectation_shows_the_command() {
 fn lines_are_events_and_survivors_do_not_delay_an_outcome() {
     let scratch = Scratch::new();
     let gate = Gate::new(scratch.path("gate"));
-    // The survivor keeps both streams open, and says one thing more when it may.
+    // The survivor keeps both streams open, and writes once more when it is let go.
     let script = format!("echo one >&2; {}; {{ {}; echo late; }} & echo two; exit 4", gate.wait(), gate.wait());
     let mut running = stand_in(&scratch, &script).stdin(Stdio::piped()).spawn();
     drop(running.take_stdin());
@@ -381,7 +381,7 @@ fn lines_are_events_and_survivors_do_not_delay_an_outcome() {
 }
 
 #[test]
-#[should_panic(expected = "waited in vain for a line with \"never\" on stderr")]
+#[should_panic(expected = "stopped waiting for a line with \"never\" on stderr")]
 fn a_line_that_cannot_come_any_more_fails_at_once() {
     stand_in(&Scratch::new(), "echo only this >&2").spawn().wait_stderr("never");
 }
@@ -391,7 +391,7 @@ fn a_dropped_dlock_takes_its_tree_along() {
     let scratch = Scratch::new();
     let (line, end) = Lifeline::pair();
     let mut fifo = Fifo::new(scratch.path("words"));
-    // Whoever is forked after that could get away: this stand-in does not adopt orphans, as dlock does.
+    // A process forked after that could get away: this stand-in does not adopt orphans, as dlock does.
     let script = format!("trap '' TERM; sh -c \"sleep 60 & {}; wait; :\"; :", fifo.say("ready"));
     let running = stand_in(&scratch, &script).lifeline(end).spawn();
     fifo.expect("ready");

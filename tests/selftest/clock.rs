@@ -1,5 +1,5 @@
 /*!
-That a clock of a test's own moves what it is said to move and runs as fast as it is said to, and nothing else.
+Checks that a test's own clock moves what it claims to move, runs as fast as it claims to, and affects nothing else.
 */
 
 use std::fs;
@@ -19,7 +19,7 @@ use crate::support::servers::{Redis, Reply};
 use crate::support::service::{FileService, Gated, Service};
 use crate::support::zookeeper::{ZooKeeper, ZooKeeperOptions};
 
-/// How much later one of two clocks that agree may be read.
+/// How much later one of two clocks that agree may be read, in seconds.
 const LATER: i64 = 600;
 
 /// The true time in seconds.
@@ -27,7 +27,7 @@ fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed()
 }
 
-/// Fails the test unless `shown`, read just now, is by a clock that is so many seconds ahead.
+/// Fails the test unless `shown`, read just now, is from a clock that is `ahead` seconds ahead.
 #[track_caller]
 fn assert_ahead(shown: i64, seconds: i64) {
     let ahead = shown - now();
@@ -39,7 +39,7 @@ fn time_of(redis: &Redis) -> i64 {
     redis.cli(&["TIME"]).lines().next().unwrap().parse().unwrap()
 }
 
-/// Says what every function of the C library shows, in microseconds, for every line that it reads.
+/// A program that prints, for every line that it reads, what each function of the C library returns, in microseconds.
 const CLOCKS: &str = r"
 import ctypes, sys
 libc = ctypes.CDLL(None)
@@ -121,7 +121,7 @@ fn a_rate_is_that_of_every_clock_and_of_the_raw_one_only_where_the_oscillator_is
         last_until(before + Duration::from_secs(1));
         let (then, passed) = (ask(), boottime() - before);
         let passed = i64::try_from(passed.as_micros()).unwrap();
-        // The wall clock, its coarse sister, the day; monotonic, raw, its coarse sister, with suspends.
+        // The wall clock, its coarse variant, the day; monotonic, raw, its coarse variant, with suspends.
         for (place, gains) in [(0, true), (1, true), (2, true), (5, true), (6, raw_too), (7, true), (8, true)] {
             let expected = if gains { passed + passed * rate / 1_000_000 } else { passed };
             let shown = then[place] - first[place];
@@ -223,7 +223,7 @@ fn the_keys_of_a_redis_expire_by_the_clock_that_was_moved() {
     let redis = Redis::with_clock([""; 0]);
     let set = || redis.cli(&["SET", "k", "v", "PX", "30000"]);
     set();
-    // Expires at once.
+    // Expires immediately.
     redis.clock().set(HOUR);
     assert_eq!((redis.pttl("k"), redis.get("k")), (-2, None));
     set();
@@ -308,7 +308,7 @@ fn a_dlock_is_moved_while_it_runs() {
         first = token;
         holder.let_go().success();
     }
-    // One that waits sees its clock move too: it was an hour behind when it came.
+    // A waiter sees its clock move too: it was an hour behind when it started.
     clock.set(-HOUR);
     let holder = file.hold("job");
     let waiter = Gated::spawn(file.scratch(), file.run("job").clock(&clock));

@@ -1,5 +1,5 @@
 /*!
-That what is taken away from a process is really gone, and that of nobody else.
+Checks that a resource taken away from a process is really gone, and that no other process is affected.
 */
 
 use std::fs;
@@ -15,7 +15,7 @@ use crate::support::rendezvous::eventually;
 use crate::support::scratch::Scratch;
 use crate::support::servers::Redis;
 
-/// Does what it is told on its standard input, one word a line, and says what came of it.
+/// A program that carries out the words on its standard input, one per line, and prints the result.
 const WORKER: &str = r"
 import os, sys
 opened = []
@@ -73,7 +73,7 @@ fn descriptors_are_taken_and_given_back() {
     assert_eq!(worker.does("open"), "done");
     take_free_descriptors(worker.pid());
     assert_eq!(worker.does("open"), NO_DESCRIPTOR);
-    // What it closes it can open again.
+    // It can open as many as it closes.
     assert_eq!([worker.does("close"), worker.does("open"), worker.does("open")], ["done", "done", NO_DESCRIPTOR]);
     take_all_descriptors(worker.pid());
     assert_eq!([worker.does("close"), worker.does("open")], ["done", NO_DESCRIPTOR]);
@@ -85,7 +85,7 @@ fn descriptors_are_taken_and_given_back() {
 fn processes_are_taken() {
     let start = || {
         let mut command = Command::new("sh");
-        // For every line it starts a process.
+        // It starts a process for every line.
         command.args(["-c", "while read -r _; do (:); echo done; done"]);
         process::unprivileged(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -107,7 +107,7 @@ fn a_small_disk_is_small_and_its_processs_alone() {
     let scratch = Scratch::new();
     let disk = SmallDisk::on(scratch.directory("disk", 0o777), 1);
     let mut command = Command::new("sh");
-    // Says how much it could write, whenever it is asked.
+    // Prints how much it could write, whenever it is asked.
     let script = "cd \"$here\"; while read -r _; do head -c 3M /dev/zero > file 2>/dev/null; wc -c < file; done";
     command.args(["-c", script]).env("here", disk.directory());
     let mut command = disk.wrap(&command);
@@ -122,11 +122,11 @@ fn a_small_disk_is_small_and_its_processs_alone() {
         answer.trim().parse::<u64>().unwrap()
     };
     assert_eq!(written(), 1 << 20);
-    // Over what it wrote there is nothing left for us; it truncates its own file first.
+    // No room is left beyond its own file, which it truncates first.
     disk.fill(child.id().cast_signed());
     disk.free(child.id().cast_signed());
     assert_eq!(written(), 1 << 20);
-    assert!(fs::read_dir(disk.directory()).unwrap().next().is_none(), "it is written through to everybody's disk");
+    assert!(fs::read_dir(disk.directory()).unwrap().next().is_none(), "it is written through to the host's disk");
     drop(questions);
     assert!(child.wait().unwrap().success());
 }

@@ -11,8 +11,8 @@ use crate::support::scratch::Scratch;
 use crate::support::servers::Redis;
 use crate::support::zookeeper::ZooKeeper;
 
-/// Two of the same kind keep each other out, and hand the lock over. `queued` says how many stand in the queue or hold the
-/// lock, where a queue exists.
+/// Two of the same kind keep each other out, and hand the lock over. `queued` returns how many are in the queue or hold
+/// the lock, where there is a queue.
 #[track_caller]
 fn exclude_each_other(kind: Kind, servers: &str, key: &str, queued: Option<&dyn Fn() -> usize>) {
     let spawn = || Foreign::spawn(kind, servers, key);
@@ -37,7 +37,7 @@ fn exclude_each_other(kind: Kind, servers: &str, key: &str, queued: Option<&dyn 
         let numbers: Vec<u64> = tokens.iter().map(|token| token.parse().unwrap()).collect();
         assert!(numbers.is_sorted_by(|earlier, later| earlier < later), "{numbers:?}");
     }
-    // One that is asked whether it has the lock by now still tells its token.
+    // One that is asked whether it holds the lock by now still reports its token.
     second.start_acquire();
     eventually("the second to hold it", || second.is_held().then_some(()));
     assert!(second.is_held());
@@ -83,7 +83,7 @@ fn redlock_py_excludes_redlock_py() {
     let servers = RedisGroup::start(3);
     exclude_each_other(Kind::RedlockPy, &servers.url(), "k", None);
     assert!(servers.iter().all(|redis| redis.keys().is_empty()));
-    // A majority is enough, and too few are not.
+    // A majority is enough, and fewer are not.
     let mut first = Foreign::spawn(Kind::RedlockPy, &servers.url(), "k");
     servers[0].cli(&["SET", "k", "foreign"]);
     let value = first.acquire();
@@ -94,7 +94,7 @@ fn redlock_py_excludes_redlock_py() {
     assert_eq!(first.try_acquire(), None);
 }
 
-/// The keys below `k/` in the order in which they were made.
+/// The keys below `k/` in the order of their creation.
 fn keys(etcd: &Etcd) -> Vec<String> {
     let mut entries = etcd.keys("k/");
     entries.sort_by_key(|entry| entry.create_revision);
@@ -160,7 +160,7 @@ fn one_that_is_frozen_loses_its_lease_and_hears_of_it_afterwards() {
     mutex.close();
 }
 
-/// How many nodes stand under `/locks/k`.
+/// How many nodes there are under `/locks/k`.
 fn nodes(zookeeper: &ZooKeeper) -> usize {
     zookeeper.children("/locks/k").map_or(0, |children| children.len())
 }
@@ -179,7 +179,7 @@ fn curator_excludes_curator_but_not_kazoo() {
     exclude_each_other(Kind::Curator, &zookeeper.url(), "/locks/k", Some(&|| nodes(&zookeeper)));
     assert_eq!(nodes(&zookeeper), 0);
     assert!(zookeeper.sessions().is_empty());
-    // They do not see each other's nodes, which is why others have to make both kinds.
+    // They do not see each other's nodes, which is why other programs have to create both kinds.
     let mut curator = Foreign::spawn(Kind::Curator, &zookeeper.url(), "/locks/k");
     let mut kazoo = Foreign::spawn(Kind::Kazoo, &zookeeper.url(), "/locks/k");
     curator.acquire();
@@ -199,7 +199,7 @@ fn a_foreign_program_goes_with_all_that_it_started() {
         process::wait_gone(pid);
     }
     assert_eq!(keys(&etcd).len(), 1, "what it held stays until its lease ends");
-    // The same when only the program itself is killed.
+    // Also when only the program itself is killed.
     let mut etcdctl = Foreign::spawn(Kind::Etcdctl, &etcd.url(), "other");
     etcdctl.acquire();
     let tree = process::descendants(etcdctl.pid());

@@ -1,4 +1,4 @@
-//! Does the support itself keep its word? What the other tests stand on, tried by itself.
+//! Tests of the test support itself: what the other tests rely on.
 
 // Starting dlock, rendezvous and `/proc`; needs no working dlock.
 mod basics;
@@ -9,10 +9,10 @@ mod faults;
 // Wall clocks that are moved.
 mod clock;
 
-// Descriptors, processes and disks that run out.
+// Descriptors, processes and disk space that run out.
 mod exhausted;
 
-// Programs that are hard to stop, and what makes them slow or short of memory.
+// Programs that are hard to stop, and tools that make them slow or short of memory.
 mod programs;
 
 // etcd, ZooKeeper and certificates.
@@ -21,5 +21,5 @@ mod servers;
 // Sets of redis servers, and how the contract suite looks at them.
 mod redis_sets;
 
-// Other programs that take locks: each is let alone with its like, to see that it is one.
+// Other programs that take locks: each is tried with its own kind, to see that it is one.
 mod foreign;

@@ -1,4 +1,5 @@
-//! Do the programs that are hard to stop do what they are for, and what makes others slow or short of memory?
+//! Whether the programs that are hard to stop behave as described, and so do the tools that make others slow or short
+//! of memory.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::support::programs::{SlowForks, sh, unruly};
 use crate::support::rendezvous::eventually;
 use crate::support::scratch::Scratch;
 
-/// A program of `unruly.c`, and the number that it says after its name.
+/// Starts a program of `unruly.c`, and returns the number that it prints after its name.
 fn start(scratch: &Scratch, what: &str, says: &str) -> (Running, i32) {
     let running = scratch.dlock().shell(format!("exec {}", unruly(scratch, what))).bare().spawn();
     let number = running.wait_stdout(says).trim_start_matches(says).trim().parse().unwrap();
@@ -21,7 +22,7 @@ fn start(scratch: &Scratch, what: &str, says: &str) -> (Running, i32) {
 #[test]
 fn a_storm_goes_on_with_other_processes_all_the_time() {
     let scratch = Scratch::new();
-    // In a PID namespace of its own, with which it ends. A shell that counts needs no process for it.
+    // In a PID namespace of its own, with which it ends. A shell needs no process to count.
     let script = format!(
         "{} & until read -r _ _ _ _ last < /proc/loadavg; [ \"$last\" -gt 1000 ]; do :; done; echo many",
         unruly(&scratch, "storm 2")

@@ -147,7 +147,7 @@ fn nothing_of_a_set_is_left() {
 
 #[test]
 fn services_begin_clean_and_tell_litter_from_what_servers_say_to_each_other() {
-    /// `redis` is one of the service's; where it replicates, `copies` are how many have what it has.
+    /// `redis` is one of the service's servers; where it replicates, `copies` servers have what it has.
     #[track_caller]
     fn check<S: Service>(service: &S, redis: &Redis, copies: usize) {
         const COUNTER: &str = "{dlock:job}\u{1}fence";
@@ -168,7 +168,7 @@ fn services_begin_clean_and_tell_litter_from_what_servers_say_to_each_other() {
         assert_eq!(service.litter(&[]).len(), 2 * copies, "the counter of another key is litter");
         redis.cli(&["DEL", "dlock:job"]);
         redis.cli(&["PERSIST", COUNTER]);
-        litter(copies, "a counter that stays for ever");
+        litter(copies, "a counter that stays forever");
     }
     let service = UnixService::fresh();
     check(&service, &service.redis, 1);
@@ -180,7 +180,7 @@ fn services_begin_clean_and_tell_litter_from_what_servers_say_to_each_other() {
     check(&service, service.set.master(), 3);
 }
 
-/// Connects to servers and asks them for something, as a dlock that waits does.
+/// A program that connects to servers and asks them for something, as a waiting dlock does.
 const WAITER: &str = r"
 import socket, subprocess, sys
 open('/proc/self/comm', 'w').write('dlock')
@@ -206,7 +206,7 @@ fn who_waits_for_a_redlock_is_known_by_its_connections() {
         command.stdin(Stdio::piped()).spawn().unwrap()
     };
     let mut others = vec![
-        // Not a majority, another lock, not a word said yet, and one that has got it.
+        // Not a majority, another lock, nothing sent yet, and one that holds the lock.
         start("job", &service.servers[..1], "waits"),
         start("other", &service.servers, "waits"),
         start("job", &service.servers, "silent"),

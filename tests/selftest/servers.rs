@@ -1,4 +1,4 @@
-//! Does the support for etcd, ZooKeeper and certificates keep its word? Needs no working dlock.
+//! Tests of the support for etcd, ZooKeeper and certificates. They need no working dlock.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,8 +15,8 @@ use crate::support::service::{
 };
 use crate::support::zookeeper::{Acl, Client, Error, Kind, NO_AUTH, NO_NODE, ZooKeeper, ZooKeeperOptions};
 
-/// How `openssl` judges a server's certificate in a handshake, as a client that knows this authority and expects this
-/// name: the code and text of its verdict, and whether the server went along.
+/// What `openssl` says about a server's certificate in a handshake, as a client that trusts this authority and expects
+/// this name: the code and text of its verdict, and whether the server accepted.
 fn handshake(port: u16, ca: &Path, host: &str, client: Option<(&Certificates, Identity)>) -> (String, bool) {
     let mut command = Command::new(need("openssl", "openssl"));
     command.args(["s_client", "-brief", "-verify_return_error", "-verify_hostname", host, "-servername", host]);
@@ -196,7 +196,7 @@ fn an_etcd_cluster_elects_another_leader() {
     assert_ne!(first, second);
     etcd.put("k", "2", 0);
     etcd.restart_member(first);
-    // What it missed meanwhile, it has.
+    // It has what it missed meanwhile.
     etcd.member(second).stop();
     let third = etcd.leader();
     assert_ne!(second, third);
@@ -299,7 +299,7 @@ fn a_zookeeper_grants_long_and_short_sessions() {
     let short = ZooKeeper::with(ZooKeeperOptions { max_session: 1000, ..ZooKeeperOptions::single() });
     let mut client = short.client();
     client.create("/ours", "", Kind::Ephemeral, Acl::Open).unwrap();
-    // Nobody keeps it alive.
+    // Nobody renews it.
     eventually("the end of a session of 1 s", || short.tree().is_empty().then_some(()));
 }
 
@@ -400,7 +400,7 @@ fn a_follower_that_is_cut_off_still_shows_what_is_gone() {
     zookeeper.cut_off(follower);
     at_leader.delete("/k").unwrap();
     at_follower.get("/k", false).unwrap();
-    // In the end it notices that it hears nothing, and lets go of its clients.
+    // In the end it notices that it hears nothing, and drops its clients.
     eventually("the follower to give up", || at_follower.get("/k", false).is_err().then_some(()));
     assert_eq!(zookeeper.leader(), leader);
     zookeeper.heal(follower);

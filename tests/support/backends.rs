@@ -1,4 +1,4 @@
-//! The same tests on one backend of each kind, and as each kind of user.
+//! Running the same tests on one backend of each kind, and as each kind of user.
 
 // Each test program uses its own part of this.
 #![allow(unused_imports, unused_macros)]
@@ -8,7 +8,7 @@ use super::process;
 use super::proxy::{Mode, Proxy};
 use super::service::Service;
 
-/// Makes a module for each kind of backend with these tests, functions of a [`Service`], on a fresh one.
+/// Makes a module of tests for each kind of backend, each test a function of a fresh [`Service`].
 macro_rules! on_every_backend {
     ($($test:ident)*) => {
         crate::support::backends::on_backend! { file: service::FileService { $($test)* } }
@@ -17,7 +17,8 @@ macro_rules! on_every_backend {
 }
 pub(crate) use on_every_backend;
 
-/// Those whose locks are leases.
+/// Makes a module of tests for each kind of backend whose locks are leases, each test a function of a fresh
+/// [`Service`].
 macro_rules! on_every_server {
     ($($test:ident)*) => {
         crate::support::backends::on_backend! { redis: service::RedisService { $($test)* } }
@@ -28,7 +29,7 @@ macro_rules! on_every_server {
 }
 pub(crate) use on_every_server;
 
-/// One of them.
+/// Makes the module of tests for one backend.
 macro_rules! on_backend {
     ($backend:ident: $module:ident::$service:ident { $($test:ident)* }) => {
         mod $backend {
@@ -42,17 +43,18 @@ macro_rules! on_backend {
 }
 pub(crate) use on_backend;
 
-/// Who runs dlock.
+/// The user that runs dlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// Whoever runs the tests, who may be root.
+    /// The user that runs the tests, perhaps root.
     Own,
-    /// One without privileges.
+    /// A user without privileges.
     Ordinary,
 }
 
 impl User {
-    /// All that there are here. The ordinary one comes last: the lock directory is given to him for good.
+    /// All kinds of user that are available here. The unprivileged one comes last: the lock directory is given away to
+    /// it for good.
     pub fn all() -> &'static [Self] {
         if process::is_root() { &[Self::Own, Self::Ordinary] } else { &[Self::Ordinary] }
     }
@@ -62,7 +64,7 @@ impl User {
         self.lets(service, service.run(key))
     }
 
-    /// The same on the way to it that `detour` is.
+    /// `dlock run --key KEY` on `service` by this user, by way of `detour`.
     pub fn run_by<S: Service>(self, service: &S, detour: &Detour, key: &str) -> Dlock {
         self.lets(service, service.scratch().dlock().run(key).backend(detour.url()).args(service.options()))
     }
@@ -92,7 +94,7 @@ impl Detour {
         Self { url: format!("{scheme}://{}", places.join(",")), proxies }
     }
 
-    /// What to give to `--backend`.
+    /// The URL to give to `--backend`.
     pub fn url(&self) -> &str {
         &self.url
     }

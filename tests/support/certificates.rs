@@ -1,8 +1,9 @@
 /*!
-TLS certificates for servers and clients on loopback: right ones, and each wrong one that a client has to refuse.
+TLS certificates for servers and clients on loopback: valid ones, and one for each reason for which a client has to
+refuse.
 
 They are made once per test process, with openssl, and every [`Certificates`] is a copy of them in a directory of its
-own. All files can be read by every user, because the servers run as somebody else: these keys protect nothing.
+own. All files are readable by every user, because servers run as a different user: these keys protect nothing.
 */
 
 use std::fs::{self, Permissions};
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 use super::daemon::need;
 use super::scratch;
 
-/// What openssl is told: how to make each kind of certificate, and how to sign one for a time that is over.
+/// The configuration of openssl: how to make each kind of certificate, and how to sign one that has expired.
 const CONFIGURATION: &str = "\
 [req]
 distinguished_name = name
@@ -50,12 +51,12 @@ policy = anything
 commonName = supplied
 ";
 
-/// Who somebody claims to be in a TLS handshake.
+/// The identity shown in a TLS handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// A server with the names `localhost` and `127.0.0.1`.
     Server,
-    /// The same, but valid for one day of 2020 only.
+    /// A server with the names `localhost` and `127.0.0.1`, valid for one day of 2020 only.
     Expired,
     /// A server with the name `elsewhere.example` only.
     OtherHost,
@@ -63,12 +64,12 @@ pub enum Identity {
     Stranger,
     /// A client whose common name is `dlock-client`.
     Client,
-    /// The same, signed by the unrelated authority.
+    /// A client whose common name is `dlock-client`, signed by the unrelated authority.
     ClientOfStranger,
 }
 
 impl Identity {
-    /// Its file name, the authority that signed it, its section above, and its common name.
+    /// Its file name, the authority that signs it, its section above, and its common name.
     fn recipe(self) -> (&'static str, &'static str, &'static str, &'static str) {
         match self {
             Self::Server => ("server", "ca", "server", "localhost"),
@@ -84,12 +85,12 @@ impl Identity {
         [Self::Server, Self::Expired, Self::OtherHost, Self::Stranger, Self::Client, Self::ClientOfStranger];
 }
 
-/// What a server with TLS shows, and what it wants to see.
+/// What a server with TLS shows, and what it requires of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// Whom it claims to be.
+    /// The identity that it shows.
     pub server: Identity,
-    /// Whether clients must show a certificate, which has to be of [`Certificates::ca`].
+    /// Whether clients must show a certificate, which must be signed by [`Certificates::ca`].
     pub clients: ClientCertificate,
 }
 
@@ -99,17 +100,17 @@ impl Default for Tls {
     }
 }
 
-/// What a server does about the certificates of clients.
+/// What a server requires of clients' certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificate {
     Ignored,
-    /// It asks for one, takes none for an answer, and refuses a wrong one.
+    /// It asks for one, accepts none at all, and refuses a wrong one.
     Wanted,
-    /// It refuses who has none.
+    /// It refuses clients without one.
     Needed,
 }
 
-/// Certificates and keys in PEM, in a directory of their own that goes when this is dropped.
+/// Certificates and keys in PEM, in a directory of their own that is removed when this is dropped.
 pub struct Certificates {
     directory: TempDir,
 }
@@ -131,22 +132,22 @@ impl Certificates {
         self.file("ca.crt")
     }
 
-    /// An authority that has nothing to do with the first.
+    /// An unrelated authority.
     pub fn other_ca(&self) -> PathBuf {
         self.file("other-ca.crt")
     }
 
-    /// The certificate.
+    /// The certificate of `identity`.
     pub fn certificate(&self, identity: Identity) -> PathBuf {
         self.file(&format!("{}.crt", identity.recipe().0))
     }
 
-    /// Its key, in PKCS 8.
+    /// The key of `identity`, in PKCS 8.
     pub fn key(&self, identity: Identity) -> PathBuf {
         self.file(&format!("{}.key", identity.recipe().0))
     }
 
-    /// Key and certificate in one file, which is how Java reads them.
+    /// Key and certificate of `identity` in one file, as Java reads them.
     pub fn key_and_certificate(&self, identity: Identity) -> PathBuf {
         let path = self.file(&format!("{}.pem", identity.recipe().0));
         let both = [self.key(identity), self.certificate(identity)].map(|part| fs::read(part).unwrap()).concat();
@@ -159,7 +160,7 @@ impl Certificates {
     }
 }
 
-/// Makes all files: their names and what is in them.
+/// Makes all files: their names and contents.
 fn make() -> Vec<(String, Vec<u8>)> {
     let directory = scratch::directory("dlock-openssl-");
     let here = directory.path();
@@ -189,7 +190,7 @@ fn make() -> Vec<(String, Vec<u8>)> {
     names.into_iter().map(|name| (name.clone(), fs::read(here.join(name)).unwrap())).collect()
 }
 
-/// `openssl req` with a new key in `key`, and what it makes in `out`.
+/// `openssl req` with a new key in `key`, and its output in `out`.
 fn request(here: &Path, args: &[&str], key: &str, out: &str) {
     let new_key =
         ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", out];

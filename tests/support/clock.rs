@@ -1,9 +1,9 @@
 /*!
-A clock that a test moves, of one process: of a server, or of dlock. The wall clock can be set, and the rate of all clocks
+A clock of one process, a server or dlock, that a test can change. The wall clock can be set, and the rate of all clocks
 can be changed.
 
-A small library that the process preloads (`clock_shim.c`) adds to what the kernel says; see there what it leaves alone.
-Programs that do not ask the C library for the time, as those in Go, are out of its reach.
+The process preloads a small library (`clock_shim.c`) that adds an offset to the kernel's time; its head says what it
+leaves alone. It does not affect programs that do not ask the C library for the time, such as those written in Go.
 */
 
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ use super::scratch;
 /// An hour in seconds, as [`ClockShim::set`] wants it.
 pub const HOUR: i64 = 3600;
 
-/// The most by which chronyd slews a clock, in parts per million.
+/// The most that chronyd slews a clock, in parts per million.
 pub const SLEW: i64 = 83_333;
 /// One is a million parts.
 const WHOLE: i64 = 1_000_000;
@@ -47,7 +47,7 @@ static LIBRARY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     fs::read(library).unwrap()
 });
 
-/// What the processes read, as `struct settings` in `clock_shim.c`.
+/// The settings that the processes read: `struct settings` in `clock_shim.c`.
 #[repr(C)]
 struct Settings {
     version: AtomicI64,
@@ -58,30 +58,31 @@ struct Settings {
     raw_too: AtomicI64,
 }
 
-/// What the clock showed from some moment on. All in nanoseconds but the rate, which is in parts per million.
+/// What the clock showed from some moment on. All in nanoseconds, except for the rate, which is in parts per million.
 #[derive(Clone, Copy)]
 struct Span {
-    /// When that was, by the true wall clock.
+    /// That moment, by the true wall clock.
     from: i64,
-    /// By how much it was ahead then.
+    /// How far it was ahead then.
     ahead: i64,
     rate: i64,
 }
 
-/// The clock of every process that is started with [`Self::environment`], and of what that starts in turn: right at first.
+/// The clock of every process that is started with [`Self::environment`], and of the processes that those start. At
+/// first it is right.
 ///
-/// Processes of every user can have it. It moves for all of them at the same moment, back too, while they run.
+/// Processes of every user can use it. A change takes effect in all of them at the same moment, while they run.
 pub struct ClockShim {
     directory: TempDir,
     /// Shared with the processes.
     settings: NonNull<Settings>,
-    /// All that it ever showed.
+    /// Everything that it has ever shown.
     past: Mutex<Vec<Span>>,
 }
 
-// SAFETY: what it points to is atomic, and is there as long as this.
+// SAFETY: the settings are atomic, and exist as long as this.
 unsafe impl Send for ClockShim {}
-// SAFETY: the same.
+// SAFETY: the settings are atomic, and exist as long as this.
 unsafe impl Sync for ClockShim {}
 
 impl ClockShim {
@@ -91,7 +92,7 @@ impl ClockShim {
         let readable = |name: &str, content: &[u8]| {
             let path = directory.path().join(name);
             fs::write(&path, content).unwrap();
-            // Apart from making it, because the umask does not apply here.
+            // A step of its own, because the umask does not apply here.
             fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
             path
         };
@@ -105,52 +106,53 @@ impl ClockShim {
         Self { directory, settings: NonNull::new(map.cast()).unwrap(), past: Mutex::default() }
     }
 
-    /// What a process needs in its environment to go by this clock.
+    /// The environment variables that make a process use this clock.
     pub fn environment(&self) -> [(OsString, OsString); 2] {
         let path = |name: &str| Path::join(self.directory.path(), name).into_os_string();
         [("LD_PRELOAD".into(), path(LIBRARY_NAME)), ("CLOCK_SHIM_FILE".into(), path(FILE_NAME))]
     }
 
-    /// Lets `command` go by this clock.
+    /// Makes `command` use this clock.
     pub fn attach(&self, command: &mut Command) {
         command.envs(self.environment());
     }
 
-    /// Whether the process `pid` goes by this clock, and not only its children will.
+    /// Whether the process `pid` itself uses this clock, and not only its future children.
     pub fn is_in(&self, pid: i32) -> bool {
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         let library = self.directory.path().join(LIBRARY_NAME).into_os_string().into_encoded_bytes();
         maps.windows(library.len()).any(|window| window == library)
     }
 
-    /// Makes the wall clock so many seconds ahead of the true time, or of what its rate has made of that; less than 0 is
+    /// Sets the wall clock to `seconds` ahead of true time, or of what its rate has made of that; a negative number is
     /// behind it.
     pub fn set(&self, seconds: i64) {
         self.change(|settings| settings.ahead.store(seconds, Ordering::SeqCst));
     }
 
-    /// Moves the wall clock by so many seconds from where it is.
+    /// Moves the wall clock by `seconds` from where it is.
     pub fn step(&self, seconds: i64) {
         self.set(self.ahead() + seconds);
     }
 
-    /// By how many seconds [`Self::set`] has put it ahead of the true time.
+    /// How many seconds [`Self::set`] has put it ahead of true time.
     pub fn ahead(&self) -> i64 {
         self.settings().ahead.load(Ordering::SeqCst)
     }
 
-    /// Has all clocks but `CLOCK_MONOTONIC_RAW` gain so many parts per million from now on, as chronyd does; less than 0
-    /// makes them slow.
+    /// Makes all clocks but `CLOCK_MONOTONIC_RAW` gain `rate` parts per million from now on, as chronyd does; a
+    /// negative number makes them slow.
     pub fn slew(&self, rate: i64) {
         self.run(rate, false);
     }
 
-    /// The same with `CLOCK_MONOTONIC_RAW` too: the oscillator itself is that fast.
+    /// Makes all clocks gain `rate` parts per million from now on, `CLOCK_MONOTONIC_RAW` too: the oscillator itself is
+    /// that fast.
     pub fn drift(&self, rate: i64) {
         self.run(rate, true);
     }
 
-    /// How long something takes that takes `shown` by this clock and begins now.
+    /// The true length of an interval that begins now and takes `shown` by this clock.
     pub fn true_length(&self, shown: Duration) -> Duration {
         let nanos = i128::try_from(shown.as_nanos()).unwrap() * i128::from(WHOLE);
         let nanos = nanos / i128::from(WHOLE + self.settings().rate.load(Ordering::SeqCst));
@@ -169,7 +171,7 @@ impl ClockShim {
     }
 
     fn settings(&self) -> &Settings {
-        // SAFETY: mapped until this is dropped, aligned to a page, and everybody else only reads it.
+        // SAFETY: mapped until this is dropped and aligned to a page; everyone else only reads it.
         unsafe { self.settings.as_ref() }
     }
 
@@ -181,7 +183,7 @@ impl ClockShim {
         }
         settings.version.fetch_add(1, Ordering::SeqCst);
         change(settings);
-        // Before anybody can see the new time.
+        // Before anyone can see the new time.
         past.push(self.span(settings));
         settings.version.fetch_add(1, Ordering::SeqCst);
     }
@@ -196,8 +198,8 @@ impl ClockShim {
         Span { from, ahead: self.ahead() * 1_000_000_000 + gained, rate }
     }
 
-    /// When it was `shown` (since 1970) by this clock, by the true one, where `now` is by the true one too: of all that
-    /// it can have been, the latest moment that is not after `now`, give or take a second.
+    /// When this clock showed `shown` (since 1970), by the true clock, where `now` is by the true clock too: of all
+    /// possible moments, the latest that is not after `now`, give or take a second.
     pub fn true_time(&self, shown: Duration, now: Duration) -> Duration {
         let (shown, now) = (nanos(shown), nanos(now));
         let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
@@ -205,16 +207,16 @@ impl ClockShim {
         let ends = past.iter().skip(1).map(|span| span.from).chain([now]);
         let meant = past.iter().zip(ends).map(|(span, end)| (span.true_time(shown), span.from, end));
         let meant: Vec<_> = meant.filter(|(meant, ..)| *meant <= now + 1_000_000_000).collect();
-        // Where it was so at that moment; that is not known exactly.
+        // Where it showed that at that moment, which is not known exactly.
         let then = meant.iter().filter(|(meant, from, end)| (*from - NEAR..=*end + NEAR).contains(meant));
         let meant = then.max().or(meant.iter().max()).expect("a time that this clock has not shown yet").0;
         Duration::from_nanos(meant.min(now).try_into().unwrap())
     }
 }
 
-/// How exactly it is known when a clock was changed, in nanoseconds.
+/// How exactly the moment of a change is known, in nanoseconds.
 const NEAR: i64 = 5_000_000;
-/// A clock that was never touched.
+/// A clock that was never changed.
 const RIGHT: Span = Span { from: 0, ahead: 0, rate: 0 };
 
 impl Span {
@@ -227,7 +229,7 @@ impl Span {
     }
 }
 
-/// What a clock of this rate gains in so many nanoseconds.
+/// What a clock of this rate gains in `nanos` nanoseconds.
 fn gain(nanos: i64, rate: i64) -> i64 {
     i64::try_from(i128::from(nanos) * i128::from(rate) / i128::from(WHOLE)).unwrap()
 }
@@ -238,7 +240,7 @@ fn nanos(time: Duration) -> i64 {
 
 impl Drop for ClockShim {
     fn drop(&mut self) {
-        // SAFETY: mapped by us with this length, and nothing points there any more.
+        // SAFETY: mapped above with this length, and nothing points there any more.
         unsafe { libc::munmap(self.settings.as_ptr().cast(), size_of::<Settings>()) };
     }
 }

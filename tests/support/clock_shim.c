@@ -1,6 +1,6 @@
 /*
- * Moves the wall clock of the process that preloads this, and changes how fast its clocks run: as chronyd does that slews
- * them (all but CLOCK_MONOTONIC_RAW), or as a bad oscillator does (all of them).
+ * Moves the wall clock of a process that preloads this, and changes the rate of its clocks: of all but
+ * CLOCK_MONOTONIC_RAW, as a slewing chronyd does, or of all of them, as a bad oscillator does.
  *
  * Without a rate only the wall clock is moved: leases and time-outs that are counted by CLOCK_MONOTONIC or CLOCK_BOOTTIME
  * do not notice.
@@ -25,13 +25,13 @@
 #include <unistd.h>
 
 #define SECOND INT64_C(1000000000)
-/* Longer than this must not pass between two clocks that are read together. */
+/* The most that may pass between reading two clocks that are read together. */
 #define CLOSE INT64_C(200000)
 
 struct settings {
     /* Odd while it is being changed. */
     int64_t version;
-    /* What the wall clock is ahead, in seconds. */
+    /* How many seconds the wall clock is ahead. */
     int64_t ahead;
     /* What the clocks gain, in parts per million, since CLOCK_MONOTONIC was `since`, by when they had gained `gained`
      * (nanoseconds). */

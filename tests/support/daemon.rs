@@ -1,8 +1,8 @@
 /*!
-A server process of a test's own, whatever it serves: started as an unprivileged user in a directory of its own, frozen,
-killed and started again at will, and gone at the end of the test.
+A server process of a test's own, of any kind: started as an unprivileged user in a directory of its own, frozen, killed
+and restarted at will, and gone at the end of the test.
 
-Here is also what every server needs: where its program is, and a port that nobody else gets.
+Also what every server needs: the path of its program, and a port that nobody else gets.
 */
 
 use std::fs::{self, File};
@@ -26,13 +26,14 @@ use super::process::{self, NOBODY, State};
 use super::rendezvous::eventually;
 use super::scratch;
 
-/// Where `program` is. Fails the test when it is not installed, and says by which Debian package it would be.
+/// The path of `program`. Fails the test if it is not installed, and names the Debian package that has it.
 #[track_caller]
 pub fn need(program: &str, package: &str) -> PathBuf {
     process::which(program).unwrap_or_else(|| panic!("missing {program}: apt-get install {package} (or run tests/run)"))
 }
 
-/// A Python 3 that has `module`: the first on the `PATH`, or the distribution's own, which is where its packages are.
+/// A Python 3 that has `module`: the first on the `PATH`, or the distribution's own, which has the distribution's
+/// packages.
 #[track_caller]
 pub fn need_python(module: &str, package: &str) -> PathBuf {
     let candidates = process::which("python3").into_iter().chain([PathBuf::from("/usr/bin/python3")]);
@@ -47,8 +48,8 @@ pub fn need_python(module: &str, package: &str) -> PathBuf {
 
 /// A TCP port of the loopback address that nobody else is given while this exists.
 ///
-/// Nothing listens there, so connecting is refused, until a server that was told the number does; when that server is
-/// gone, the number still is ours, and another can be started on it.
+/// Nothing listens there, so connections are refused, until a server that was told the number does. When that server is
+/// gone, the number is still reserved, and another server can be started on it.
 pub struct Port {
     number: u16,
     _reserved: OwnedFd,
@@ -56,8 +57,8 @@ pub struct Port {
 
 impl Port {
     pub fn reserve() -> Self {
-        // A bound socket that does not listen keeps the kernel from choosing the port for others, and with
-        // SO_REUSEADDR on both sides does not hinder those who ask for it by number.
+        // A bound socket that does not listen keeps the kernel from choosing the port for others, and with SO_REUSEADDR
+        // on both sides does not prevent binding it by number.
         let reserved = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
         setsockopt(&reserved, ReuseAddr, &true).unwrap();
         let number = bind_loopback(&reserved).unwrap();
@@ -91,17 +92,17 @@ fn bind_loopback(socket: &OwnedFd) -> io::Result<u16> {
 ///
 /// All methods take `&self`, so that another thread may break the server while the test goes on.
 pub struct Daemon {
-    /// What the failures of tests call it.
+    /// Its name in the messages of failing tests.
     name: String,
     directory: TempDir,
     child: Mutex<Option<Child>>,
-    /// Where it runs, if not on this host.
+    /// The island on which it runs, if not on this host.
     island: Option<Island>,
     aside: AtomicBool,
 }
 
 impl Daemon {
-    /// One that does not run yet. Its directory belongs to the user it will run as.
+    /// A server that is not running yet. Its directory belongs to the user that it will run as.
     pub fn new(name: &str) -> Self {
         let directory = scratch::directory(&format!("dlock-{name}-"));
         give_to_nobody(directory.path());
@@ -109,7 +110,7 @@ impl Daemon {
         Self { name: name.to_owned(), directory, child, island: None, aside }
     }
 
-    /// The same on an island, where there is one.
+    /// Puts it on an island, if one is given.
     pub fn on(mut self, island: Option<&Island>) -> Self {
         self.island = island.cloned();
         self
@@ -125,14 +126,14 @@ impl Daemon {
         self.directory.path()
     }
 
-    /// Writes a file into it that the server may change.
+    /// Writes a file into that directory that the server may change.
     pub fn write(&self, name: &str, text: &str) {
         let path = self.directory().join(name);
         fs::write(&path, text).unwrap();
         give_to_nobody(&path);
     }
 
-    /// A directory in it of the server's own; made when first asked for.
+    /// A directory in it that belongs to the server; created on first use.
     pub fn subdirectory(&self, name: &str) -> PathBuf {
         let path = self.directory().join(name);
         if !path.exists() {
@@ -142,24 +143,25 @@ impl Daemon {
         path
     }
 
-    /// Its process. Fails the test when it is not running.
+    /// Its process id. Fails the test if it is not running.
     #[track_caller]
     pub fn pid(&self) -> i32 {
         self.running_pid().unwrap_or_else(|| panic!("{} is not running", self.name))
     }
 
-    /// Whether it has been started and neither killed nor frozen nor [set aside](Self::set_aside) since.
+    /// Whether it is running, and neither frozen nor [set aside](Self::set_aside).
     pub fn is_at_work(&self) -> bool {
         let works = |pid| process::is_alive(pid) && process::state(pid) != State::Stopped;
         !self.aside.load(Ordering::Relaxed) && self.running_pid().is_some_and(works)
     }
 
-    /// Has the test ask others, as long as this one is cut off from them and cannot know.
+    /// Excludes it from [`Self::is_at_work`], or includes it again: one that is cut off from the others cannot know
+    /// that.
     pub fn set_aside(&self, aside: bool) {
         self.aside.store(aside, Ordering::Relaxed);
     }
 
-    /// All that it has printed since it was first started.
+    /// Everything that it has printed since it was first started.
     pub fn log(&self) -> String {
         fs::read(self.log_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
@@ -176,7 +178,7 @@ impl Daemon {
         *self.lock() = Some(child);
     }
 
-    /// Asks `look` until it has an answer, and fails the test with the server's last words when it ends before.
+    /// Calls `look` until it returns something. Fails the test with the server's last output if the server ends before.
     #[track_caller]
     pub fn wait_ready<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
         let answer = eventually(&format!("{} to answer", self.name), || {
@@ -188,7 +190,7 @@ impl Daemon {
         answer.unwrap_or_else(|status| panic!("{} ended at once, {status}:\n{}", self.name, self.log()))
     }
 
-    /// Freezes it: connections are still accepted by the kernel, and nothing is answered. Returns when it stands still.
+    /// Freezes it: the kernel still accepts connections, and nothing is answered. Returns once it is stopped.
     #[track_caller]
     pub fn stop(&self) {
         let pid = self.pid();
@@ -196,13 +198,13 @@ impl Daemon {
         process::wait_stopped(pid);
     }
 
-    /// Lets it go on when it is frozen.
+    /// Continues it if it is frozen.
     #[track_caller]
     pub fn cont(&self) {
         process::signal(self.pid(), Signal::SIGCONT);
     }
 
-    /// Kills it, frozen or not. Returns when it is gone; connecting is refused from then on.
+    /// Kills it, frozen or not. Returns once it is gone; connections are refused from then on.
     pub fn kill(&self) {
         let child = self.lock().take();
         if let Some(mut child) = child {
@@ -243,7 +245,7 @@ pub fn spawn_mortal(command: Command) -> io::Result<Child> {
     spawn_mortal_on(None, command)
 }
 
-/// Starts `command` on an island, where there is one, so that it is killed when this test process ends, in whatever way.
+/// Starts `command` on an island, if one is given, so that it is killed when this test process ends, in whatever way.
 fn spawn_mortal_on(island: Option<&Island>, mut command: Command) -> io::Result<Child> {
     type Job = (Option<Island>, Command, mpsc::Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
@@ -254,19 +256,20 @@ fn spawn_mortal_on(island: Option<&Island>, mut command: Command) -> io::Result<
         if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        // The parent may have died before we asked.
+        // The parent may have died before this was requested.
         if parent_id() == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
     };
-    // SAFETY: the closure makes two system calls and does not allocate. It runs after the user has been changed, which
-    // would clear the setting.
+    // SAFETY: the closure makes two system calls and does not allocate. It runs after the change of user, which would
+    // clear the setting.
     unsafe { command.pre_exec(die_with_parent) };
-    // The kernel means the parent's *thread*, and threads of tests come and go: one thread that stays starts them all.
+    // The kernel means the parent's *thread*, and threads of tests come and go: one thread that stays starts all
+    // servers.
     let spawner = SPAWNER.get_or_init(|| {
         let (sender, jobs) = mpsc::channel::<Job>();
         thread::spawn(move || {
             for (island, mut command, answer) in jobs {
                 let child = match island {
-                    // Before it becomes somebody else, who may not go there.
+                    // Before it changes its user, who may not enter the island.
                     Some(island) => island.inside(|| command.spawn()),
                     None => command.spawn(),
                 };

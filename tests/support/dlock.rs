@@ -1,4 +1,4 @@
-//! Starting dlock under known surroundings, watching it, and being strict about what came out.
+//! Starting dlock in a known environment, watching it, and checking strictly what came of it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -22,18 +22,18 @@ use super::clock::ClockShim;
 use super::process::{self, State};
 use super::rendezvous::{CAP, LifelineEnd, boottime, eventually_within};
 
-/// The program under test: the one that was built along with the tests, or another one that `TESTED_DLOCK` names.
+/// The program under test: the one built along with the tests, or the one that `TESTED_DLOCK` names.
 pub static DLOCK: LazyLock<&str> = LazyLock::new(|| match env::var("TESTED_DLOCK") {
     Ok(path) => path.leak(),
     Err(_) => env!("CARGO_BIN_EXE_dlock"),
 });
 
-/// The name of the process by which the guard hears what is sent to the caller's process group.
+/// The name of the process that receives, for the guard, signals to the caller's process group.
 pub const EAR: &str = "lockear";
 
-/// The command that `guard` watches, if it executes its own program by now.
+/// The command that `guard` watches, once it executes its own program.
 pub fn command_of(guard: i32) -> Option<i32> {
-    // Until it executes something, it still looks like the guard; and for a moment then like nothing.
+    // Before that it still looks like the guard, and for a moment like nothing.
     let own = process::comm(guard)?;
     let is_command = |&pid: &i32| {
         let name = process::comm(pid).unwrap_or_default();
@@ -45,7 +45,7 @@ pub fn command_of(guard: i32) -> Option<i32> {
 type Hook = Box<dyn FnMut() -> io::Result<()> + Send + Sync>;
 
 /// A dlock that is about to be started: with no environment but `PATH`, `HOME` and `TMPDIR`, no input, and its output
-/// collected. It has no backend unless a test says which.
+/// collected. It has no backend unless a test sets one.
 pub struct Dlock {
     program: PathBuf,
     wrapper: Vec<OsString>,
@@ -62,7 +62,7 @@ pub struct Dlock {
 }
 
 impl Dlock {
-    /// See [`super::scratch::Scratch::dlock`].
+    /// A dlock that works in `home`; see [`Scratch::dlock`](crate::support::scratch::Scratch::dlock).
     pub fn new(home: &Path) -> Self {
         let path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
         let home_value = home.as_os_str().to_owned();
@@ -83,12 +83,12 @@ impl Dlock {
         }
     }
 
-    /// `run --key KEY`.
+    /// Adds `run --key KEY`.
     pub fn run(self, key: impl AsRef<OsStr>) -> Self {
         self.arg("run").arg("--key").arg(key)
     }
 
-    /// `--backend URL`.
+    /// Adds `--backend URL`.
     pub fn backend(self, url: impl AsRef<OsStr>) -> Self {
         self.arg("--backend").arg(url)
     }
@@ -103,12 +103,12 @@ impl Dlock {
         self
     }
 
-    /// `--` and what to run.
+    /// Adds `--` and the command.
     pub fn command<A: AsRef<OsStr>>(self, argv: impl IntoIterator<Item = A>) -> Self {
         self.arg("--").args(argv)
     }
 
-    /// `--` and a `/bin/sh` that runs `script`.
+    /// Adds `--` and a `/bin/sh` that runs `script`.
     pub fn shell(self, script: impl AsRef<str>) -> Self {
         self.command(["/bin/sh", "-c", script.as_ref()])
     }
@@ -123,14 +123,14 @@ impl Dlock {
         self
     }
 
-    /// With this wall clock, which its command has too.
+    /// Gives this wall clock to dlock and its command.
     pub fn clock(mut self, clock: &ClockShim) -> Self {
         self.env.extend(clock.environment());
         self
     }
 
-    /// Starts in `directory` instead of the scratch directory. What survives there is not cleaned up by the scratch
-    /// directory, only by [`Running`].
+    /// Starts it in `directory` instead of the scratch directory. Processes that survive there are ended by [`Running`]
+    /// only, and not by the scratch directory.
     pub fn current_dir(mut self, directory: impl AsRef<Path>) -> Self {
         directory.as_ref().clone_into(&mut self.cwd);
         self
@@ -141,19 +141,19 @@ impl Dlock {
         self
     }
 
-    /// Where the output goes instead of into the [`Outcome`].
+    /// Sends stdout there instead of into the [`Outcome`].
     pub fn stdout(mut self, stdout: impl Into<Stdio>) -> Self {
         self.stdout = stdout.into();
         self
     }
 
-    /// Where the messages go instead of into the [`Outcome`].
+    /// Sends stderr there instead of into the [`Outcome`].
     pub fn stderr(mut self, stderr: impl Into<Stdio>) -> Self {
         self.stderr = stderr.into();
         self
     }
 
-    /// Runs `hook` in the new process, after it has its user, group and standard streams.
+    /// Runs `hook` in the new process, after its user, group and standard streams are set.
     ///
     /// # Safety
     /// It runs between fork and exec of a process with threads: only async-signal-safe calls, and no allocation.
@@ -162,19 +162,19 @@ impl Dlock {
         self
     }
 
-    /// As the leader of a new process group.
+    /// Makes it the leader of a new process group.
     pub fn new_process_group(self) -> Self {
         // SAFETY: setpgid is async-signal-safe.
         unsafe { self.pre_exec(|| done(libc::setpgid(0, 0))) }
     }
 
-    /// As the leader of a new session, without a terminal.
+    /// Makes it the leader of a new session, without a terminal.
     pub fn new_session(self) -> Self {
         // SAFETY: setsid is async-signal-safe.
         unsafe { self.pre_exec(|| done(libc::setsid())) }
     }
 
-    /// With `signal` ignored, as under nohup.
+    /// Starts it with `signal` ignored, as under nohup.
     pub fn ignoring(self, signal: Signal) -> Self {
         // SAFETY: signal is async-signal-safe.
         unsafe {
@@ -185,7 +185,7 @@ impl Dlock {
         }
     }
 
-    /// With `signal` blocked.
+    /// Starts it with `signal` blocked.
     pub fn blocking(self, signal: Signal) -> Self {
         // SAFETY: these work on a set on the stack and on this thread's mask, and are async-signal-safe.
         unsafe {
@@ -198,7 +198,7 @@ impl Dlock {
         }
     }
 
-    /// With this umask.
+    /// Starts it with this umask.
     pub fn umask(self, mask: libc::mode_t) -> Self {
         // SAFETY: umask is async-signal-safe.
         unsafe {
@@ -209,7 +209,7 @@ impl Dlock {
         }
     }
 
-    /// With both limits of `resource` (such as `libc::RLIMIT_NOFILE`) at `limit`.
+    /// Starts it with both limits of `resource` (such as `libc::RLIMIT_NOFILE`) set to `limit`.
     pub fn limit(self, resource: libc::__rlimit_resource_t, limit: u64) -> Self {
         // SAFETY: setrlimit reads a struct on the stack, and is a plain system call.
         unsafe {
@@ -220,9 +220,9 @@ impl Dlock {
         }
     }
 
-    /// Without descriptor `fd`, such as one of the standard streams.
+    /// Starts it without descriptor `fd`, such as one of the standard streams.
     pub fn without_fd(self, fd: i32) -> Self {
-        // SAFETY: close is async-signal-safe; this process has nothing but an exec before it.
+        // SAFETY: close is async-signal-safe; nothing but an exec follows in this process.
         unsafe {
             self.pre_exec(move || {
                 libc::close(fd);
@@ -231,26 +231,27 @@ impl Dlock {
         }
     }
 
-    /// As a user without privileges, if we have any. A lock directory has to be given away to that user.
+    /// Starts it as a user without privileges, if the tests have any. A lock directory has to be given away to that
+    /// user.
     pub fn unprivileged(mut self) -> Self {
         self.unprivileged = true;
         self
     }
 
-    /// With the program at a place where every user can execute it, for a wrapper that changes the user.
+    /// Puts the program where every user can execute it, for a wrapper that changes the user.
     pub fn reachable(mut self) -> Self {
         self.make_reachable();
         self
     }
 
-    /// Started by `argv`, such as `["timeout", "5"]`: dlock and its arguments come after it.
+    /// Starts it by `argv`, such as `["timeout", "5"]`, followed by dlock and its arguments.
     pub fn wrapped_by<A: AsRef<OsStr>>(mut self, argv: impl IntoIterator<Item = A>) -> Self {
         self.wrapper = argv.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
         self
     }
 
-    /// The command itself, in the same surroundings but without dlock: to compare with. What [`Self::command`] was given
-    /// stays, every other argument goes.
+    /// Replaces dlock by the command itself, in the same environment, for comparison. What [`Self::command`] was given
+    /// stays, every other argument is dropped.
     pub fn bare(mut self) -> Self {
         let start = self.args.iter().position(|arg| arg == "--").expect("there is no command") + 1;
         self.args.drain(..start);
@@ -258,7 +259,7 @@ impl Dlock {
         self
     }
 
-    /// With an end of a lifeline, which dlock and its guard let go and the command's tree keeps. A wrapper that stays
+    /// Adds an end of a lifeline, which dlock and its guard close and the command's tree keeps. A wrapper that stays
     /// (`timeout`) keeps it too.
     pub fn lifeline(mut self, end: LifelineEnd) -> Self {
         self.lifelines.push(end);
@@ -274,7 +275,7 @@ impl Dlock {
         let (mut command, shown) = self.assemble();
         let started = boottime();
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {shown}: {error}"));
-        // What the child has inherited must not stay open here.
+        // Whatever the child has inherited must not stay open here.
         drop(command);
         let stdout = child.stdout.take().map(|pipe| Stream::gather(pipe.into()));
         let stderr = child.stderr.take().map(|pipe| Stream::gather(pipe.into()));
@@ -287,7 +288,7 @@ impl Dlock {
         self.spawn().wait()
     }
 
-    /// The command that [`Self::spawn`] would start, and how to name it in a message.
+    /// The command that [`Self::spawn`] starts, and its command line for messages.
     fn assemble(&mut self) -> (Command, String) {
         let mut argv = mem::take(&mut self.wrapper);
         argv.push(self.program.clone().into());
@@ -304,14 +305,14 @@ impl Dlock {
             end.attach(&mut command);
         }
         for hook in self.hooks.drain(..) {
-            // SAFETY: whoever gave the hook answered for it.
+            // SAFETY: the caller of pre_exec vouched for the hook.
             unsafe { command.pre_exec(hook) };
         }
         let shown = argv.iter().map(|arg| quoted(&arg.to_string_lossy())).collect::<Vec<_>>().join(" ");
         (command, shown)
     }
 
-    /// Puts the program where every user can execute it: a checkout may lie in somebody's private home.
+    /// Puts the program where every user can execute it: a checkout may be in a private home directory.
     fn make_reachable(&mut self) {
         let open = |path: &Path| fs::metadata(path).is_ok_and(|about| about.permissions().mode() & 0o001 != 0);
         if self.program.ancestors().all(open) {
@@ -338,8 +339,8 @@ fn quoted(arg: &str) -> String {
     if !arg.is_empty() && arg.chars().all(plain) { arg.to_owned() } else { format!("'{}'", arg.replace('\'', r"'\''")) }
 }
 
-/// A dlock that was started. When this is dropped before [`Self::wait`], everything below it and then dlock
-/// itself is killed.
+/// A dlock that was started. If this is dropped before [`Self::wait`], everything below it and then dlock itself is
+/// killed.
 pub struct Running {
     child: Child,
     program: PathBuf,
@@ -351,12 +352,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// The process that was started: dlock, or what it is wrapped by.
+    /// The process that was started: dlock, or its wrapper.
     pub fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
-    /// Waits for dlock itself, also below a wrapper that stays.
+    /// Waits for dlock itself, also below a wrapper that stays, and returns its process id.
     #[track_caller]
     pub fn dlock_pid(&self) -> i32 {
         self.find("dlock", || {
@@ -365,7 +366,7 @@ impl Running {
         })
     }
 
-    /// Waits for the guard: dlock's child that supervises the command.
+    /// Waits for the guard, dlock's child that supervises the command, and returns its process id.
     #[track_caller]
     pub fn guard_pid(&self) -> i32 {
         let dlock = self.dlock_pid();
@@ -373,34 +374,35 @@ impl Running {
         self.find("the guard", || process::children(dlock).into_iter().find(is_guard))
     }
 
-    /// Waits for the command: the guard's first child that is not the [`EAR`], once it executes its own program. To be
-    /// asked while the command runs; afterwards it might be something that the command left behind.
+    /// Waits for the command, the guard's first child that is not the [`EAR`], to execute its own program, and returns
+    /// its process id. To be called while the command runs; afterwards it could find something that the command left
+    /// behind.
     #[track_caller]
     pub fn command_pid(&self) -> i32 {
         let guard = self.guard_pid();
         self.find("the command", || command_of(guard))
     }
 
-    /// The guard's ear in the caller's process group, where there is one.
+    /// The process id of the guard's ear in the caller's process group, if there is one.
     #[track_caller]
     pub fn ear_pid(&self) -> Option<i32> {
         let mut children = process::children(self.guard_pid()).into_iter();
         children.find(|&pid| process::comm(pid).as_deref() == Some(EAR))
     }
 
-    /// Everything alive below the process that was started.
+    /// All living processes below the one that was started.
     pub fn descendants(&self) -> Vec<i32> {
         process::descendants(self.pid())
     }
 
-    /// Sends `signal` to the process that was started, and only to it.
+    /// Sends `signal` to the process that was started, and to no other.
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
         assert_ne!(process::state(self.pid()), State::Gone, "{} is gone", self.shown);
         process::signal(self.pid(), signal);
     }
 
-    /// Its standard input, when that is `Stdio::piped()`; the first time.
+    /// Takes its standard input, which must be `Stdio::piped()`. Works once.
     pub fn take_stdin(&mut self) -> ChildStdin {
         self.child.stdin.take().expect("stdin is not a pipe, or was taken before")
     }
@@ -416,21 +418,22 @@ impl Running {
         self.wait_line("stderr", self.stderr.as_ref(), part)
     }
 
-    /// The same for stdout.
+    /// Waits for a complete line with `part` on stdout, which may have come already, and returns that line.
     #[track_caller]
     pub fn wait_stdout(&self, part: &str) -> String {
         self.wait_line("stdout", self.stdout.as_ref(), part)
     }
 
-    /// Waits until nobody has stdout open any more, which can be before or after dlock's own end; all that came.
+    /// Waits until nobody has stdout open any more, which can be before or after dlock's own end, and returns
+    /// everything that came.
     #[track_caller]
     pub fn wait_stdout_closed(&self) -> String {
         let stream = self.stdout.as_ref().expect("stdout is not collected");
         let gathered = stream.wait(|gathered| gathered.closed);
         let (closed, text) = (gathered.closed, gathered.text());
-        // The message below looks into it too.
+        // The message below locks it too.
         drop(gathered);
-        assert!(closed, "waited {CAP:?} in vain for the end of stdout\n{self:?}");
+        assert!(closed, "timed out after {CAP:?} waiting for the end of stdout\n{self:?}");
         text
     }
 
@@ -444,11 +447,11 @@ impl Running {
         self.stdout.as_ref().map(|stream| stream.gathered().text()).unwrap_or_default()
     }
 
-    /// Waits for its end. The outcome has all that was written by then; what survivors write later is not in it.
+    /// Waits for it to end. The outcome has everything written by then; what survivors write later is not in it.
     #[track_caller]
     pub fn wait(mut self) -> Outcome {
         let ended = wait_end(self.pid());
-        assert!(ended, "waited {CAP:?} in vain for the end of\n{self:?}");
+        assert!(ended, "timed out after {CAP:?} waiting for the end of\n{self:?}");
         let elapsed = boottime().saturating_sub(self.started);
         let status = self.child.wait().unwrap();
         self.collected = true;
@@ -468,11 +471,11 @@ impl Running {
     #[track_caller]
     fn find(&self, what: &str, mut look: impl FnMut() -> Option<i32>) -> i32 {
         let found = eventually_within(CAP, || match look() {
-            // Without it there is no use in waiting on.
+            // Once it has ended, waiting is useless.
             None if !self.is_running() => Some(None),
             found => found.map(Some),
         });
-        found.flatten().unwrap_or_else(|| panic!("waited in vain for {what} of\n{self:?}"))
+        found.flatten().unwrap_or_else(|| panic!("stopped waiting for {what} of\n{self:?}"))
     }
 
     #[track_caller]
@@ -481,7 +484,7 @@ impl Running {
         let gathered = stream.wait(|gathered| gathered.closed || gathered.line_with(part).is_some());
         let line = gathered.line_with(part);
         drop(gathered);
-        line.unwrap_or_else(|| panic!("waited in vain for a line with {part:?} on {name} of\n{self:?}"))
+        line.unwrap_or_else(|| panic!("stopped waiting for a line with {part:?} on {name} of\n{self:?}"))
     }
 }
 
@@ -501,7 +504,8 @@ impl Drop for Running {
         if self.collected {
             return;
         }
-        // Frozen, it cannot start anything, and orphans of what dies below it come to it instead of getting away.
+        // A frozen dlock cannot start anything, and orphans of what dies below it become its children instead of
+        // getting away.
         process::signal(self.pid(), Signal::SIGSTOP);
         let _ = eventually_within(Duration::from_secs(5), || {
             let left = self.descendants();
@@ -515,7 +519,7 @@ impl Drop for Running {
     }
 }
 
-/// Waits until our child `pid` has ended, without collecting it. False when it has not within [`CAP`].
+/// Waits until the child `pid` has ended, without collecting it. Returns false if it has not within [`CAP`].
 fn wait_end(pid: i32) -> bool {
     // SAFETY: a system call with two integers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -534,8 +538,8 @@ fn wait_end(pid: i32) -> bool {
     false
 }
 
-/// Whether a line on stderr is the warning that the etcd which is installed here has a known bug: dlock gives it once at
-/// its first renewal, in whatever test it comes to that.
+/// Whether a line on stderr is the warning that the installed etcd has a known bug: dlock prints it once, at its first
+/// renewal, in any test that lasts until then.
 fn is_about_old_etcd(line: &[u8]) -> bool {
     let line = String::from_utf8_lossy(line);
     line.starts_with("dlock: ") && line.contains(": etcd 3.") && line.contains("(etcd#15247)")
@@ -543,8 +547,8 @@ fn is_about_old_etcd(line: &[u8]) -> bool {
 
 /// How a dlock ended, and what it wrote.
 ///
-/// stderr must be empty unless the test says something about it: an outcome that is dropped with messages that
-/// nobody has asked for fails the test.
+/// stderr must be empty unless the test inspects it: dropping an outcome with messages that were never inspected fails
+/// the test.
 pub struct Outcome {
     shown: String,
     status: ExitStatus,
@@ -560,7 +564,7 @@ impl Outcome {
         self.status
     }
 
-    /// From just before its start to its end.
+    /// The time from just before its start to its end.
     pub fn elapsed(&self) -> Duration {
         self.elapsed
     }
@@ -573,38 +577,38 @@ impl Outcome {
         &self.stdout
     }
 
-    /// How often it warned of an old etcd, which is not in [`Self::stderr`].
+    /// How often it warned of an old etcd; these lines are not in [`Self::stderr`].
     pub fn warnings_of_old_etcd(&self) -> usize {
         self.warnings
     }
 
-    /// What it wrote to stderr; from here on the test answers for it.
+    /// What it wrote to stderr, which then counts as inspected.
     pub fn stderr(&self) -> String {
         self.expected.set(true);
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Exit 0, and nothing on stderr.
+    /// Asserts exit code 0, and nothing on stderr.
     #[track_caller]
     pub fn success(&self) -> &Self {
         self.code(0).quiet()
     }
 
-    /// This exit code.
+    /// Asserts this exit code.
     #[track_caller]
     pub fn code(&self, code: i32) -> &Self {
         assert!(self.status.code() == Some(code), "expected exit code {code}\n{self:?}");
         self
     }
 
-    /// Ended by this signal.
+    /// Asserts an end by this signal.
     #[track_caller]
     pub fn signal(&self, signal: Signal) -> &Self {
         assert!(self.status.signal() == Some(signal as i32), "expected an end by {signal}\n{self:?}");
         self
     }
 
-    /// Exactly one line on stderr, which begins with `dlock: ` and contains `part`.
+    /// Asserts exactly one line on stderr, which begins with `dlock: ` and contains `part`.
     #[track_caller]
     pub fn stderr_is_one_line(&self, part: &str) -> &Self {
         let stderr = self.stderr();
@@ -614,7 +618,7 @@ impl Outcome {
         self
     }
 
-    /// At least one line on stderr, each beginning with `dlock: `, the last of them containing `part`.
+    /// Asserts at least one line on stderr, each beginning with `dlock: `, the last of them containing `part`.
     #[track_caller]
     pub fn stderr_ends_with_line(&self, part: &str) -> &Self {
         let stderr = self.stderr();
@@ -624,14 +628,14 @@ impl Outcome {
         self
     }
 
-    /// Nothing on stderr.
+    /// Asserts nothing on stderr.
     #[track_caller]
     pub fn quiet(&self) -> &Self {
         assert!(self.stderr().is_empty(), "expected nothing on stderr\n{self:?}");
         self
     }
 
-    /// Exactly `text` on stdout.
+    /// Asserts exactly `text` on stdout.
     #[track_caller]
     pub fn stdout_is(&self, text: &str) -> &Self {
         assert!(self.stdout == text.as_bytes(), "expected {text:?} on stdout\n{self:?}");
@@ -662,7 +666,7 @@ fn indented(name: &str, text: &str) -> String {
     shown
 }
 
-/// What comes out of a pipe, collected by a thread.
+/// The output of a pipe, collected by a thread.
 struct Stream {
     shared: Arc<(Mutex<Gathered>, Condvar)>,
     /// Closing it ends the thread as soon as it has read what is in the pipe.
@@ -701,7 +705,7 @@ impl Stream {
                     let mut fds = [pipe.as_fd(), stopped.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
                     let _ = poll(&mut fds, PollTimeout::NONE);
                     let [ready, stop] = fds.map(|fd| fd.any().unwrap_or(false));
-                    // What was written before the stop is read before it.
+                    // What was written before the stop is read first.
                     let length = if ready { pipe.read(&mut buffer).unwrap_or(0) } else { 0 };
                     if ready || stop {
                         let mut gathered = shared.0.lock().unwrap();
@@ -727,7 +731,7 @@ impl Stream {
         self.shared.1.wait_timeout_while(self.gathered(), CAP, |gathered| !enough(gathered)).unwrap().0
     }
 
-    /// All that is in the pipe by now, whether or not somebody still has it open.
+    /// Everything in the pipe up to now, even if some process still has it open.
     fn finish(self) -> Vec<u8> {
         drop(self.stop);
         self.thread.join().unwrap();

@@ -1,6 +1,6 @@
 /*!
-Running out of what a process needs: descriptors, processes, memory, room on a disk. Always that of one process, so that no
-test gets in the way of another.
+Running out of descriptors, processes, memory or disk space. Always in one process only, so that no test affects
+another.
 */
 
 use std::ffi::OsString;
@@ -16,8 +16,8 @@ use super::daemon::need;
 use super::process;
 use super::rendezvous::eventually_within;
 
-/// Keeps `pid` from having more open than it has now: it can only open something instead of what it closes. What it
-/// starts is kept to the same number.
+/// Keeps `pid` from having more descriptors than now: it can open one only after closing another. Its children get the
+/// same limit.
 #[track_caller]
 pub fn take_free_descriptors(pid: i32) {
     let open = process::fds(pid);
@@ -26,15 +26,15 @@ pub fn take_free_descriptors(pid: i32) {
     set_soft(pid, libc::RLIMIT_NOFILE, free.unsigned_abs().into());
 }
 
-/// Keeps it from opening anything from now on. What it has open stays open, but no more than three at a time can be given
-/// to poll(2).
+/// Keeps `pid` from opening anything from now on. Open descriptors stay open, but no more than three at a time can be
+/// passed to poll(2).
 #[track_caller]
 pub fn take_all_descriptors(pid: i32) {
     assert!((0..3).all(|stream| process::fds(pid).contains_key(&stream)), "{pid} has closed a standard stream");
     set_soft(pid, libc::RLIMIT_NOFILE, 3);
 }
 
-/// Lets it open again what it may.
+/// Restores the limit, so that `pid` can open descriptors again.
 #[track_caller]
 pub fn give_descriptors_back(pid: i32) {
     set_soft(pid, libc::RLIMIT_NOFILE, libc::RLIM_INFINITY);
@@ -53,7 +53,7 @@ pub fn take_processes(pid: i32) {
     assert!(command.status().unwrap().success(), "the limits of {pid}");
 }
 
-/// Sets the soft limit of another process, as far as the hard one allows.
+/// Sets the soft limit of another process, up to the hard limit.
 #[track_caller]
 fn set_soft(pid: i32, resource: libc::__rlimit_resource_t, limit: u64) {
     let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -65,14 +65,14 @@ fn set_soft(pid: i32, resource: libc::__rlimit_resource_t, limit: u64) {
     assert!(read == 0 && set == 0, "the limits of {pid}: {}", std::io::Error::last_os_error());
 }
 
-/// A disk of so many MiB that one process sees, and what it starts.
+/// A disk of a few MiB that is visible to one process and its children.
 pub struct SmallDisk {
     directory: PathBuf,
     mebibytes: u32,
 }
 
 impl SmallDisk {
-    /// It is mounted on `directory`, empty, for as long as the process lives.
+    /// A disk of `mebibytes` MiB, mounted on `directory` and empty, for as long as the process lives.
     pub fn on(directory: impl Into<PathBuf>, mebibytes: u32) -> Self {
         Self { directory: directory.into(), mebibytes }
     }
@@ -81,8 +81,8 @@ impl SmallDisk {
         &self.directory
     }
 
-    /// `command` with the disk: the same process, in a mount namespace of its own. It needs no root, and takes itself for
-    /// root.
+    /// `command` with the disk: the same process, in a mount namespace of its own. It needs no root privileges, and
+    /// appears as root to itself.
     #[must_use]
     pub fn wrap(&self, command: &Command) -> Command {
         const SCRIPT: &str = r#"mount -t tmpfs -o "size=$2m,mode=0777" tmpfs "$1" && shift 2 && exec "$@""#;
@@ -102,18 +102,19 @@ impl SmallDisk {
     /// Fills the disk of the process `pid`.
     #[track_caller]
     pub fn fill(&self, pid: i32) {
-        // Twice of what it holds, so that nothing else is filled by mistake.
+        // Twice its size, so that no other disk is filled by mistake.
         let script = r#"head -c "$(($2 * 2))M" /dev/zero > "$1" 2> /dev/null && exit 9; exit 0"#;
         assert_eq!(self.run(pid, script), Some(0), "{} is no small disk of {pid}", self.directory.display());
     }
 
-    /// Makes room again.
+    /// Frees the room that [`Self::fill`] took.
     #[track_caller]
     pub fn free(&self, pid: i32) {
         assert_eq!(self.run(pid, r#"rm "$1""#), Some(0));
     }
 
-    /// Runs a script as the user whom the disk knows; `$1` is a file there, `$2` its size in MiB. Its exit code.
+    /// Runs a script as the user that the disk belongs to; `$1` is a file there, `$2` its size in MiB. Returns its exit
+    /// code.
     fn run(&self, pid: i32, script: &str) -> Option<i32> {
         let inside = self.directory.strip_prefix("/").unwrap();
         let ballast = Path::new(&format!("/proc/{pid}/root")).join(inside).join("ballast");
@@ -124,17 +125,17 @@ impl SmallDisk {
     }
 }
 
-/// A control group with little memory: whoever takes more is killed by the kernel, and nobody else.
+/// A control group with little memory: a process in it that takes more is killed by the kernel, and no other.
 pub struct SmallMemory {
     directory: PathBuf,
 }
 
 impl SmallMemory {
-    /// So many MiB; none where no such group can be made.
+    /// A control group of `mebibytes` MiB; none if no such group can be created.
     pub fn of(mebibytes: u64) -> Option<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let name = format!("dlock-test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        // The older kind, and the newer one.
+        // Version 1 of control groups, and version 2.
         let kinds = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
         kinds.into_iter().find_map(|(root, limit)| {
             let directory = Path::new(root).join(&name);
@@ -145,7 +146,8 @@ impl SmallMemory {
         })
     }
 
-    /// What a program is [wrapped by](super::dlock::Dlock::wrapped_by) to run in it, with all that it starts.
+    /// The wrapper (see [`wrapped_by`](super::dlock::Dlock::wrapped_by)) that runs a program and all that it starts in
+    /// the group.
     pub fn wrapper(&self) -> [OsString; 5] {
         let script = r#"echo $$ > "$1/cgroup.procs" && shift && exec "$@""#;
         ["sh".into(), "-c".into(), script.into(), "sh".into(), self.directory.clone().into()]
@@ -154,7 +156,8 @@ impl SmallMemory {
 
 impl Drop for SmallMemory {
     fn drop(&mut self) {
-        // Only those of a test that has failed are left. The group is in use until the kernel has taken leave of the last.
+        // Only the processes of a failed test are left. The group is in use until the kernel has finished with the last
+        // of them.
         let _ = eventually_within(Duration::from_secs(5), || {
             let left = fs::read_to_string(self.directory.join("cgroup.procs")).unwrap_or_default();
             for pid in left.lines().filter_map(|pid| pid.parse().ok()) {

@@ -1,6 +1,6 @@
-// Makes what forks slow, to be preloaded: a signal can come in the moment between two steps of it, which is too short to
-// be met otherwise. `FORKING_SLOW`: so many microseconds go by before each fork and after it in the parent.
-// `FORKING_STUCK`: the child of the first fork in this process never comes further.
+// Slows down fork in a process that preloads this, so that a signal can arrive between two of its steps, which takes too
+// short a time otherwise. `FORKING_SLOW`: microseconds to pause before each fork and after it in the parent.
+// `FORKING_STUCK`: the child of this process's first fork pauses forever.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

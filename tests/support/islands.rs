@@ -1,12 +1,13 @@
 /*!
-Islands: hosts of their own for servers and clients, between which packets vanish on command, one way or both.
+Islands: hosts of their own for servers and clients, between which packets can be dropped, in one direction or both.
 
-Each island is a network namespace with one link to the network of this program, which routes between all of them. What
-is cut is cut on this route: a sender is told nothing, two islands can be cut while both see a third one, and one that is
-cut off from all others is still within reach of the program itself, which only has to know whom not to ask.
+Each island is a network namespace with one link to the network of this program, which routes between all of them. Cuts
+are made on this route: a sender is told nothing, two islands can be cut from each other while both reach a third one,
+and an island cut off from all others can still be reached by the program itself, which only has to know which ones not
+to ask.
 
-The network of this program must be one that nobody else uses. No namespace has a name, so all of it is gone at the latest
-when the program and what it started is, however that comes about.
+The network of this program must be used by nobody else. No namespace has a name, so all of them are gone at the latest
+when the program and everything it started is, however that happens.
 */
 
 use std::fs::{self, File};
@@ -22,7 +23,8 @@ use super::dlock::Dlock;
 use super::process;
 use super::rendezvous::eventually;
 
-/// Some islands, which reach each other until they are cut off. They go with this, and servers on them must be gone by then.
+/// A number of islands, which reach each other until they are cut. They are removed with this, and servers on them must
+/// be gone by then.
 pub struct Islands {
     number: u16,
     islands: Vec<Island>,
@@ -36,7 +38,7 @@ pub struct Island {
 }
 
 impl Islands {
-    /// So many, at most 200.
+    /// Creates `count` islands, at most 200.
     pub fn new(count: u8) -> Self {
         static NUMBER: AtomicU16 = AtomicU16::new(0);
         // One that packets pass through.
@@ -51,8 +53,8 @@ impl Islands {
         &self.islands
     }
 
-    /// From now on, until the [`Cut`] is dropped, packets from the first island of each pair to the second one vanish, of
-    /// open connections too. All pairs are cut at the same moment, and mended at the same moment.
+    /// From now on, until the [`Cut`] is dropped, packets from the first island of each pair to the second one vanish,
+    /// also those of open connections. All pairs are cut at the same moment, and restored at the same moment.
     pub fn cut(&self, ways: &[(usize, usize)]) -> Cut {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let table = format!("ip cut{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -90,13 +92,13 @@ impl Islands {
                  route add default via {here}\n"
             ));
         });
-        // The kernel looks at new links once a second when there are many, and drops what is sent before.
+        // With many new links, the kernel processes them once a second, and drops what is sent before.
         wait_up(&link);
         island.inside(|| wait_up("out"));
         self.islands.push(island);
     }
 
-    /// The name of the link to this one, on our side.
+    /// The name of the link to this island, at the program's end.
     pub fn link(&self, index: usize) -> String {
         format!("isle{}x{index}", self.number)
     }
@@ -112,19 +114,19 @@ impl Drop for Islands {
 }
 
 impl Island {
-    /// Where others reach what is on it.
+    /// The address of everything on it.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// Does something there: sockets that `act` opens and processes that it starts belong to the island.
+    /// Runs `act` on the island: sockets that it opens and processes that it starts belong there.
     pub fn inside<T>(&self, act: impl FnOnce() -> T) -> T {
         let _way_back = WayBack(File::open("/proc/thread-self/ns/net").expect("a network to come back to"));
         enter(&self.net).expect("an island can be entered");
         act()
     }
 
-    /// Has this dlock start there.
+    /// Makes this dlock start on the island.
     pub fn bring(&self, dlock: Dlock) -> Dlock {
         let net = Arc::clone(&self.net);
         // SAFETY: the hook makes one system call and does not allocate.
@@ -132,7 +134,7 @@ impl Island {
     }
 }
 
-/// Leads the thread back when it is dropped.
+/// Moves the thread back when it is dropped.
 struct WayBack(File);
 
 impl Drop for WayBack {
@@ -151,7 +153,7 @@ fn enter(net: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// A network namespace that lives as long as somebody has this open or is in it.
+/// Creates a network namespace that lives as long as a process has this open or is in it.
 fn new_namespace() -> io::Result<File> {
     let make = || {
         // SAFETY: a system call with an integer; only this thread moves, and it ends at once.
@@ -163,13 +165,13 @@ fn new_namespace() -> io::Result<File> {
     thread::spawn(make).join().expect("a thread that makes a namespace")
 }
 
-/// See [`Islands::cut`].
+/// Islands that are cut, see [`Islands::cut`].
 pub struct Cut {
     table: String,
 }
 
 impl Cut {
-    /// How many packets have vanished so far.
+    /// How many packets have been dropped so far.
     pub fn vanished(&self) -> u64 {
         let mut list = Command::new(tool("nft"));
         let list = list.args(["list", "table"]).args(self.table.split(' ')).output().expect("nft can be run");
@@ -185,18 +187,18 @@ impl Drop for Cut {
     }
 }
 
-/// Has nft(8) carry out `rules` in the network of this thread. All of them are one transaction: there is no moment at which
-/// only some of them hold.
+/// Applies `rules` by nft(8) in the network of this thread. They are one transaction: at no moment only some of them
+/// are in force.
 pub fn nft(rules: &str) {
     run(Command::new(tool("nft")).args(["--file", "-"]), rules).unwrap_or_else(|why| panic!("nft: {why}\n{rules}"));
 }
 
-/// Has ip(8) carry out these lines, one after the other.
+/// Applies these lines by ip(8), one after the other.
 fn ip(lines: &str) {
     run(Command::new(tool("ip")).args(["-batch", "-"]), lines).unwrap_or_else(|why| panic!("ip: {why}\n{lines}"));
 }
 
-/// Waits until what is sent over this link of the thread's network gets through.
+/// Waits until packets get through on this link of the thread's network.
 fn wait_up(link: &str) {
     let is_up = || {
         let shown = Command::new(tool("ip")).args(["-o", "link", "show", "dev", link]).output().ok()?;
@@ -205,7 +207,7 @@ fn wait_up(link: &str) {
     eventually(&format!("the link {link}"), is_up);
 }
 
-/// Where `name` is, also where an ordinary user's `PATH` does not lead to it.
+/// The path of `name`, also if it is in a directory that an ordinary user's `PATH` lacks.
 fn tool(name: &str) -> std::path::PathBuf {
     process::which(name).unwrap_or_else(|| name.into())
 }

@@ -1,4 +1,4 @@
-//! What the tests stand on. Every helper waits for an event, never for a time, and leaves nothing behind.
+//! The support that all tests use. Every helper waits for an event, never for a time, and leaves nothing behind.
 
 // Each test file uses its own part of this.
 #![allow(dead_code)]
@@ -31,7 +31,7 @@ pub mod witness;
 pub mod zookeeper;
 pub mod zookeeper_proxy;
 
-/// The names of all tests of this test program, as it lists them itself.
+/// The names of all tests of this test program, from its own `--list`.
 pub fn own_tests() -> Vec<String> {
     let program = std::env::current_exe().expect("a program of a name");
     let list = std::process::Command::new(program).arg("--list").output().expect("the test program lists its tests");

@@ -1,13 +1,14 @@
 /*!
-A network of its own: a network namespace with nothing in it but a loopback interface, on which packets can be lost.
+A network of a test's own: a network namespace with only a loopback interface, on which packets can be dropped.
 
-A dropped packet is what a proxy cannot imitate: nothing is refused, nothing is acknowledged, a connection attempt just
-never ends, and what was sent arrives late if the network heals in time. TCP sends again after 0.2 s, 0.4 s, 0.8 s and so
-on, so after healing a connection can stay silent for about as long as it was cut off; a new one is not slower than its
-own first repetition, one second.
+A proxy cannot imitate dropped packets: nothing is refused, nothing is acknowledged, a connection attempt just never
+ends, and what was sent arrives late if the network recovers in time. TCP retransmits after 0.2 s, 0.4 s, 0.8 s and so
+on, so after the network recovers, a connection can stay silent for about as long as it was cut off; a new one takes at
+most its own first retransmission, one second.
 
-The namespace is made through a user namespace, so no root is needed. Whoever made it is root *inside* (uid 0), nobody
-else exists there, and files of other users belong to `nobody`. Ports are free: other tests have other networks.
+The namespace is created through a user namespace, so no root privileges are needed. Its creator is root *inside* (uid
+0), no other user exists there, and files of other users belong to `nobody`. All ports are free: other tests have other
+networks.
 */
 
 use std::ffi::{OsStr, OsString};
@@ -21,20 +22,20 @@ use nix::unistd::Pid;
 
 use super::rendezvous::eventually;
 
-/// The nftables table that [`Netns::drop_port`] works with.
+/// The nftables table that [`Netns::drop_port`] uses.
 const TABLE: &str = "inet faults";
 
 /// A network namespace. When this is dropped, everything that still runs in it is killed, and it is gone; if the test
 /// itself is killed, the namespace goes as soon as nothing runs in it.
 pub struct Netns {
-    /// Reads its standard input until that ends, which it does when we do.
+    /// Reads its standard input until that is closed, at the latest when this process ends.
     holder: Child,
-    /// What `/proc/PID/ns/net` reads for everything inside.
+    /// What `/proc/PID/ns/net` links to for everything inside.
     id: PathBuf,
 }
 
 impl Netns {
-    /// Makes a namespace whose `lo` is up and through which everything passes.
+    /// Creates a namespace whose `lo` is up and through which everything passes.
     pub fn start() -> Netns {
         let mut holder = Command::new("unshare")
             .args(["--user", "--map-root-user", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat"])
@@ -50,14 +51,14 @@ impl Netns {
         Netns { holder, id }
     }
 
-    /// What to put before a command line so that it runs inside: nothing else about it changes, and the process that
-    /// is started becomes `program` itself, so its pid is the program's.
+    /// The words to put before a command line so that it runs inside. Nothing else about it changes, and the process
+    /// that is started becomes the program itself, so its pid is the program's.
     pub fn prefix(&self) -> Vec<OsString> {
         let target = self.holder.id().to_string();
         ["nsenter", "--preserve-credentials", "--user", "--net", "--target", &target, "--"].map(OsString::from).into()
     }
 
-    /// `program` inside; add arguments and whatever else as to any command.
+    /// `program` inside the namespace; arguments and options are added as for any command.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let prefix = self.prefix();
         let mut command = Command::new(&prefix[0]);
@@ -65,9 +66,9 @@ impl Netns {
         command
     }
 
-    /// From now on packets to and from this TCP port vanish, of open connections too. Ports add up.
+    /// From now on drops packets to and from this TCP port, also those of open connections. Ports add up.
     pub fn drop_port(&self, port: u16) {
-        // At the receiving side: a sender whose packet is dropped at the sending side may be told so.
+        // On the receiving side: the sender could be told about a packet that is dropped on the sending side.
         self.nft(&format!(
             "add table {TABLE}\n\
              add chain {TABLE} arriving {{ type filter hook input priority 0; }}\n\
@@ -76,7 +77,7 @@ impl Netns {
         ));
     }
 
-    /// How many packets [`Netns::drop_port`] made vanish since the last [`Netns::heal`]: to wait for one that is known
+    /// How many packets [`Netns::drop_port`] has dropped since the last [`Netns::heal`]: to wait for one that is known
     /// to be sent.
     pub fn dropped(&self) -> u64 {
         let output = self.run_nft(&["--json", "list", "ruleset"], "");
@@ -86,14 +87,14 @@ impl Netns {
         parts.filter_map(|part| part["counter"]["packets"].as_u64()).sum()
     }
 
-    /// Everything passes again.
+    /// Lets everything pass again.
     pub fn heal(&self) {
-        // Adding it first: deleting what is not there is an error.
+        // Created first: deleting a table that does not exist is an error.
         self.nft(&format!("add table {TABLE}\ndelete table {TABLE}\n"));
     }
 
     fn nft(&self, rules: &str) {
-        // One file is one transaction: no moment at which only half of it holds.
+        // One file is one transaction: at no moment only half of it is in force.
         self.run_nft(&["--file", "-"], rules);
     }
 
@@ -113,7 +114,7 @@ impl Netns {
         output
     }
 
-    /// Everything in the namespace. Nothing gets into it but through us, so all of it is ours.
+    /// Every process in the namespace. All of them were started by this test.
     fn inhabitants(&self) -> Vec<Pid> {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         processes
@@ -125,7 +126,7 @@ impl Netns {
 
 impl Drop for Netns {
     fn drop(&mut self) {
-        // The holder last, and waited for last: until then its namespace's name cannot be another one's.
+        // The holder last, and collected last: until then no other namespace can get the same name.
         let holder = Pid::from_raw(self.holder.id().cast_signed());
         let others_are_gone = || {
             let others: Vec<Pid> = self.inhabitants().into_iter().filter(|pid| *pid != holder).collect();
@@ -135,7 +136,7 @@ impl Drop for Netns {
             others.is_empty().then_some(())
         };
         if std::thread::panicking() {
-            // A second panic would hide the first; one try is what we can do.
+            // A second panic would hide the first, so there is only one attempt.
             let _ = others_are_gone();
         } else {
             eventually("the end of everything in the network namespace", others_are_gone);
@@ -145,7 +146,7 @@ impl Drop for Netns {
     }
 }
 
-/// `ip` and `nft` live in directories that an ordinary user's `PATH` does not have.
+/// `ip` and `nft` are in directories that an ordinary user's `PATH` lacks.
 fn path_with_sbin() -> OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin");

@@ -1,6 +1,6 @@
-//! What `/proc` says about a process, and starting processes as somebody else.
+//! Reading `/proc` about a process, and starting processes as another user.
 //!
-//! A process that has ended counts as gone for everyone but [`state`], also while its parent has not collected it
+//! A process that has ended counts as gone for every function but [`state`], even if its parent has not collected it
 //! yet: a frozen parent collects nothing.
 
 use std::collections::{BTreeMap, HashSet};
@@ -15,21 +15,21 @@ use nix::unistd::Pid;
 
 use super::rendezvous::eventually;
 
-/// The user and group that [`unprivileged`] becomes: `nobody`, who owns nothing.
+/// The user and group that [`unprivileged`] switches to: `nobody`, who owns nothing.
 pub const NOBODY: u32 = 65534;
 
-/// What a process is doing, as far as tests care.
+/// What a process is doing, as far as tests need to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// R
+    /// R: running
     Running,
-    /// S, D, I
+    /// S, D, I: sleeping
     Sleeping,
-    /// T, t
+    /// T, t: stopped by a signal or a tracer
     Stopped,
-    /// Z: it has ended, and its parent has not collected it
+    /// Z: ended, and not collected by its parent yet
     Zombie,
-    /// no such process
+    /// No such process.
     Gone,
 }
 
@@ -44,7 +44,7 @@ pub fn state(pid: i32) -> State {
     }
 }
 
-/// Whether `pid` is there and has not ended.
+/// Whether `pid` exists and has not ended.
 pub fn is_alive(pid: i32) -> bool {
     !matches!(state(pid), State::Zombie | State::Gone)
 }
@@ -55,13 +55,13 @@ pub fn wait_gone(pid: i32) {
     eventually(&format!("the end of {pid}"), || (!is_alive(pid)).then_some(()));
 }
 
-/// Waits until `pid` stands still.
+/// Waits until `pid` is stopped.
 #[track_caller]
 pub fn wait_stopped(pid: i32) {
     eventually(&format!("{pid} to stop"), || (state(pid) == State::Stopped).then_some(()));
 }
 
-/// The parent of `pid`, if `pid` is there.
+/// The parent of `pid`, if `pid` exists.
 pub fn ppid(pid: i32) -> Option<i32> {
     stat(pid)?.get(1)?.parse().ok()
 }
@@ -76,15 +76,15 @@ pub fn session(pid: i32) -> Option<i32> {
     stat(pid)?.get(3)?.parse().ok()
 }
 
-/// The living children of `pid`, of all its threads, in the order in which they became its children: those that it
-/// adopted come after the older ones of its own.
+/// The living children of `pid`, of all its threads, in the order in which they became its children: adopted ones come
+/// after older children of its own.
 pub fn children(pid: i32) -> Vec<i32> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let mut found = Vec::new();
     for task in tasks.flatten() {
         match fs::read_to_string(task.path().join("children")) {
             Ok(text) => found.extend(text.split_whitespace().filter_map(|word| word.parse::<i32>().ok())),
-            // A kernel without CONFIG_PROC_CHILDREN, or a task that ended meanwhile: ask every process instead.
+            // A kernel without CONFIG_PROC_CHILDREN, or a task that ended meanwhile: look at every process instead.
             Err(_) => found.extend(all().into_iter().filter(|&other| ppid(other) == Some(pid))),
         }
     }
@@ -93,7 +93,7 @@ pub fn children(pid: i32) -> Vec<i32> {
     found
 }
 
-/// Everything alive below `pid`, parents before their children.
+/// All living processes below `pid`, parents before their children.
 pub fn descendants(pid: i32) -> Vec<i32> {
     let mut found = children(pid);
     let mut next = 0;
@@ -108,7 +108,7 @@ pub fn descendants(pid: i32) -> Vec<i32> {
     found
 }
 
-/// Every process on this machine that we can see.
+/// Every process on this machine that is visible here.
 pub fn all() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
@@ -119,7 +119,7 @@ pub fn comm(pid: i32) -> Option<String> {
     Some(fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned())
 }
 
-/// The argument vector of `pid`; empty for one that has ended.
+/// The argument vector of `pid`; empty if it has ended.
 pub fn cmdline(pid: i32) -> Vec<String> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -127,7 +127,7 @@ pub fn cmdline(pid: i32) -> Vec<String> {
     if text.is_empty() { Vec::new() } else { text.split('\0').map(str::to_owned).collect() }
 }
 
-/// The program file that `pid` runs.
+/// The executable that `pid` runs.
 pub fn exe(pid: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
@@ -156,7 +156,7 @@ pub fn rss_kib(pid: i32) -> Option<u64> {
     status(pid, "VmRSS")?.strip_suffix(" kB")?.parse().ok()
 }
 
-/// The most resident memory that `pid` ever had since it began to run its program, in KiB.
+/// The peak resident memory of `pid` since it executed its program, in KiB.
 pub fn peak_rss_kib(pid: i32) -> Option<u64> {
     status(pid, "VmHWM")?.strip_suffix(" kB")?.parse().ok()
 }
@@ -183,19 +183,20 @@ pub fn fds(pid: i32) -> BTreeMap<i32, String> {
     entries.flatten().filter_map(pair).collect()
 }
 
-/// Sends `signal` to `pid`, and only to it; one that is gone already is no error.
+/// Sends `signal` to `pid`, and to no other process. It is no error if `pid` is gone.
 pub fn signal(pid: i32, signal: Signal) {
     assert!(pid > 0, "a signal to {pid} would reach more than one process");
     let _ = kill(Pid::from_raw(pid), signal);
 }
 
-/// Sends `signal` to every process of `group`, as a shell's `kill -- -GROUP` does. It must not be ours.
+/// Sends `signal` to every process of `group`, as a shell's `kill -- -GROUP` does. It must not be the group of the
+/// tests.
 pub fn signal_group(group: i32, signal: Signal) {
     assert!(group > 1 && Some(group) != pgrp(Pid::this().as_raw()), "a signal to group {group} would hit the tests");
     let _ = killpg(Pid::from_raw(group), signal);
 }
 
-/// Whether `signal`, which `pid` blocks, waits for `pid` to take it. Until then another one like it is lost.
+/// Whether `signal`, which `pid` blocks, is pending for `pid`. Until it is taken, another one like it is lost.
 pub fn is_pending(pid: i32, signal: Signal) -> bool {
     let set = status(pid, "ShdPnd").and_then(|set| u64::from_str_radix(&set, 16).ok());
     set.is_some_and(|set| set & (1 << (signal as u32 - 1)) != 0)
@@ -207,10 +208,11 @@ pub fn wait_taken(pid: i32, signal: Signal) {
     eventually(&format!("{pid} to take {signal}"), || (!is_pending(pid, signal)).then_some(()));
 }
 
-/// Makes `command` run as [`NOBODY`], with no other groups, when we are root; otherwise we have no privileges anyway.
+/// Makes `command` run as [`NOBODY`], without supplementary groups, if the tests run as root; otherwise they have no
+/// privileges anyway.
 pub fn unprivileged(command: &mut Command) {
     if is_root() {
-        // Without a word about groups, the standard library drops the supplementary ones with the user id.
+        // Unless told about groups, the standard library drops the supplementary ones along with the user id.
         command.gid(NOBODY).uid(NOBODY);
     }
 }
@@ -220,7 +222,7 @@ pub fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|about| about.uid() == 0)
 }
 
-/// Where `program` is, looking where root would look too.
+/// The path of `program`, also if it is in a directory of root's `PATH` only.
 pub fn which(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let everywhere = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
@@ -235,7 +237,7 @@ fn is_executable(file: &Path) -> bool {
 /// `/proc/PID/stat` from the third field (the state) on.
 fn stat(pid: i32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the name in parentheses, and may itself hold spaces and parentheses.
+    // The second field is the name in parentheses, which may itself contain spaces and parentheses.
     let (_, rest) = text.rsplit_once(')')?;
     Some(rest.split_whitespace().map(str::to_owned).collect())
 }

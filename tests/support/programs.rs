@@ -1,4 +1,4 @@
-//! Small programs and libraries in C, compiled when a test needs them, each once for all tests of this process.
+//! Small programs and libraries in C, each compiled once per test process, when a test needs it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,7 @@ use super::scratch::{self, Scratch};
 /// Programs that are hard to stop; see `unruly.c`.
 static UNRULY: LazyLock<Vec<u8>> = LazyLock::new(|| compile(include_bytes!("unruly.c"), &["-pthread"]));
 
-/// A library that makes what forks slow; see `forking.c`.
+/// A library that slows down fork; see `forking.c`.
 static FORKING: LazyLock<Vec<u8>> = LazyLock::new(|| compile(include_bytes!("forking.c"), &["-shared", "-fPIC"]));
 
 fn compile(source: &[u8], options: &[&str]) -> Vec<u8> {
@@ -35,8 +35,8 @@ pub fn sh(script: &str) -> String {
     format!("sh -c '{}'", script.replace('\'', r"'\''"))
 }
 
-/// Shell code that runs a program of `unruly.c`, such as `crowd 100`, with the program in `scratch`. It takes the place of
-/// the shell after `exec`.
+/// Shell code that runs a program of `unruly.c`, such as `crowd 100`, with the executable in `scratch`. After `exec` it
+/// takes the shell's place.
 pub fn unruly(scratch: &Scratch, what: &str) -> String {
     let program = scratch.path("unruly");
     if !program.exists() {
@@ -48,7 +48,7 @@ pub fn unruly(scratch: &Scratch, what: &str) -> String {
     format!("'{}' {what}", program.display())
 }
 
-/// Makes dlock and what it starts slow at forking.
+/// Slows down fork in dlock and everything that it starts.
 pub struct SlowForks {
     directory: TempDir,
 }
@@ -64,12 +64,12 @@ impl SlowForks {
         Path::join(self.directory.path(), "forking.so")
     }
 
-    /// So many microseconds before each fork and after it.
+    /// The environment that adds `micros` microseconds before each fork and after it.
     pub fn by(&self, micros: u32) -> [(&'static str, OsString); 2] {
         [("LD_PRELOAD", self.library().into()), ("FORKING_SLOW", micros.to_string().into())]
     }
 
-    /// The first process that is forked does nothing, for ever.
+    /// The environment in which the first forked process does nothing, forever.
     pub fn stuck(&self) -> [(&'static str, OsString); 2] {
         [("LD_PRELOAD", self.library().into()), ("FORKING_STUCK", "1".into())]
     }

@@ -2,8 +2,8 @@
 A real terminal, with a process that has it as its controlling terminal: for everything that only a terminal does
 (Ctrl-C to a whole group, job control, stopping a background reader, redrawing a line).
 
-The terminal is 40 lines of 240 columns until [`Pty::resize`] says otherwise: wide enough that readline does not scroll
-a test's command lines sideways.
+The terminal has 40 lines of 240 columns until [`Pty::resize`] changes that: wide enough that readline does not scroll a
+test's command lines sideways.
 */
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -28,10 +28,10 @@ use super::rendezvous::eventually;
 /// What [`bash`] prints when it waits for a command.
 pub const PROMPT: &str = "ready> ";
 
-/// The identity of no terminal: there is no such inode.
+/// The identity of no terminal: no inode has this number.
 const NO_TERMINAL: (u64, u64) = (0, 0);
 
-/// How long anything may take.
+/// How long each wait may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An interactive bash with job control whose prompt is [`PROMPT`], and which reads no file of the user's. Its
@@ -49,14 +49,14 @@ pub fn bash() -> Command {
 
 /// A process on a terminal of its own, of whose session it is the leader.
 ///
-/// When this is dropped, everything that is in the session, descends from the process, or has the terminal open is
-/// killed, and the terminal is gone. What left all three behind (a daemon with its own session, orphaned, and its output
-/// elsewhere) is the test's own affair.
+/// When this is dropped, every process that is in the session, descends from the process, or has the terminal open is
+/// killed, and the terminal is gone. A process that left all three behind (a daemon with its own session, orphaned, and
+/// its output elsewhere) is up to the test.
 pub struct Pty {
     master: File,
-    /// Waited for in `drop` only: until then nobody else can get its pid.
+    /// Collected in `drop` only: until then no other process can get its pid.
     child: Child,
-    /// Device and inode of the terminal; nobody else gets them while `master` is the terminal's.
+    /// Device and inode of the terminal; no other terminal gets them while `master` is open.
     terminal: (u64, u64),
     screen: Arc<Screen>,
     stop_reading: Option<PipeWriter>,
@@ -87,8 +87,8 @@ impl Pty {
     /// Starts `command` as the leader of a new session whose controlling terminal, standard input, output and error
     /// are a new terminal. `command` is used up by it: its three streams point nowhere afterwards.
     pub fn spawn(command: &mut Command) -> Pty {
-        // Not openpty(3): its descriptors would leak into what other threads start at the same moment, and a copy of
-        // the terminal in another process keeps it from ever hanging up.
+        // Not openpty(3): its descriptors would leak into processes that other threads start at the same moment, and a
+        // copy of the terminal in another process keeps it from ever hanging up.
         let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).expect("could not open a pty");
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -104,7 +104,7 @@ impl Pty {
         unsafe {
             command.pre_exec(|| {
                 setsid()?;
-                // The standard input is the terminal already.
+                // Standard input is the terminal already.
                 if nix::libc::ioctl(0, nix::libc::TIOCSCTTY, 0) == -1 {
                     return Err(std::io::Error::last_os_error());
                 }
@@ -112,7 +112,7 @@ impl Pty {
             });
         }
         let child = command.spawn().unwrap_or_else(|error| panic!("could not start {command:?}: {error}"));
-        // Our copies of the terminal would keep it from ever hanging up.
+        // Copies of the terminal here would keep it from ever hanging up.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         drop(slave);
 
@@ -128,15 +128,15 @@ impl Pty {
         Pty { master, child, terminal, screen, stop_reading: Some(stop_reading), reader: Some(reader) }
     }
 
-    /// Types `text`. A line needs its `\n`. The terminal echoes what is typed, so what a test expects as *output* had
-    /// better not stand in the line that is typed: `echo do''ne` prints `done`, and its echo does not match it.
+    /// Types `text`. A line needs its `\n`. The terminal echoes what is typed, so what a test expects as *output*
+    /// should not be part of the typed line: `echo do''ne` prints `done`, and its echo does not match it.
     pub fn send(&self, text: &str) {
         (&self.master).write_all(text.as_bytes()).expect("could not type into the terminal");
     }
 
     /// Types Ctrl and `key`: `'c'`, `'z'`, `'d'`, `'\\'`…
     ///
-    /// A program is ready for it (and for being typed to) once it has said something itself. Before that its shell,
+    /// A program is ready for it (and for typed text) once it has printed something itself. Before that its shell,
     /// though in the foreground already, may still catch or ignore the key's signal and lose what is typed.
     pub fn send_key(&self, key: char) {
         let key = u8::try_from(key.to_ascii_uppercase()).expect("an ASCII key");
@@ -144,7 +144,7 @@ impl Pty {
     }
 
     /// Waits until `text` appears after what earlier calls consumed; consumes everything up to its end, and returns
-    /// that. Lines end in `\r\n`. Panics with everything seen when it does not appear within 30 seconds, or cannot any
+    /// that. Lines end in `\r\n`. Panics with everything seen if it does not appear within 30 seconds, or cannot any
     /// more because nobody has the terminal open.
     pub fn expect(&self, text: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
@@ -167,7 +167,7 @@ impl Pty {
         }
     }
 
-    /// Everything that was ever written to the terminal so far, consumed or not.
+    /// Everything written to the terminal so far, consumed or not.
     pub fn screen(&self) -> String {
         String::from_utf8_lossy(&self.screen.lock().bytes).into_owned()
     }
@@ -181,27 +181,27 @@ impl Pty {
         rest
     }
 
-    /// Closes the terminal's other side, as a terminal window or a connection that goes away does: the terminal hangs up.
+    /// Closes the terminal's other side, as closing a terminal window or a connection does: the terminal hangs up.
     pub fn close(&mut self) {
         // The thread has a copy.
         drop(self.stop_reading.take());
         let _ = self.reader.take().map(JoinHandle::join);
         self.master = File::open("/dev/null").unwrap();
-        // From now on somebody else may be given a terminal with the same numbers.
+        // From now on another process may be given a terminal with the same numbers.
         self.terminal = NO_TERMINAL;
     }
 
-    /// The process that was started: also the number of its session, and of its own process group.
+    /// The pid of the process that was started, which is also the number of its session and of its own process group.
     pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    /// The process group that the terminal's keys signal and that may read from it.
+    /// The terminal's foreground process group, which its keys signal and which may read from it.
     pub fn foreground(&self) -> Pid {
         tcgetpgrp(&self.master).expect("could not ask the terminal for its foreground group")
     }
 
-    /// Waits for the end of the process (30 seconds at most, then panics with everything seen).
+    /// Waits for the process to end (for 30 seconds at most, then panics with everything seen).
     pub fn wait(&self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -216,7 +216,7 @@ impl Pty {
         }
     }
 
-    /// Makes the terminal this big; its foreground group gets a SIGWINCH if that is a change.
+    /// Sets the size of the terminal; its foreground group gets a SIGWINCH if that is a change.
     pub fn resize(&self, rows: u16, columns: u16) {
         set_size(&self.master, rows, columns);
     }
@@ -248,7 +248,7 @@ fn set_size(terminal: &File, rows: u16, columns: u16) {
     assert_eq!(result, 0, "could not set the size of the terminal: {}", std::io::Error::last_os_error());
 }
 
-/// Until the terminal hangs up (the master then reads as EIO) or `stopped` does.
+/// Reads until the terminal hangs up (the master then reads as EIO) or `stopped` does.
 fn read_all(mut master: File, stopped: &PipeReader, screen: &Screen) {
     let mut buffer = [0; 4096];
     loop {
@@ -277,7 +277,7 @@ fn read_all(mut master: File, stopped: &PipeReader, screen: &Screen) {
     }
 }
 
-/// What tells a terminal from every other one: the number alone is another one's in each instance of devpts.
+/// What tells a terminal from every other one: the number alone is not unique across instances of devpts.
 fn identity(terminal: &Metadata) -> (u64, u64) {
     (terminal.dev(), terminal.ino())
 }
@@ -293,9 +293,9 @@ fn processes_of(leader: Pid, terminal: (u64, u64)) -> Vec<Pid> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // Gone since we read the directory: nothing to kill.
+        // It has ended since the directory was read: nothing to kill.
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-        // The name may hold blanks and parentheses; what follows its last one does not.
+        // The name may contain blanks and parentheses; what follows its last one does not.
         let Some((_, fields)) = stat.rsplit_once(") ") else { continue };
         let fields: Vec<&str> = fields.split(' ').collect();
         let number = |field: usize| fields[field].parse().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! A command that tells which signals reach it, one by one, and from whom.
+//! A command that reports the signals that reach it, one by one, with their senders.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,8 +10,8 @@ use super::rendezvous::Fifo;
 use super::scratch::Scratch;
 use super::servers::need_python;
 
-/// With every signal blocked, none is lost between two reads: only those that pend at the same time become one, as they
-/// do with any program.
+/// With every signal blocked, none is lost between two reads: only those that are pending at the same time are merged,
+/// as in any program.
 const PROGRAM: &str = r"
 import os, signal, sys
 signals = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
@@ -28,7 +28,7 @@ while True:
 /// The exit code of a [`Recorder`] that was told to end.
 pub const RECORDER_CODE: i32 = 5;
 
-/// A signal as the command got it.
+/// A signal as the command received it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
     pub signal: Signal,
@@ -36,7 +36,7 @@ pub struct Heard {
     pub sender: i32,
 }
 
-/// A command that no signal ends but SIGALRM (and KILL), and that tells of all others.
+/// A command that no signal ends but SIGALRM (and SIGKILL), and that reports all others.
 pub struct Recorder {
     program: PathBuf,
     words: Fifo,
@@ -44,7 +44,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// One for each scratch directory.
+    /// Creates the recorder; one per scratch directory.
     pub fn new(scratch: &Scratch) -> Self {
         let python = need_python("signal", "python3");
         let (words, source) = (Fifo::new(scratch.path("signals")), scratch.file("recorder.py", PROGRAM));
@@ -53,12 +53,12 @@ impl Recorder {
         Self { program, words, pid: 0 }
     }
 
-    /// The command, which needs no arguments.
+    /// The command, which takes no arguments.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Waits until it runs and misses no signal from now on; its process id as it sees it itself.
+    /// Waits until it runs and misses no signal from now on; returns its process id as it sees it itself.
     #[track_caller]
     pub fn ready(&mut self) -> i32 {
         let word = self.words.word();
@@ -83,12 +83,12 @@ impl Recorder {
 
     /// Asserts that nothing more is on its way to it through `dlock`.
     ///
-    /// Sends dlock alone two signals, the second once the first has arrived: dlock keeps their order, so whatever it still
-    /// had to pass on comes before the second one, and would be taken for it.
+    /// Sends dlock alone two signals, the second once the first has arrived: dlock keeps their order, so a signal that
+    /// it still had to pass on would come before the second one, and be taken for it.
     #[track_caller]
     pub fn expect_nothing_more(&mut self, dlock: i32) {
         for marker in [Signal::SIGUSR1, Signal::SIGUSR2] {
-            // One that dlock has not taken yet would swallow ours.
+            // One that dlock has not taken yet would be merged with this one.
             process::wait_taken(dlock, marker);
             send_as_somebody_else(dlock, marker);
             self.expect(marker);
@@ -101,7 +101,7 @@ impl Recorder {
         process::signal(self.pid, Signal::SIGALRM);
     }
 
-    /// Waits until it is gone; what it heard and nobody asked for.
+    /// Waits until it is gone; returns the signals that it received and that were not waited for.
     #[track_caller]
     pub fn rest(&mut self) -> Vec<Heard> {
         self.words.closed().iter().filter_map(|word| parse(word)).collect()

@@ -1,4 +1,4 @@
-//! The services that stand on redis servers, other than a single one in plain text.
+//! The services that use redis servers other than a single one in plain text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ use super::service::{RedisService, Service, on_other_servers};
 
 /// `N` independent servers.
 pub struct RedlockService<const N: usize> {
-    // Before the servers go those who use them.
+    // Dropped before the servers that its dlocks use.
     scratch: Scratch,
     pub servers: RedisGroup,
 }
@@ -36,24 +36,24 @@ impl<const N: usize> Service for RedlockService<N> {
         &self.servers
     }
 
-    /// The servers keep no queue, so this counts those who would be in it: see [`Self::waiting`].
+    /// The servers keep no queue, so this counts the dlocks that would be in it: see [`Self::waiting`].
     fn queued(&self, key: &str) -> usize {
         self.waiting(key).len()
     }
 }
 
 impl<const N: usize> RedlockService<N> {
-    /// The same on servers with options of their own.
+    /// The service on servers with options of their own.
     pub fn on(servers: RedisGroup) -> Self {
         Self { scratch: Scratch::new(), servers }
     }
 
-    /// The dlocks in the scratch directory that wait for `key`: they have nothing to run yet, and have asked a majority of
-    /// the servers for something over a connection that they still have.
+    /// The dlocks in the scratch directory that wait for `key`: they have no command yet, and have requested something
+    /// from a majority of the servers over a connection that is still open.
     ///
-    /// By their processes and connections, because nothing at the servers tells two that wait from one that asks twice, and
-    /// nothing on stderr tells when one has left. One that holds the lock but has not started its command yet, or has not
-    /// released it after the end of its command, counts too, for as long as that takes.
+    /// They are found by their processes and connections, because nothing at the servers tells two waiters from one
+    /// that asks twice, and nothing on stderr tells when one has left. A holder that has not started its command yet,
+    /// or has not released the lock after it, counts too, for as long as that takes.
     pub fn waiting(&self, key: &str) -> BTreeSet<i32> {
         let asked: Vec<BTreeSet<u16>> = self.servers.running().map(ports_that_asked).collect();
         let ports = local_ports();
@@ -63,7 +63,7 @@ impl<const N: usize> RedlockService<N> {
             let servers = asked.iter().filter(|asked| own.iter().any(|port| asked.contains(port)));
             servers.count() >= self.servers.majority()
         };
-        // The guard has another name, and is the parent of what is run.
+        // The guard has another name, and is the parent of the command.
         let is_idle = |pid: i32| process::children(pid).into_iter().all(|guard| process::children(guard).is_empty());
         let wants = |pid: i32| process::cmdline(pid).windows(2).any(|words| words == ["--key", key]);
         let dlocks = self.scratch.processes().into_iter().filter(|&pid| process::comm(pid).as_deref() == Some("dlock"));
@@ -71,7 +71,7 @@ impl<const N: usize> RedlockService<N> {
     }
 }
 
-/// The clients' ports of the connections to `redis` over which more was sent than what a connection begins with.
+/// The clients' ports of the connections to `redis` over which more was sent than every connection begins with.
 fn ports_that_asked(redis: &Redis) -> BTreeSet<u16> {
     const GREETINGS: [&str; 9] = ["NULL", "auth", "client", "hello", "ping", "select", "info", "config", "role"];
     let parse = |line: String| {
@@ -83,7 +83,7 @@ fn ports_that_asked(redis: &Redis) -> BTreeSet<u16> {
     redis.clients().into_iter().filter_map(parse).collect()
 }
 
-/// The local port of every IPv4 connection on this machine, by what `/proc/PID/fd` leads to.
+/// The local port of every IPv4 connection on this machine, by its socket as `/proc/PID/fd` shows it.
 fn local_ports() -> BTreeMap<String, u16> {
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
     let parse = |line: &str| {
@@ -139,7 +139,7 @@ impl Service for SentinelService {
         &self.set
     }
 
-    /// Nor is anything left on the replicas, or anybody connected to a sentinel.
+    /// Also checks that nothing is left on the replicas, and that nobody is connected to a sentinel.
     fn litter(&self, keys: &[&str]) -> Vec<String> {
         let sentinels = self.set.sentinels().iter().filter(|sentinel| sentinel.is_running());
         let connections = sentinels.flat_map(Redis::clients).filter(|line| !is_among_servers(line));
@@ -147,7 +147,7 @@ impl Service for SentinelService {
     }
 }
 
-/// A redis reached by its unix socket.
+/// A redis that is reached by its unix socket.
 pub struct UnixService {
     scratch: Scratch,
     pub redis: Redis,

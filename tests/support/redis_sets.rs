@@ -1,5 +1,5 @@
-//! Several redis servers that belong together: independent ones for Redlock, a master with replicas, and the same under
-//! sentinels. Each of them is a [`Redis`], which can be frozen, killed and restarted.
+//! Several redis servers that belong together: independent ones for Redlock, a master with replicas, and such servers
+//! under sentinels. Each of them is a [`Redis`], which can be frozen, killed and restarted.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -9,51 +9,51 @@ use super::certificates::Tls;
 use super::rendezvous::eventually;
 use super::servers::{Redis, Reply};
 
-/// Servers that know nothing of each other, as Redlock wants them.
+/// Independent servers, for Redlock.
 pub struct RedisGroup {
     servers: Vec<Redis>,
     scheme: &'static str,
 }
 
 impl RedisGroup {
-    /// So many servers that answer.
+    /// This many servers that answer.
     #[track_caller]
     pub fn start(count: usize) -> Self {
         Self::with(count, [""; 0])
     }
 
-    /// The same, each with these arguments of [`Redis::with`].
+    /// This many servers that answer, each with these arguments of [`Redis::with`].
     #[track_caller]
     pub fn with<A: AsRef<OsStr>>(count: usize, args: impl IntoIterator<Item = A>) -> Self {
         let args: Vec<A> = args.into_iter().collect();
         Self { servers: (0..count).map(|_| Redis::with(&args)).collect(), scheme: "redlock" }
     }
 
-    /// The same, each with a wall clock of its own: see [`Redis::clock`].
+    /// This many servers that answer, each with a wall clock of its own: see [`Redis::clock`].
     #[track_caller]
     pub fn with_clocks<A: AsRef<OsStr>>(count: usize, args: impl IntoIterator<Item = A>) -> Self {
         let args: Vec<A> = args.into_iter().collect();
         Self { servers: (0..count).map(|_| Redis::with_clock(&args)).collect(), scheme: "redlock" }
     }
 
-    /// The same with TLS.
+    /// This many servers that answer, with TLS.
     #[track_caller]
     pub fn with_tls(count: usize, tls: Tls) -> Self {
         Self { servers: (0..count).map(|_| Redis::with_tls(tls, [""; 0])).collect(), scheme: "redlocks" }
     }
 
-    /// `redlock://127.0.0.1:P1,127.0.0.1:P2,…`, or `redlocks://` where they speak TLS.
+    /// `redlock://127.0.0.1:P1,127.0.0.1:P2,…`, or `redlocks://` where they use TLS.
     pub fn url(&self) -> String {
         let places: Vec<String> = self.servers.iter().map(|redis| place(&redis.url()).to_owned()).collect();
         format!("{}://{}", self.scheme, places.join(","))
     }
 
-    /// How many servers are more than half of them.
+    /// The smallest number of servers that is more than half.
     pub fn majority(&self) -> usize {
         self.servers.len() / 2 + 1
     }
 
-    /// Those that run: neither killed nor frozen.
+    /// The running servers: neither killed nor frozen.
     pub fn running(&self) -> impl Iterator<Item = &Redis> {
         self.servers.iter().filter(|redis| redis.is_running())
     }
@@ -68,13 +68,13 @@ impl Deref for RedisGroup {
     }
 }
 
-/// A server and its replicas: `replicas[0]` is the master at first, and the only one unless sentinels change it.
+/// A server and its replicas: `replicas[0]` is the master at first, and always, unless sentinels change it.
 pub struct RedisReplicas {
     servers: Vec<Redis>,
 }
 
 impl RedisReplicas {
-    /// A master with so many replicas, which are up to date.
+    /// A master with this many replicas, which are up to date.
     #[track_caller]
     pub fn start(replicas: usize) -> Self {
         let this = Self::launch(replicas);
@@ -82,17 +82,17 @@ impl RedisReplicas {
         this
     }
 
-    /// The same without waiting for the replicas to be up to date.
+    /// A master with this many replicas, which may not be up to date yet.
     #[track_caller]
     fn launch(replicas: usize) -> Self {
         Self::launch_by(replicas, Redis::with)
     }
 
-    /// The same by servers that `make` makes of their options.
+    /// A master with this many replicas, which may not be up to date yet; `make` makes the servers from their options.
     #[track_caller]
     fn launch_by(replicas: usize, make: impl Fn(Vec<String>) -> Redis) -> Self {
-        // Every server replicates as a user of its own, and knows the others': so each can be shut out alone, while
-        // everybody else, sentinels too, still reaches it.
+        // Every server replicates as a user of its own, and knows the users of the others: so each can be locked out
+        // alone, while everyone else, sentinels included, still reaches it.
         let args = |number: usize, master: Option<u16>| {
             let mut args = vec!["--repl-diskless-sync-delay".into(), "0".into()];
             for user in (0..=replicas).map(user) {
@@ -116,16 +116,16 @@ impl RedisReplicas {
     /// The server at this port.
     #[track_caller]
     pub fn at(&self, port: u16) -> &Redis {
-        self.servers.iter().find(|redis| redis.port() == port).expect("no redis of ours has this port")
+        self.servers.iter().find(|redis| redis.port() == port).expect("none of these servers has this port")
     }
 
-    /// Those that run: neither killed nor frozen.
+    /// The running servers: neither killed nor frozen.
     pub fn running(&self) -> impl Iterator<Item = &Redis> {
         self.servers.iter().filter(|redis| redis.is_running())
     }
 
-    /// Stops replication to `replica` (one of these), whoever is the master: what is written from now on does not reach it. It
-    /// goes on to serve everybody else. Returns when it knows.
+    /// Stops replication to `replica` (one of these), whichever is the master: what is written from now on does not
+    /// reach it, while it goes on serving clients. Returns once it has noticed.
     #[track_caller]
     pub fn cut_replication(&self, replica: &Redis) {
         let user = self.user_of(replica);
@@ -138,7 +138,7 @@ impl RedisReplicas {
         });
     }
 
-    /// Lets `replica` replicate again. Returns at once; see [`wait_replicated`].
+    /// Lets `replica` replicate again. Returns immediately; see [`wait_replicated`].
     #[track_caller]
     pub fn restore_replication(&self, replica: &Redis) {
         let user = self.user_of(replica);
@@ -152,7 +152,7 @@ impl RedisReplicas {
     }
 }
 
-/// The user as which the server of this number replicates.
+/// The user as which the server with this number replicates.
 fn user(number: usize) -> String {
     format!("replica-{number}")
 }
@@ -173,22 +173,22 @@ const SENTINELS: usize = 3;
 
 /// A master with two replicas under three sentinels, of which two must agree.
 ///
-/// They take a server for dead after a second of silence, and another master is there within about three. A sentinel that
-/// was frozen for more than two seconds acts on nothing for thirty more (its `TILT` mode): kill it rather.
+/// They take a server for dead after a second of silence, and a new master is elected within about three. A sentinel
+/// that was frozen for more than two seconds does nothing for thirty more (its `TILT` mode): kill it instead.
 pub struct RedisSentinels {
-    // Before the servers go those who would notice.
+    // Dropped before the servers, whose end they would notice.
     sentinels: Vec<Redis>,
     pub servers: RedisReplicas,
 }
 
 impl RedisSentinels {
-    /// Returns when all of them know each other, and the replicas are up to date: a failover would work.
+    /// Returns once all of them know each other and the replicas are up to date, so that a failover would work.
     #[track_caller]
     pub fn start() -> Self {
         Self::over(RedisReplicas::launch(2))
     }
 
-    /// The same, and each server has a clock of its own: see [`Redis::clock`].
+    /// Such servers, each with a clock of its own: see [`Redis::clock`]. Returns once a failover would work.
     #[track_caller]
     pub fn with_clocks() -> Self {
         Self::over(RedisReplicas::launch_by(2, Redis::with_clock))
@@ -200,8 +200,8 @@ impl RedisSentinels {
         for (number, sentinel) in sentinels.iter().enumerate() {
             sentinel.configure(&configuration(number, &servers, &sentinels));
             sentinel.launch();
-            // They look and talk more often than every second and more, so that tests need not wait for that, and two of
-            // them do not begin a failover each.
+            // They look and talk more often than every second, so that tests need not wait for that, and two of them do
+            // not begin a failover each.
             let often = ["PING-PERIOD", "INFO-PERIOD", "PUBLISH-PERIOD", "ASK-PERIOD"].map(|period| [period, "200"]);
             sentinel.cli(&[&["SENTINEL", "DEBUG"], &often.concat()[..]].concat());
         }
@@ -222,7 +222,7 @@ impl RedisSentinels {
         &self.sentinels
     }
 
-    /// The sentinels that run: neither killed nor frozen.
+    /// The running sentinels: neither killed nor frozen.
     pub fn running(&self) -> impl Iterator<Item = &Redis> {
         self.sentinels.iter().filter(|sentinel| sentinel.is_running())
     }
@@ -245,8 +245,8 @@ impl RedisSentinels {
         self.servers.iter().filter(|redis| redis.port() != master).collect()
     }
 
-    /// Makes a replica the master although the master is well, without asking whether the replica has all of its data.
-    /// Returns the new one when all sentinels that run agree and it takes writes.
+    /// Makes a replica the master although the master is well, without checking whether the replica has all of its
+    /// data. Returns the new one once all running sentinels agree and it takes writes.
     #[track_caller]
     pub fn fail_over(&self) -> &Redis {
         let old = self.master();
@@ -261,8 +261,8 @@ impl RedisSentinels {
         })
     }
 
-    /// Waits until all sentinels that run are done with making a server other than `old` the master, and agree on it;
-    /// returns it. That is what happens some time after `old` was killed or frozen.
+    /// Waits until all running sentinels have finished making a server other than `old` the master, and agree on it;
+    /// returns it. That happens some time after `old` was killed or frozen.
     #[track_caller]
     pub fn wait_failover(&self, old: &Redis) -> &Redis {
         eventually("another master", || self.failed_over(old))
@@ -276,7 +276,7 @@ impl RedisSentinels {
         (is_done && new.is_running() && is_master(new)).then_some(new)
     }
 
-    /// Waits until every sentinel that runs would do a failover: it knows enough of the others, and two replicas that are
+    /// Waits until every running sentinel would do a failover: it knows enough of the others, and two replicas that are
     /// in step with the master.
     #[track_caller]
     pub fn wait_settled(&self) {
@@ -294,7 +294,7 @@ impl RedisSentinels {
         }
     }
 
-    /// The port of the master by the account of each sentinel that runs.
+    /// The port of the master according to each running sentinel.
     #[track_caller]
     fn told(&self) -> Vec<u16> {
         let ask = |sentinel: &Redis| {
@@ -305,13 +305,13 @@ impl RedisSentinels {
     }
 }
 
-/// What a sentinel thinks of the master.
+/// What a sentinel knows about the master.
 #[derive(PartialEq, Eq)]
 struct View {
     port: u16,
     /// `master`, and what is wrong with it or going on.
     flags: String,
-    /// Of which failover this is the result.
+    /// The number of the failover that led to this.
     epoch: String,
 }
 
@@ -327,7 +327,7 @@ impl View {
     }
 }
 
-/// What sentinel `number` knows from the start. It would find out all of it by itself, in seconds.
+/// The initial configuration of sentinel `number`. It would find out all of it on its own, in seconds.
 fn configuration(number: usize, servers: &[Redis], sentinels: &[Redis]) -> String {
     let id = |number: usize| format!("{:040x}", number + 1);
     let master = servers[0].port();
@@ -347,7 +347,7 @@ fn configuration(number: usize, servers: &[Redis], sentinels: &[Redis]) -> Strin
     text
 }
 
-/// Waits until so many replicas have all that `master` was told up to now.
+/// Waits until this many replicas have everything that was written to `master` up to now.
 #[track_caller]
 pub fn wait_replicated(master: &Redis, count: usize) {
     eventually(&format!("{count} replicas to be up to date"), || {
@@ -355,13 +355,13 @@ pub fn wait_replicated(master: &Redis, count: usize) {
         if online != count {
             return None;
         }
-        // WAIT asks about what its own connection has written, and this comes after all that was written before.
+        // WAIT is about what its own connection has written, and this comes after all earlier writes.
         master.cli(&["PUBLISH", "nobody", "hears"]);
         (master.cli(&["WAIT", &count.to_string(), "1000"]) == count.to_string()).then_some(())
     });
 }
 
-/// Whether this server calls itself a master. One that is told to be something else closes all connections.
+/// Whether this server calls itself a master. A server that changes its role closes all connections.
 pub fn is_master(redis: &Redis) -> bool {
     redis.ask(&["ROLE"]).is_some_and(|role| role.array().first().is_some_and(|role| role.text() == "master"))
 }

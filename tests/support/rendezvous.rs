@@ -16,24 +16,24 @@ use nix::sys::stat::Mode;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::mkfifo;
 
-/// How long anything here waits before it fails the test.
+/// How long any wait may take before it fails the test.
 pub const CAP: Duration = Duration::from_secs(30);
 
-/// How long to look away where there is no event to wait for.
+/// The pause between two looks where there is no event to wait for.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The clock that leases are measured by: time since boot, suspend included.
+/// The clock by which leases are measured: time since boot, suspend included.
 pub fn boottime() -> Duration {
     Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).unwrap())
 }
 
-/// Asks `look` again and again until it has an answer; fails the test after [`CAP`], naming `what` never came.
+/// Calls `look` again and again until it returns something; fails the test after [`CAP`], naming `what` never came.
 #[track_caller]
 pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    eventually_within(CAP, look).unwrap_or_else(|| panic!("waited {CAP:?} in vain for {what}"))
+    eventually_within(CAP, look).unwrap_or_else(|| panic!("timed out after {CAP:?} waiting for {what}"))
 }
 
-/// The same without failing: `None` when the answer did not come within `cap`.
+/// Calls `look` again and again until it returns something; returns `None` if it does not within `cap`.
 pub fn eventually_within<T>(cap: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
@@ -49,15 +49,14 @@ pub fn eventually_within<T>(cap: Duration, mut look: impl FnMut() -> Option<T>) 
     }
 }
 
-/// Lets a fault last until `end`, by [`boottime`]. Not for waiting: there are events for that.
+/// Sleeps until `end`, by [`boottime`], so that a fault lasts that long. Not for waiting: there are events for that.
 pub fn last_until(end: Duration) {
     eventually("the end of a fault", || (boottime() >= end).then_some(()));
 }
 
-/// A named pipe through which commands tell the test something, one word a line.
+/// A named pipe through which commands send words to the test, one per line.
 ///
-/// Anybody may write to it, also an unprivileged user. Words are never lost: they wait in the pipe, in the order in which
-/// they were written.
+/// Every user may write to it. Words are never lost: they wait in the pipe, in the order in which they were written.
 pub struct Fifo {
     path: PathBuf,
     pipe: File,
@@ -65,11 +64,11 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// Makes the pipe at `path`, which must not exist.
+    /// Creates the pipe at `path`, which must not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         make_fifo(&path);
-        // Opened before anyone can write, so that no writer waits for us, and without waiting for one.
+        // Opened before anyone can write, so that no writer waits for the test, and without waiting for one.
         let pipe = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
         Self { path, pipe, read: Vec::new() }
     }
@@ -78,12 +77,12 @@ impl Fifo {
         &self.path
     }
 
-    /// Shell code that says `word`.
+    /// Shell code that writes `word`.
     pub fn say(&self, word: &str) -> String {
         format!("echo {word} > '{}'", self.path.display())
     }
 
-    /// Waits for the next word, from whoever says it.
+    /// Waits for the next word from any writer.
     #[track_caller]
     pub fn word(&mut self) -> String {
         let start = Instant::now();
@@ -92,9 +91,9 @@ impl Fifo {
                 return word;
             }
             let left = CAP.checked_sub(start.elapsed());
-            let left = left.unwrap_or_else(|| panic!("waited {CAP:?} in vain for a word from {}", self.path.display()));
+            let left = left.unwrap_or_else(|| panic!("timed out after {CAP:?} waiting for a word from {}", self.path.display()));
             if self.poll(left).contains(PollFlags::POLLHUP) {
-                // All writers so far are gone, which stays an event until somebody else opens the pipe.
+                // All writers so far are gone, which stays an event until another process opens the pipe.
                 thread::sleep(PAUSE);
             }
         }
@@ -106,7 +105,7 @@ impl Fifo {
         assert_eq!(self.word(), word, "from {}", self.path.display());
     }
 
-    /// The next word if it has been said already.
+    /// The next word if it has been written already.
     pub fn try_word(&mut self) -> Option<String> {
         if !self.read.contains(&b'\n') {
             self.read_available();
@@ -116,14 +115,14 @@ impl Fifo {
         Some(String::from_utf8_lossy(&line[..end]).into_owned())
     }
 
-    /// Waits until everybody who had the pipe open for writing has closed it or is dead; returns the words that were
-    /// left. Somebody must have opened it before, or must still do so.
+    /// Waits until every process that had the pipe open for writing has closed it or is dead; returns the words that
+    /// were left. A process must have opened it before, or must still do so.
     #[track_caller]
     pub fn closed(&mut self) -> Vec<String> {
         let start = Instant::now();
         loop {
             let left = CAP.checked_sub(start.elapsed());
-            let left = left.unwrap_or_else(|| panic!("waited {CAP:?} in vain for the end of {}", self.path.display()));
+            let left = left.unwrap_or_else(|| panic!("timed out after {CAP:?} waiting for the end of {}", self.path.display()));
             let events = self.poll(left);
             self.read_available();
             if events.contains(PollFlags::POLLHUP) {
@@ -149,18 +148,18 @@ impl Fifo {
 
 /// A named pipe at which commands wait until the test lets them go on.
 ///
-/// When the gate is dropped, everybody who waits there goes on too (their `read` fails).
+/// When the gate is dropped, all commands that wait there go on too (their `read` fails).
 pub struct Gate {
     path: PathBuf,
     pipe: File,
 }
 
 impl Gate {
-    /// Makes the gate at `path`, which must not exist. It is closed.
+    /// Creates the gate at `path`, which must not exist. It is closed.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         make_fifo(&path);
-        // With both ends in one hand neither we nor those who wait ever block in open.
+        // With both ends in one hand, neither the test nor a waiting command ever blocks in open.
         let pipe = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         Self { path, pipe }
     }
@@ -169,29 +168,29 @@ impl Gate {
         &self.path
     }
 
-    /// Shell code that waits here.
+    /// Shell code that waits at the gate.
     pub fn wait(&self) -> String {
         format!("read -r _ < '{}'", self.path.display())
     }
 
-    /// Lets one through: one who waits, or the next who comes.
+    /// Lets one command through: one that waits, or the next to come.
     pub fn open(&self) {
         (&self.pipe).write_all(b"\n").unwrap();
     }
 }
 
-/// Makes a named pipe that everybody may use.
+/// Creates a named pipe that every user may use.
 pub fn make_fifo(path: &Path) {
     mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap_or_else(|error| panic!("mkfifo {}: {error}", path.display()));
-    // Apart from mkfifo, because the umask does not apply here.
+    // A step of its own, because the umask does not apply here.
     fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
 }
 
-/// Tells when the last process of a tree is gone, to the moment.
+/// Tells exactly when the last process of a tree is gone.
 ///
 /// The tree inherits the write end of a pipe, and the kernel closes that with the last of them: no process has to be
-/// found or asked, and one that moved to another session, parent or user counts too. A process that closes
-/// descriptors it does not know (dlock and its guard do, as does Python's `subprocess`) does not.
+/// found or asked, and one that moved to another session, parent or user counts too. A process that closes unknown
+/// descriptors (dlock and its guard do, as does Python's `subprocess`) does not count.
 pub struct Lifeline {
     closed: Arc<(Mutex<Option<Duration>>, Condvar)>,
 }
@@ -200,7 +199,7 @@ pub struct Lifeline {
 pub struct LifelineEnd(OwnedFd);
 
 impl Lifeline {
-    /// A line, and the end to give away.
+    /// A lifeline, and the end to pass to a process.
     pub fn pair() -> (Self, LifelineEnd) {
         let (mut reader, writer) = io::pipe().unwrap();
         let closed = Arc::new((Mutex::new(None), Condvar::new()));
@@ -215,16 +214,16 @@ impl Lifeline {
         (Self { closed }, LifelineEnd(writer.into()))
     }
 
-    /// Waits until the last process that held the line is gone; when that was, by [`boottime`]. Never too early,
-    /// and late by no more than it takes to wake a thread.
+    /// Waits until the last process that held the line is gone; returns when that was, by [`boottime`]. Never too
+    /// early, and late only by the time it takes to wake a thread.
     #[track_caller]
     pub fn closed_at(&self) -> Duration {
         let (closed, changed) = &*self.closed;
         let (at, _) = changed.wait_timeout_while(closed.lock().unwrap(), CAP, |at| at.is_none()).unwrap();
-        at.unwrap_or_else(|| panic!("waited {CAP:?} in vain for the last process of the tree to go"))
+        at.unwrap_or_else(|| panic!("timed out after {CAP:?} waiting for the last process of the tree to go"))
     }
 
-    /// Whether somebody still holds the line.
+    /// Whether any process still holds the line.
     pub fn is_open(&self) -> bool {
         self.closed.0.lock().unwrap().is_none()
     }
@@ -239,8 +238,8 @@ pub fn go_first() {
 }
 
 impl LifelineEnd {
-    /// Lets what `command` starts inherit this end, as a descriptor above 99, where no shell has its own. It stays open
-    /// until `command` is dropped too.
+    /// Makes processes that `command` starts inherit this end, as a descriptor above 99, where no shell has its own. It
+    /// stays open until `command` is dropped too.
     pub fn attach(self, command: &mut Command) {
         let inherit = move || {
             // SAFETY: fcntl is async-signal-safe, and the descriptor lives as long as this closure.

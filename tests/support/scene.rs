@@ -1,5 +1,5 @@
-//! The scene of most faults: somebody holds a lock at a redis with a tree that does not want to end, somebody else
-//! waits behind him, and the witness stands between them.
+//! The scene of most faults: a holder at a redis whose tree does not want to end, a waiter behind it, and the witness
+//! between them.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::servers::{Monitor, Redis};
 use super::tree::{Members, Tree};
 use super::witness::Witness;
 
-/// The lock `job` at the server.
+/// The redis key of the lock `job`.
 pub const KEY: &str = "dlock:job";
 
-/// The lease of everybody here, unless a test says otherwise.
+/// The lease in these tests, unless a test says otherwise.
 pub const TTL: Duration = Duration::from_secs(1);
 
 /// A stubborn [`Tree`] that holds the lock `job` under the witness.
@@ -26,15 +26,15 @@ pub struct Scene<'a> {
     pub aftermath: Aftermath,
 }
 
-/// What is left when the holder has ended: where the next one is looked at.
+/// What is left when the holder has ended, for checks of the next one.
 pub struct Aftermath {
     pub witness: Witness,
     pub scratch: Scratch,
 }
 
 impl<'a> Scene<'a> {
-    /// Returns when all of the tree runs. `url` leads to `redis`, perhaps by a detour; the lease is [`TTL`] unless
-    /// `options` of `dlock run` say otherwise.
+    /// Returns once the whole tree runs. `url` leads to `redis`, perhaps by a detour; the lease is [`TTL`] unless
+    /// `options` of `dlock run` change it.
     #[track_caller]
     pub fn start(redis: &'a Redis, url: &str, options: &[&str]) -> Self {
         let scratch = Scratch::new();
@@ -48,13 +48,13 @@ impl<'a> Scene<'a> {
         Self { tree, members, holder, monitor, aftermath: Aftermath { witness, scratch } }
     }
 
-    /// Another one, which waits for the lock.
+    /// Starts a waiter behind the holder.
     #[track_caller]
     pub fn wait_behind(&self, url: &str) -> Running {
         self.wait_behind_with(url, "true")
     }
 
-    /// Another one, which waits for the lock to do `work` (shell text) under the witness.
+    /// Starts a waiter behind the holder, to do `work` (shell text) under the witness.
     #[track_caller]
     pub fn wait_behind_with(&self, url: &str, work: &str) -> Running {
         let waiter = self.aftermath.next(url, work);
@@ -62,22 +62,22 @@ impl<'a> Scene<'a> {
         waiter
     }
 
-    /// Waits until the next one has the lock.
+    /// Waits until the next one holds the lock.
     #[track_caller]
     pub fn wait_taken_over(&self) {
         let starts = || self.aftermath.witness.log().lines().filter(|line| line.starts_with("start ")).count();
         eventually("the next one to have the lock", || (starts() == 2).then_some(()));
     }
 
-    /// Waits for the end of the tree, which must come before the lease ends at the server: the lease that the server had
-    /// given at `until`, by [`super::rendezvous::boottime`].
+    /// Waits for the end of the tree, which must come before the lease expires at the server: the lease that the server
+    /// had granted at `until`, by [`super::rendezvous::boottime`].
     #[track_caller]
     pub fn assert_dies_in_time(&self, until: Duration) {
         let died = self.tree.died_at();
         assert_in_time(died, self.monitor.expiry(KEY, until));
     }
 
-    /// Waits for the holder to end, to be looked at by `check`.
+    /// Waits for the holder to end, and passes its outcome to `check`.
     #[track_caller]
     pub fn ends(self, check: impl FnOnce(&Outcome) -> &Outcome) -> Aftermath {
         check(&self.holder.wait());
@@ -93,7 +93,7 @@ impl<'a> Scene<'a> {
 }
 
 impl Aftermath {
-    /// Another one, which does `work` (shell text) under the lock and the witness.
+    /// A dlock that does `work` (shell text) under the lock and the witness.
     #[track_caller]
     pub fn next(&self, url: &str, work: &str) -> Running {
         let dlock = self.scratch.dlock().run("job").backend(url).args(["-t", "1s"]);
@@ -107,20 +107,20 @@ impl Aftermath {
     }
 }
 
-/// The last process died before the lease could end.
+/// Asserts that the last process died before the lease could expire.
 #[track_caller]
 pub fn assert_in_time(died: Duration, expiry: Duration) {
     assert!(died < expiry, "the last process died {:?} after the lease could end", died - expiry);
 }
 
-/// 79, and one line that says what was lost and why.
+/// Asserts exit code 79, and one line that says what was lost and why.
 #[track_caller]
 pub fn assert_lost(outcome: &Outcome, why: &str) {
     outcome.code(79).stderr_is_one_line(why);
     assert!(outcome.stderr().starts_with("dlock: lost job at redis://127.0.0.1:"), "{outcome:?}");
 }
 
-/// After a holder that was killed under the witness, `next` has its turn.
+/// Checks that after a holder that was killed under the witness, `next` has its turn.
 #[track_caller]
 pub fn assert_taken_over(witness: &Witness, next: Running) {
     let outcome = next.wait();

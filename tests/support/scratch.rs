@@ -14,10 +14,10 @@ use tempfile::TempDir;
 use super::dlock::Dlock;
 use super::process::{self as proc, NOBODY};
 
-/// A fresh directory that everybody may enter and read, also an unprivileged user.
+/// A fresh directory that every user may enter and read.
 ///
-/// It goes away with everything in it at the end of the test, and so does every process that still works there:
-/// that is what dlock and its command do, so that nothing survives a test that failed half-way.
+/// It is removed with everything in it at the end of the test, and every process that still works there is killed:
+/// dlock and its command work there, so nothing survives a test that failed half-way.
 pub struct Scratch {
     directory: TempDir,
 }
@@ -37,7 +37,7 @@ impl Scratch {
         self.root().join(name.as_ref())
     }
 
-    /// The directory `locks`, which only its owner may enter; made when first asked for.
+    /// The directory `locks`, which only its owner may enter; created on first use.
     pub fn lock_dir(&self) -> PathBuf {
         self.directory("locks", 0o700)
     }
@@ -47,29 +47,29 @@ impl Scratch {
         format!("file://{}", self.lock_dir().display())
     }
 
-    /// The directory `name` with exactly this mode; made when first asked for.
+    /// The directory `name` with exactly this mode; created on first use.
     pub fn directory(&self, name: &str, mode: u32) -> PathBuf {
         let path = self.path(name);
         if !path.exists() {
             fs::create_dir(&path).unwrap();
-            // Apart from creating it, because the umask does not apply here.
+            // A step of its own, because the umask does not apply here.
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         }
         path
     }
 
-    /// A file that holds `text`.
+    /// Creates a file that holds `text`, and returns its path.
     pub fn file(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, text).unwrap();
         path
     }
 
-    /// An executable file that holds `text`, safe to run at once.
+    /// Creates an executable file that holds `text`, and returns its path. It is safe to run at once.
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
-        // Another process writes it: if we had it open for writing, a child that another test forks meanwhile would
-        // have it too, and to execute it would fail with ETXTBSY.
+        // Another process writes it: if this one had it open for writing, a child that another test forks meanwhile
+        // would have it too, and executing it would fail with ETXTBSY.
         let mut shell = Command::new("sh");
         shell.args(["-c", "cat > \"$1\" && chmod 755 \"$1\"", "sh"]).arg(&path).stdin(Stdio::piped());
         let mut child = shell.spawn().unwrap();
@@ -85,7 +85,7 @@ impl Scratch {
         }
     }
 
-    /// A dlock that works in this directory and knows nothing of the surroundings of the tests.
+    /// A dlock that works in this directory and knows nothing of the environment of the tests.
     pub fn dlock(&self) -> Dlock {
         Dlock::new(self.root())
     }
@@ -118,7 +118,7 @@ impl Drop for Scratch {
 pub fn directory(prefix: &str) -> TempDir {
     let everybody = |path: &&Path| fs::metadata(path).is_ok_and(|about| about.permissions().mode() & 0o001 != 0);
     let ours = env::temp_dir();
-    // A private TMPDIR is nothing for servers and commands that run as somebody else.
+    // Servers and commands that run as another user cannot use a private TMPDIR.
     let base = if ours.ancestors().all(|path| everybody(&path)) { ours } else { PathBuf::from("/tmp") };
     // As the kernel spells it, so that paths in `/proc` compare.
     let base = base.canonicalize().unwrap();

@@ -28,35 +28,35 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// The name of a server's configuration file, if it has one.
 const CONFIGURATION: &str = "redis.conf";
 
-/// A redis-server of our own on loopback: without persistence unless asked for, as an unprivileged user, gone at the end
-/// of the test.
+/// A redis-server on loopback: without persistence unless requested, as an unprivileged user, gone at the end of the
+/// test.
 ///
 /// All methods take `&self`, so that another thread may break the server while the test goes on.
 pub struct Redis {
     port: Port,
-    /// Where it speaks TLS, and nothing else, if it does, and how.
+    /// Its TLS port and settings, if it has any.
     tls: Option<(Port, Tls, Certificates)>,
-    /// Its wall clock, where that is not this machine's.
+    /// Its wall clock, if it does not use the machine's.
     clock: Option<Arc<ClockShim>>,
-    /// Where it keeps its data, if that is not in its directory.
+    /// The disk with its data, if that is not in its directory.
     disk: Option<SmallDisk>,
     pub(super) daemon: Daemon,
     args: Vec<OsString>,
     password: Option<String>,
     client: Mutex<Option<Client>>,
-    /// The addresses of our own connections, by which they are told from those of the program under test.
+    /// The addresses of the test's own connections, which tell them from those of the program under test.
     own: Arc<Mutex<HashSet<String>>>,
 }
 
 impl Redis {
-    /// A server that answers.
+    /// Starts a server, and returns once it answers.
     #[track_caller]
     pub fn start() -> Self {
         Self::with([""; 0])
     }
 
-    /// The same with more arguments, which win over ours, such as `["--appendonly", "yes"]`. With `--requirepass` our own
-    /// connections use that password.
+    /// Starts a server with more arguments, which override the default ones, such as `["--appendonly", "yes"]`. With
+    /// `--requirepass` the test's own connections use that password.
     #[track_caller]
     pub fn with<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         let redis = Self::prepare(args);
@@ -64,7 +64,7 @@ impl Redis {
         redis
     }
 
-    /// The same for a server that speaks TLS, at [`Self::tls_port`]. The test itself reaches it in plain text at
+    /// Starts a server that also listens with TLS, at [`Self::tls_port`]. The test itself reaches it in plain text at
     /// [`Self::port`].
     #[track_caller]
     pub fn with_tls<A: AsRef<OsStr>>(tls: Tls, args: impl IntoIterator<Item = A>) -> Self {
@@ -74,7 +74,7 @@ impl Redis {
         redis
     }
 
-    /// The same with a wall clock of its own, [`Self::clock`].
+    /// Starts a server with a wall clock of its own, [`Self::clock`].
     #[track_caller]
     pub fn with_clock<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         let mut redis = Self::prepare(args);
@@ -83,7 +83,8 @@ impl Redis {
         redis
     }
 
-    /// The same with its data on a disk of 4 MiB, which [`Self::fill_disk`] fills, and which is empty after a restart.
+    /// Starts a server with its data on a disk of 4 MiB, which [`Self::fill_disk`] fills, and which is empty after a
+    /// restart.
     #[track_caller]
     pub fn on_small_disk<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         let mut redis = Self::prepare(args);
@@ -92,7 +93,7 @@ impl Redis {
         redis
     }
 
-    /// A server that was not started yet: [`Self::launch`] does that. Its ports and its directory are there.
+    /// A server that is not started yet: [`Self::launch`] does that. Its ports and its directory exist.
     pub fn prepare<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         let args: Vec<OsString> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
         let password = args.iter().skip_while(|arg| *arg != "--requirepass").nth(1);
@@ -110,7 +111,7 @@ impl Redis {
         }
     }
 
-    /// Makes `text` the server's configuration file, which the server itself may change. Arguments win over it.
+    /// Makes `text` the server's configuration file, which the server itself may change. Arguments override it.
     pub fn configure(&self, text: &str) {
         self.daemon.write(CONFIGURATION, text);
     }
@@ -119,7 +120,7 @@ impl Redis {
         self.port.number()
     }
 
-    /// The port at which it speaks TLS. Fails the test when it does not.
+    /// The port at which it uses TLS. Fails the test if it does not.
     #[track_caller]
     pub fn tls_port(&self) -> u16 {
         self.tls.as_ref().expect("this redis does not speak TLS").0.number()
@@ -129,13 +130,13 @@ impl Redis {
         self.tls.is_some()
     }
 
-    /// What its TLS stands on. Fails the test when it does not speak TLS.
+    /// The certificates that its TLS uses. Fails the test if it does not use TLS.
     #[track_caller]
     pub fn certificates(&self) -> &Certificates {
         &self.tls.as_ref().expect("this redis does not speak TLS").2
     }
 
-    /// Its wall clock, which outlives the process. Fails the test when it has none of its own.
+    /// Its wall clock, which outlives the process. Fails the test if it uses the machine's.
     #[track_caller]
     pub fn clock(&self) -> &ClockShim {
         self.clock.as_ref().expect("this redis goes by the clock of the machine")
@@ -147,13 +148,13 @@ impl Redis {
         self.disk.as_ref().expect("this redis has a large disk").fill(self.pid());
     }
 
-    /// Makes room there again.
+    /// Frees the room that [`Self::fill_disk`] took.
     #[track_caller]
     pub fn free_disk(&self) {
         self.disk.as_ref().expect("this redis has a large disk").free(self.pid());
     }
 
-    /// The unix socket at which it listens too; everybody may connect there.
+    /// The unix socket at which it listens too; every user may connect there.
     pub fn socket(&self) -> PathBuf {
         self.daemon.directory().join("socket")
     }
@@ -163,13 +164,13 @@ impl Redis {
         self.daemon.is_at_work()
     }
 
-    /// The server's process. Fails the test when it is not running.
+    /// The server's process id. Fails the test if it is not running.
     #[track_caller]
     pub fn pid(&self) -> i32 {
         self.daemon.pid()
     }
 
-    /// `redis://127.0.0.1:PORT`, or `rediss://` and the other port where it speaks TLS.
+    /// `redis://127.0.0.1:PORT`, or `rediss://` and the TLS port where it uses TLS.
     pub fn url(&self) -> String {
         match &self.tls {
             None => format!("redis://127.0.0.1:{}", self.port()),
@@ -199,12 +200,13 @@ impl Redis {
         self.daemon.log()
     }
 
-    /// Sends one request over our own connection and waits for the reply. The connection is kept for the next one.
+    /// Sends one request over the test's own connection and waits for the reply. The connection is kept for the next
+    /// request.
     #[track_caller]
     pub fn call(&self, request: &[&[u8]]) -> Reply {
         let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        // A connection that the server has closed since is replaced; one that fails under a request is not, because the
-        // request may have been carried out.
+        // A connection that the server has closed since is replaced; one that fails during a request is not, because
+        // the request may have been carried out.
         let mut client = kept.take().filter(Client::is_usable).unwrap_or_else(|| self.client());
         let reply = client.call(request);
         let named = || request.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ");
@@ -213,7 +215,7 @@ impl Redis {
         reply
     }
 
-    /// Sends one request to a server that may be gone, or close its connections, without being asked to: nothing when it does.
+    /// Sends one request to a server that may be gone, or may close connections on its own: none if it does.
     pub fn ask(&self, request: &[&str]) -> Option<Reply> {
         let mut client = self.connect().ok()?;
         self.log_in(&mut client).ok()?;
@@ -221,7 +223,8 @@ impl Redis {
         client.call(&words).ok()
     }
 
-    /// Like [`Self::call`], in words; the reply as text, an array as lines. An error reply fails the test.
+    /// Sends one request in words, as [`Self::call`], and returns the reply as text, an array as lines. An error reply
+    /// fails the test.
     #[track_caller]
     pub fn cli<A: AsRef<str>>(&self, request: &[A]) -> String {
         let words: Vec<&[u8]> = request.iter().map(|word| word.as_ref().as_bytes()).collect();
@@ -234,7 +237,7 @@ impl Redis {
         }
     }
 
-    /// A connection of our own, logged in, for what [`Self::call`] cannot do (such as SUBSCRIBE).
+    /// A connection of the test's own, logged in, for what [`Self::call`] cannot do (such as SUBSCRIBE).
     #[track_caller]
     pub fn client(&self) -> Client {
         let client = self.connect().and_then(|mut client| self.log_in(&mut client).map(|()| client));
@@ -277,7 +280,7 @@ impl Redis {
         Some(now + self.true_length(left))
     }
 
-    /// How long it really takes until so much has passed by the server's clock.
+    /// The true length of an interval that takes `shown` by the server's clock.
     fn true_length(&self, shown: Duration) -> Duration {
         self.clock.as_ref().map_or(shown, |clock| clock.true_length(shown))
     }
@@ -294,34 +297,33 @@ impl Redis {
         list.lines().filter(|line| !line.is_empty() && !is_own(line)).map(str::to_owned).collect()
     }
 
-    /// Freezes the server: connections are still accepted by the kernel, and nothing is answered. Returns when it stands
-    /// still.
+    /// Freezes the server: the kernel still accepts connections, and nothing is answered. Returns once it is stopped.
     #[track_caller]
     pub fn stop(&self) {
         self.daemon.stop();
     }
 
-    /// Lets a frozen server go on.
+    /// Continues a frozen server.
     #[track_caller]
     pub fn cont(&self) {
         self.daemon.cont();
     }
 
-    /// Kills the server, frozen or not. Returns when it is gone; connecting is refused from then on.
+    /// Kills the server, frozen or not. Returns once it is gone; connections are refused from then on.
     pub fn kill(&self) {
         self.daemon.kill();
     }
 
-    /// Kills the server if it runs, and starts it on the same port with the same arguments and directory: empty, unless it
-    /// was asked to persist. Returns when it answers.
+    /// Kills the server if it runs, and restarts it on the same port with the same arguments and directory: empty,
+    /// unless it persists its data. Returns once it answers.
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
         self.launch();
     }
 
-    /// Kills the server if it runs, and starts it on the same port without anything that it had, also when it was asked to
-    /// persist. Returns when it answers.
+    /// Kills the server if it runs, and restarts it on the same port without its data, even if it persists them.
+    /// Returns once it answers.
     #[track_caller]
     pub fn restart_empty(&self) {
         self.kill();
@@ -333,7 +335,7 @@ impl Redis {
         self.launch();
     }
 
-    /// Watches what the server is asked, from now on.
+    /// Watches the commands that the server carries out, from now on.
     #[track_caller]
     pub fn monitor(&self) -> Monitor<'_> {
         let mut client = self.client();
@@ -356,7 +358,7 @@ impl Redis {
         }
     }
 
-    /// Starts a server that does not run. Returns when it answers.
+    /// Starts a server that is not running. Returns once it answers.
     #[track_caller]
     pub fn launch(&self) {
         let mut command = Command::new(need("redis-server", "redis-server"));
@@ -395,7 +397,7 @@ impl Redis {
     }
 }
 
-/// How redis calls it.
+/// The value of redis's option for this requirement.
 fn asked_of_clients(certificate: ClientCertificate) -> &'static str {
     match certificate {
         ClientCertificate::Ignored => "no",
@@ -404,7 +406,7 @@ fn asked_of_clients(certificate: ClientCertificate) -> &'static str {
     }
 }
 
-/// A server that wants a password first is ready; one that still loads its data is not.
+/// A server that requires a password is ready; one that is still loading its data is not.
 fn is_ready(pong: &Reply) -> bool {
     match pong {
         Reply::Error(error) => error.starts_with("NOAUTH"),
@@ -412,7 +414,7 @@ fn is_ready(pong: &Reply) -> bool {
     }
 }
 
-/// What Redis answers.
+/// A reply of redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Status(String),
@@ -424,7 +426,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// As text: nothing is the empty string, an array is its items in lines.
+    /// The reply as text: a null is the empty string, an array is its items as lines.
     pub fn text(&self) -> String {
         match self {
             Self::Status(text) | Self::Error(text) => text.clone(),
@@ -435,7 +437,7 @@ impl Reply {
         }
     }
 
-    /// The items of an array. Fails the test when it is none.
+    /// The items of an array. Fails the test if it is not one.
     #[track_caller]
     pub fn array(self) -> Vec<Reply> {
         match self {
@@ -445,7 +447,7 @@ impl Reply {
     }
 }
 
-/// A connection to a Redis on loopback that speaks RESP2 and knows no commands.
+/// A connection to a redis on loopback that speaks RESP2 and knows no commands.
 pub struct Client {
     stream: BufReader<TcpStream>,
     address: String,
@@ -524,7 +526,7 @@ fn bad(line: &str) -> io::Error {
 /// One command that a server carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// When the server told of it, by [`boottime`]: of a script before it ran, of what it called afterwards.
+    /// When the server reported it, by [`boottime`]: a script before it ran, the commands that it called afterwards.
     pub at: Duration,
     pub db: u32,
     /// The client's address, or `lua` for a command that a script called.
@@ -533,12 +535,12 @@ pub struct Seen {
     pub words: Vec<String>,
 }
 
-/// What a server is asked, by the server's own account (`MONITOR`). It leaves out what only administrators ask
-/// (CONFIG and the like) and what carries a password.
+/// The commands that a server carries out, as it reports them itself (`MONITOR`). It leaves out administrators'
+/// commands (CONFIG and the like) and those that contain a password.
 pub struct Monitor<'a> {
     redis: &'a Redis,
     seen: Arc<(Mutex<Vec<Seen>>, Condvar)>,
-    /// Of our own connection, to end the thread.
+    /// The test's own connection, to end the thread.
     stream: TcpStream,
 }
 
@@ -548,7 +550,7 @@ impl<'a> Monitor<'a> {
         let stream = client.stream.get_ref().try_clone().unwrap();
         let (shared, clock) = (Arc::clone(&seen), redis.clock.clone());
         thread::spawn(move || {
-            // Who asks when a lease ends must not ask before this has heard of its renewal.
+            // A question about a lease must not be answered before this has heard of its renewal.
             go_first();
             while let Ok(Reply::Status(line)) = client.read_reply() {
                 shared.0.lock().unwrap().push(parse_seen(&line, clock.as_deref()));
@@ -558,22 +560,24 @@ impl<'a> Monitor<'a> {
         Self { redis, seen, stream }
     }
 
-    /// The commands that others than this test have sent up to now, without what ran inside their scripts. All that the
-    /// server has carried out before this call is in it.
+    /// The commands that others than this test have sent up to now, without those that ran in their scripts. Everything
+    /// that the server has carried out before this call is included.
     #[track_caller]
     pub fn client_commands(&self) -> Vec<Vec<String>> {
         self.catch_up();
         self.others().into_iter().filter(|seen| seen.source != "lua").map(|seen| seen.words).collect()
     }
 
-    /// The same with what ran inside their scripts, and who sent it.
+    /// The commands that others than this test have sent up to now, including those that ran in their scripts, with
+    /// their senders.
     #[track_caller]
     pub fn all(&self) -> Vec<Seen> {
         self.catch_up();
         self.others()
     }
 
-    /// Waits until `enough` of what others have sent, without what ran inside scripts; asks the server nothing.
+    /// Waits until `enough` of the commands that others have sent, without those that ran in scripts; sends nothing to
+    /// the server.
     #[track_caller]
     pub fn wait_until(&self, what: &str, enough: impl Fn(&[Vec<String>]) -> bool) -> Vec<Vec<String>> {
         eventually(what, || {
@@ -583,9 +587,9 @@ impl<'a> Monitor<'a> {
         })
     }
 
-    /// When the lease of the lock at `key` can end at the server at the earliest, by [`boottime`] and by what had been
-    /// carried out at `until`. Asks the server nothing, which may be gone by now: what it carried out just before has
-    /// to have come by itself.
+    /// When the lease of the lock at `key` can expire at the server at the earliest, by [`boottime`] and by what had
+    /// been carried out at `until`. Sends nothing to the server, which may be gone by now: the report of what it
+    /// carried out just before has to have arrived already.
     #[track_caller]
     pub fn expiry(&self, key: &str, until: Duration) -> Duration {
         let seen = self.others();
@@ -593,8 +597,8 @@ impl<'a> Monitor<'a> {
         given.unwrap_or_else(|| panic!("nobody took the lock at {key}: {seen:?}"))
     }
 
-    /// When the lease of the lock at `key` that belongs to `owner`, whose id is in the value that it sets, can end at the
-    /// earliest, as in [`Self::expiry`]; none where that one never had it.
+    /// When the lease of the lock at `key` that belongs to `owner`, whose id is in the value that it sets, can expire
+    /// at the earliest, as in [`Self::expiry`]; none if that owner never had it.
     pub fn lease_end_of(&self, owner: &str, key: &str, until: Duration) -> Option<Duration> {
         let (mut end, mut is_owners) = (None, false);
         for seen in self.others().iter().filter(|seen| seen.at <= until) {
@@ -609,8 +613,8 @@ impl<'a> Monitor<'a> {
         end
     }
 
-    /// Waits until the lease of the lock at `key` is renewed once more, so that the next renewal is as far away as it
-    /// gets; asks the server nothing.
+    /// Waits until the lease of the lock at `key` is renewed once more, so that the next renewal is as far away as
+    /// possible; sends nothing to the server.
     #[track_caller]
     pub fn wait_renewed(&self, key: &str) {
         let renewals = || self.others().iter().filter(|seen| lease(seen, key).is_some()).count();
@@ -618,7 +622,7 @@ impl<'a> Monitor<'a> {
         eventually(&format!("a renewal of {key}"), || (renewals() > before).then_some(()));
     }
 
-    /// Waits until the monitor has come to a request that we make now.
+    /// Waits until the monitor has reported a request that is made now.
     #[track_caller]
     fn catch_up(&self) {
         static MARKS: AtomicU64 = AtomicU64::new(0);
@@ -630,7 +634,8 @@ impl<'a> Monitor<'a> {
         assert!(!late.timed_out(), "the monitor fell behind: {seen:?}");
     }
 
-    /// When the lease that this command gave to `key` can end at the earliest: the server counts in whole milliseconds.
+    /// When the lease that this command gave to `key` can expire at the earliest: the server counts in whole
+    /// milliseconds.
     fn lease_until(&self, seen: &Seen, key: &str) -> Option<Duration> {
         Some(seen.at + self.redis.true_length(lease(seen, key)?) - Duration::from_millis(1))
     }
@@ -668,7 +673,7 @@ fn parse_seen(line: &str, clock: Option<&ClockShim>) -> Seen {
         let (seconds, micros) = at.split_once('.')?;
         let at = Duration::new(seconds.parse().ok()?, micros.parse::<u32>().ok()? * 1000);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-        // How long ago that was is the same by every clock that was not moved.
+        // How long ago that was is the same by every clock that was not changed.
         let ago = now.saturating_sub(clock.map_or(at, |clock| clock.true_time(at, now)));
         let (origin, rest) = rest.split_once("] ")?;
         let (db, source) = origin.split_once(' ')?;

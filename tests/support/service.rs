@@ -2,8 +2,8 @@
 A lock service as the tests see it, whatever the backend: a fresh one for every test, and how to look at it from
 outside, without dlock.
 
-A new backend implements [`Cluster`] for its servers and [`Service`] for them and a directory to work in; what
-`tests/contract.rs` says then holds for it too.
+A new backend implements [`Cluster`] for its servers, and [`Service`] for them together with a directory to work in;
+what `tests/contract.rs` says then holds for it too.
 */
 
 use std::ffi::OsString;
@@ -20,19 +20,19 @@ use super::scratch::Scratch;
 use super::servers::Redis;
 use super::zookeeper::{ZooKeeper, ZooKeeperOptions};
 
-/// A lock service that nobody else uses. Keys in [`Self::queued`] and [`Self::litter`] must be plain words, which every
-/// backend spells as they are.
+/// A lock service that no other test uses. Keys in [`Self::queued`] and [`Self::litter`] must be plain words, which
+/// every backend spells as they are.
 pub trait Service {
-    /// What `DLOCK_BACKEND_KIND` says.
+    /// The value of `DLOCK_BACKEND_KIND`.
     const KIND: &'static str;
-    /// What `DLOCK_LEASE_TTL` says under a `--ttl` of 30 seconds.
+    /// The value of `DLOCK_LEASE_TTL` under a `--ttl` of 30 seconds.
     const LEASE_OF_30S: &'static str;
 
-    /// Whether it serves those who wait in the order in which they came.
+    /// Whether waiters get the lock in the order in which they came.
     const IN_ORDER: bool = true;
-    /// How many contend for one lock at a time, at most: a hundred, but for what takes long to connect to.
+    /// How many may contend for one lock at a time: a hundred, unless connecting takes long.
     const CONTENDERS: usize = 100;
-    /// How much later than it ends the service takes away a lease.
+    /// How much later than it expires the service removes a lease.
     const EXPIRY_GRANULARITY: Duration = Duration::ZERO;
 
     /// A service that is ready, and on which nothing was ever locked.
@@ -44,33 +44,33 @@ pub trait Service {
     /// Its servers.
     fn cluster(&self) -> &dyn Cluster;
 
-    /// What to give to `--backend`.
+    /// The URL for `--backend`.
     fn url(&self) -> String {
         self.cluster().url()
     }
 
-    /// What a dlock needs besides the URL to use it.
+    /// The options that a dlock needs in addition to the URL.
     fn options(&self) -> Vec<OsString> {
         self.cluster().options()
     }
 
-    /// How many wait for `key`, by the service's own account.
+    /// How many wait for `key`, by the service's own data.
     fn queued(&self, key: &str) -> usize {
         self.cluster().queued(key)
     }
 
-    /// What is left of locks that nobody holds or waits for any more, but for what stays on purpose: the tokens' counters
-    /// of `keys`.
+    /// What is left of locks without holders and waiters, except for what stays on purpose: the tokens' counters of
+    /// `keys`.
     fn litter(&self, keys: &[&str]) -> Vec<String> {
         self.cluster().litter(keys)
     }
 
-    /// `dlock run --key KEY --backend URL`, and what else it needs.
+    /// `dlock run --key KEY --backend URL`, and the other options that it needs.
     fn run(&self, key: &str) -> Dlock {
         self.scratch().dlock().run(key).backend(self.url()).args(self.options())
     }
 
-    /// Waits until exactly so many wait for `key`.
+    /// Waits until exactly `count` waiters are in the queue of `key`.
     #[track_caller]
     fn wait_queued(&self, key: &str, count: usize) {
         eventually(&format!("{count} in the queue of {key}"), || (self.queued(key) == count).then_some(()));
@@ -87,8 +87,8 @@ pub trait Service {
         holder
     }
 
-    /// Waits for `key` behind those who wait already, with these options; returns once it is in the queue. Nobody else
-    /// may come or go meanwhile.
+    /// Waits for `key` behind the present waiters, with these options; returns once it is in the queue. Nobody else may
+    /// come or go meanwhile.
     #[track_caller]
     fn queue_up(&self, key: &str, options: &[&str]) -> Gated
     where
@@ -100,7 +100,7 @@ pub trait Service {
         waiter
     }
 
-    /// Fails the test unless `key` is free at this moment and can be had again.
+    /// Fails the test unless `key` is free at this moment and can be taken.
     #[track_caller]
     fn assert_free(&self, key: &str) {
         self.run(key).arg("-n").command(["true"]).output().success();
@@ -114,7 +114,7 @@ pub trait Service {
     }
 }
 
-/// A dlock whose command says `held` and then runs until it is let go.
+/// A dlock whose command prints `held` and then runs until it is let go.
 pub struct Gated {
     gate: Gate,
     pub running: Running,
@@ -136,7 +136,7 @@ impl Gated {
         self.running.wait_stdout("held");
     }
 
-    /// Waits until its command runs; the token that it was given.
+    /// Waits until its command runs; returns its token.
     #[track_caller]
     pub fn token(&self) -> u64 {
         let line = self.running.wait_stdout("held");
@@ -158,7 +158,7 @@ impl Gated {
         self.gate.open();
     }
 
-    /// Lets the command end, and waits for the end of dlock, which must be the later one.
+    /// Lets the command end, and waits for dlock to end, which must come later.
     #[track_caller]
     pub fn let_go(self) -> Outcome {
         self.gate.open();
@@ -193,7 +193,7 @@ impl Service for FileService {
         waiter
     }
 
-    /// Nor is anything left in the lock files but the counters, or anybody who has locked them.
+    /// Also checks that nothing is left in the lock files but the counters, and that nobody has locked them.
     fn litter(&self, keys: &[&str]) -> Vec<String> {
         let mut litter: Vec<String> = keys.iter().flat_map(|key| self.scratch.kernel_locks(key)).collect();
         for entry in fs::read_dir(self.scratch.lock_dir()).unwrap() {
@@ -209,9 +209,9 @@ impl Service for FileService {
     }
 }
 
-/// A redis server of our own.
+/// One redis server.
 pub struct RedisService {
-    // Before the server goes those who use it.
+    // Dropped before the server that its dlocks use.
     scratch: Scratch,
     pub redis: Redis,
 }
@@ -234,7 +234,7 @@ impl Service for RedisService {
 }
 
 impl RedisService {
-    /// The same on a server with options of its own.
+    /// The service on a server with options of its own.
     pub fn on(redis: Redis) -> Self {
         Self { scratch: Scratch::new(), redis }
     }
@@ -249,16 +249,17 @@ impl RedisService {
         self.redis.clients().iter().filter(|line| line.contains(" cmd=blpop ")).count()
     }
 
-    /// Waits until exactly so many of dlock's connections are in a blocking wait: those who wait have then nothing to do.
+    /// Waits until exactly `count` of dlock's connections are in a blocking wait, so that the waiters have nothing to
+    /// do.
     #[track_caller]
     pub fn wait_blocked(&self, count: usize) {
         eventually(&format!("{count} blocked waiters"), || (self.blocked() == count).then_some(()));
     }
 }
 
-/// An etcd of our own.
+/// One etcd server.
 pub struct EtcdService {
-    // Before the servers go those who use them.
+    // Dropped before the servers that its dlocks use.
     scratch: Scratch,
     pub etcd: Etcd,
 }
@@ -282,20 +283,20 @@ impl Service for EtcdService {
 }
 
 impl EtcdService {
-    /// The same on servers with options of their own.
+    /// The service on servers with options of their own.
     pub fn on(etcd: Etcd) -> Self {
         Self { scratch: Scratch::new(), etcd }
     }
 
-    /// With what the keys of all who hold `key` or wait for it begin.
+    /// The prefix of the keys of all holders and waiters of `key`.
     pub fn contenders(key: &str) -> String {
         cluster::etcd::contenders(key)
     }
 }
 
-/// A ZooKeeper of our own.
+/// One ZooKeeper server.
 pub struct ZooKeeperService {
-    // Before the servers go those who use them.
+    // Dropped before the servers that its dlocks use.
     scratch: Scratch,
     pub zookeeper: ZooKeeper,
 }
@@ -319,18 +320,18 @@ impl Service for ZooKeeperService {
 }
 
 impl ZooKeeperService {
-    /// The same on servers with options of their own.
+    /// The service on servers with options of their own.
     pub fn on(zookeeper: ZooKeeper) -> Self {
         Self { scratch: Scratch::new(), zookeeper }
     }
 
-    /// The node under which those who hold `key` or wait for it have theirs.
+    /// The node under which all contenders for `key` have theirs.
     pub fn lock(key: &str) -> String {
         cluster::zookeeper::lock(key)
     }
 }
 
-/// Makes another service of one that is there: the same on other servers.
+/// Makes another service out of an existing one, on other servers.
 macro_rules! on_other_servers {
     ($(#[$what:meta])* $name:ident: $inner:ident::on($servers:expr), $contenders:literal contenders) => {
         $(#[$what])*

@@ -1,4 +1,4 @@
-//! A command that does all it can to outlive its lock.
+//! A command that does everything it can to outlive its lock.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Tree {
     /// Shell code that becomes the tree.
     pub fn work(&self) -> String {
         let stubborn = |name: &str| format!("trap '' TERM; {}; exec sleep 1000", self.words.say(&format!("{name}:$$")));
-        // In quotes, because the words contain the others.
+        // In quotes, because the words contain one another.
         let quoted = |script: String| format!("'{}'", script.replace('\'', r"'\''"));
         let (child, grandchild) = (quoted(stubborn("child")), quoted(stubborn("grandchild")));
         let (term, command, wait) = (quoted(self.words.say("TERM")), self.words.say("command:$$"), self.gate.wait());
@@ -56,7 +56,7 @@ impl Tree {
         )
     }
 
-    /// The end of the lifeline for [`super::dlock::Dlock::lifeline`]; the first time.
+    /// The end of the lifeline for [`super::dlock::Dlock::lifeline`]. Works once.
     #[track_caller]
     pub fn end(&mut self) -> LifelineEnd {
         self.end.take().expect("the lifeline's end was given away before")
@@ -84,25 +84,26 @@ impl Tree {
         self.gate.open();
     }
 
-    /// Waits until the command has got a SIGTERM that nobody has asked about yet; when it told so, by [`boottime`].
+    /// Waits until the command has reported a SIGTERM that was not waited for yet; returns when it did, by
+    /// [`boottime`].
     #[track_caller]
     pub fn termed_at(&mut self) -> Duration {
         self.words.expect("TERM");
         boottime()
     }
 
-    /// Whether the command has told of another SIGTERM.
+    /// Whether the command has reported another SIGTERM.
     pub fn was_termed(&mut self) -> bool {
         self.words.try_word().is_some()
     }
 
-    /// Waits until the last process of it is gone; when that was, by [`boottime`].
+    /// Waits until the last process of the tree is gone; returns when that was, by [`boottime`].
     #[track_caller]
     pub fn died_at(&self) -> Duration {
         self.lifeline.closed_at()
     }
 
-    /// Whether anything of it is left.
+    /// Whether any process of the tree is left.
     pub fn is_alive(&self) -> bool {
         self.lifeline.is_open()
     }

@@ -1,5 +1,5 @@
-// Programs that are hard to stop: `unruly WHAT [NUMBER]`. None of them hears SIGTERM. Each says on standard output when
-// it has come so far, and ends by itself after a minute, so that a test that fails leaves nothing behind.
+// Programs that are hard to stop: `unruly WHAT [NUMBER]`. All of them ignore SIGTERM. Each prints its name once it is at
+// work, and ends on its own after a minute, so that a failing test leaves nothing behind.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

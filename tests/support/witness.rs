@@ -1,15 +1,14 @@
 /*!
 The witness: finds out whether two commands ever ran at the same time, whatever dlock believes.
 
-Each command takes a lock of its own kind (a non-blocking flock(2) on one local file) before it does its work. As long
-as dlock does its duty this can never fail; where it fails, two commands overlapped. What is started under the witness
-inherits its descriptor, so a grandchild that survives its command is an overlap as well.
+Each command takes a lock of another kind (a non-blocking flock(2) on one local file) before it does its work. As long
+as dlock works, this can never fail; if it fails, two commands overlapped. Processes started under the witness inherit
+its descriptor, so a grandchild that survives its command is an overlap as well.
 
 The command lines are for `/bin/sh` and flock(1), not python: with 100 contenders on two cores its 20 ms of start-up
-would be all that is measured. The price is the clock: a shell gets `CLOCK_BOOTTIME` from `/proc/uptime` only, which
-counts in hundredths of a second, rounded down. So a time in a [`Section`] is up to 10 ms earlier than the truth, never later.
-The *order* of the sections does not come from the clock, but from the log, which only the holder of the witness
-writes to.
+would dominate every measurement. The price is the clock: a shell gets `CLOCK_BOOTTIME` from `/proc/uptime` only, in
+hundredths of a second, rounded down. So a time in a [`Section`] is up to 10 ms earlier than the truth, never later. The
+*order* of the sections does not come from the clock, but from the log, to which only the holder of the witness writes.
 */
 
 use std::ffi::OsString;
@@ -23,13 +22,13 @@ pub const OVERLAP_CODE: i32 = 97;
 /// How much too early a time in a [`Section`] can be, in nanoseconds.
 pub const RESOLUTION_NS: u64 = 10_000_000;
 
-/// Where [`SCRIPT`] stands, in the witness's directory.
+/// The file with [`SCRIPT`] in the witness's directory.
 const SCRIPT_FILE: &str = "witness.sh";
 
-/// `$1` is the directory, `$2` the work, and what follows the work's own arguments.
+/// `$1` is the directory, `$2` the work, and the rest are the work's own arguments.
 ///
-/// The descriptor is one that was not open: with the file backend one of those we inherit is dlock's own lock, and must
-/// stay as it is.
+/// It uses a descriptor that was not open: with the file backend one of the inherited ones is dlock's own lock, and
+/// must stay as it is.
 const SCRIPT: &str = r#"
 witness=$1 work=$2
 shift 2
@@ -55,11 +54,11 @@ eval "$work"
 /// [`RESOLUTION_NS`] earlier than the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// The `DLOCK_TOKEN` that the command had.
+    /// The command's `DLOCK_TOKEN`.
     pub token: u64,
-    /// Before the work.
+    /// The time before the work.
     pub start: u64,
-    /// After the work; none if the command was killed, or is still at it.
+    /// The time after the work; none if the command was killed, or is still running.
     pub end: Option<u64>,
 }
 
@@ -69,11 +68,11 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Keeps its files (`witness.sh`, `witness.lock`, `log`) in `dir`, which must exist and be writable for the commands. Two of
-    /// these on the same directory are the same witness.
+    /// Keeps its files (`witness.sh`, `witness.lock`, `log`) in `dir`, which must exist and be writable for the
+    /// commands. Two values for the same directory are the same witness.
     pub fn in_dir(dir: impl AsRef<Path>) -> Witness {
         let dir = dir.as_ref().canonicalize().expect("the witness needs a directory that exists");
-        // In a file, so that command lines stay readable where a test shows them.
+        // In a file, so that command lines stay readable in messages.
         let script = dir.join(SCRIPT_FILE);
         if !script.exists() {
             fs::write(script, SCRIPT).expect("the witness needs a directory to write to");
@@ -93,9 +92,9 @@ impl Witness {
         self.command_with(work, &[])
     }
 
-    /// Adds 1 to the number in the file `counter` (none is 0), which nothing but the lock under test protects: reads
-    /// it, starts a process, which makes it likely that others get their turn, and writes it. After n runs that did not
-    /// overlap it is n larger; see [`read_counter`].
+    /// A command line that adds 1 to the number in the file `counter` (none is 0), which only the lock under test
+    /// protects: it reads the number, starts a process, which makes it likely that others get to run, and writes it.
+    /// After n runs without an overlap it is n larger; see [`read_counter`].
     pub fn counter_command(&self, counter: &Path) -> Vec<OsString> {
         let work = r#"n=0; [ ! -s "$1" ] || read -r n < "$1"; /bin/true; echo "$((n + 1))" > "$1""#;
         self.command_with(work, &[counter.as_os_str().to_owned()])
@@ -115,21 +114,21 @@ impl Witness {
 
     /// Asserts that no two commands overlapped, that no section began or ended inside another one, and that the tokens
     /// strictly rise in the order of the sections; panics with the log otherwise. A section without an end is fine if
-    /// it is killed: its witness passed on, so it was dead.
+    /// its command was killed: its witness passed on, so it was dead.
     ///
-    /// It holds for what is in the log now. Returns the sections in their order.
+    /// It covers what is in the log now. Returns the sections in their order.
     #[track_caller]
     pub fn check(&self) -> Vec<Section> {
         let log = self.log();
         self.verdict().unwrap_or_else(|wrong| panic!("{wrong}. The whole log:\n{log}"))
     }
 
-    /// The same without panicking: what is wrong, if something is.
+    /// What [`Self::check`] asserts, without panicking: the sections in their order, or what is wrong.
     pub fn verdict(&self) -> Result<Vec<Section>, String> {
         parse(&self.log())
     }
 
-    /// The same for a lock that has to hold only now and then: commands that found another one running are left out.
+    /// The verdict for a lock that may fail now and then: commands that found another one running are left out.
     pub fn verdict_but_overlaps(&self) -> Result<Vec<Section>, String> {
         let log = self.log();
         let lines = log.lines().filter(|line| !line.starts_with("OVERLAP")).map(|line| format!("{line}\n"));

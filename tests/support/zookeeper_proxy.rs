@@ -1,7 +1,7 @@
 /*!
-A proxy that understands ZooKeeper's frames: what stands in a reply can be changed, or be kept back at a chosen moment.
+A proxy that understands ZooKeeper's frames: it can change a reply, or keep one back at a chosen moment.
 
-For faults that need no knowledge of what passes see [`super::proxy`].
+For faults that do not depend on what passes see [`super::proxy`].
 */
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use nix::sys::socket;
 
-/// The operations that a request can ask for, as they are numbered.
+/// The operations that a request can ask for, by their numbers.
 pub const DELETE: i32 = 2;
 pub const PING: i32 = 11;
 pub const SET_DATA: i32 = 5;
@@ -27,26 +27,26 @@ pub const CREATE2: i32 = 15;
 /// A request on its way to the server.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What is asked for.
+    /// The operation's number.
     pub operation: i32,
-    /// All of it, without the length before it.
+    /// The request, without the length before it.
     pub frame: Vec<u8>,
 }
 
 impl Request {
-    /// Whether it makes nodes, among other things.
+    /// Whether it creates nodes, among other things.
     pub fn makes_nodes(&self) -> bool {
         self.operation == MULTI && self.frame.get(8..12) == Some(&CREATE2.to_be_bytes())
     }
 }
 
-/// What becomes of a reply.
+/// What happens to a reply.
 pub enum Fate {
     /// It passes.
     Pass,
-    /// These bytes pass instead: the length before the frame too.
+    /// These bytes pass instead, including the length before the frame.
     Instead(Vec<u8>),
-    /// It passes when another request has come after it on this connection, and so do those behind it.
+    /// It passes once another request has come after it on this connection, and so do the replies behind it.
     Asleep,
     /// Neither it nor anything else passes on this connection any more.
     Silence,
@@ -57,7 +57,7 @@ type Judge = dyn Fn(&Request, &[u8]) -> Fate + Send + Sync;
 /// Changes each request.
 type Editor = dyn Fn(&mut Vec<u8>) + Send + Sync;
 
-/// The proxy, on a loopback port of its own; gone when it is dropped.
+/// The proxy, on a loopback port of its own; it ends when this is dropped.
 pub struct ZooKeeperProxy {
     port: u16,
     listener: Arc<TcpListener>,
@@ -74,12 +74,13 @@ struct Shared {
 }
 
 impl ZooKeeperProxy {
-    /// A proxy in front of 127.0.0.1:`target` that asks `judge` about each reply. Connecting is never meddled with.
+    /// A proxy in front of 127.0.0.1:`target` that asks `judge` about each reply. The handshake is never changed.
     pub fn to(target: u16, judge: impl Fn(&Request, &[u8]) -> Fate + Send + Sync + 'static) -> Self {
         Self::editing(target, |_| {}, judge)
     }
 
-    /// The same, where `editor` may change the requests too.
+    /// A proxy in front of 127.0.0.1:`target` that asks `judge` about each reply, and lets `editor` change each
+    /// request.
     pub fn editing(
         target: u16,
         editor: impl Fn(&mut Vec<u8>) + Send + Sync + 'static,
@@ -146,7 +147,7 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// The end of one side is passed on to the other.
+/// Passes the end of one side on to the other.
 fn ended(from: &TcpStream, to: &TcpStream, _: io::Result<()>) {
     let _ = to.shutdown(Shutdown::Write);
     let _ = from.shutdown(Shutdown::Read);

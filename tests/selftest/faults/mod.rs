@@ -1,5 +1,6 @@
 /*!
-That the fault tools do what they say: a tool that quietly does nothing would turn every test that uses it green.
+Checks that the fault tools do what they claim: a tool that quietly does nothing would make every test that uses it
+pass.
 */
 
 mod hostile;
@@ -20,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::rendezvous::eventually;
 
-/// How long we listen for what must not come. A tool that fails to hold something back delivers it in a millisecond.
+/// How long to listen for what must not come. A tool that fails to hold something back delivers it in a millisecond.
 const A_MOMENT: Duration = Duration::from_millis(100);
 
-/// A server that returns what it gets, on a port of its own, until it is dropped.
+/// A server on a port of its own that echoes what it receives, until it is dropped.
 struct Echo {
     port: u16,
     listener: Arc<TcpListener>,
@@ -69,7 +70,7 @@ impl Drop for Echo {
     }
 }
 
-/// Panics unless something is there within 30 s whenever it reads.
+/// A connection to `port`. A read panics if nothing arrives within 30 s.
 fn client(port: u16) -> TcpStream {
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -80,7 +81,8 @@ fn say(mut stream: &TcpStream, text: &str) {
     stream.write_all(text.as_bytes()).unwrap();
 }
 
-/// One read. A read with a time-out is interrupted by the SIGCHLD of any child whose starter is just starting another.
+/// Reads once. A read with a time-out is interrupted by the SIGCHLD of any child whose parent thread is starting
+/// another.
 fn hear(mut stream: &TcpStream, buffer: &mut [u8]) -> std::io::Result<usize> {
     loop {
         match stream.read(buffer) {

@@ -9,7 +9,7 @@ const PORT: u16 = 6379;
 #[test]
 fn packets_are_dropped_not_refused_and_pass_after_healing() {
     let net = Netns::start();
-    // Another port than the server's: in there all of them are free, and nobody listens on that one.
+    // A port other than the server's: inside the namespace all ports are free, and nobody listens on that one.
     assert!(!connects(&net, PORT), "without a server the port refuses");
     let _server = serve(&net);
 
@@ -110,7 +110,7 @@ fn connects(net: &Netns, port: u16) -> bool {
     connect(net, port).wait().unwrap().success()
 }
 
-/// One open connection to the server, kept by a process inside.
+/// One open connection to the server, kept by a process inside the namespace.
 struct Conversation {
     child: Child,
     input: ChildStdin,

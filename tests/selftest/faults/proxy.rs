@@ -68,7 +68,7 @@ fn drop_requests_lets_replies_through() {
     proxy.set(Mode::Delay(A_MOMENT));
     say(&one, "a");
     eventually("the request", || (echo.heard() == 1).then_some(()));
-    // The reply is under way and must still come, the next request must not.
+    // The reply is under way and must still arrive; the next request must not.
     proxy.set(Mode::DropRequests);
     say(&one, "b");
     assert_hears(&one, "a");
@@ -129,7 +129,7 @@ fn drip_gives_one_byte_at_a_time() {
     let start = Instant::now();
     say(&one, "hello");
     eventually("the whole request", || (echo.heard() == 5).then_some(()));
-    // Not earlier, each of them, is all that can be seen from here: a late reader finds several.
+    // All that can be checked here is that none is early: a late reader finds several.
     for (n, byte) in (1..).zip(["h", "e", "l", "l", "o"]) {
         assert_hears(&one, byte);
         assert!(start.elapsed() >= Duration::from_millis(20 * n));
@@ -175,7 +175,7 @@ fn cut_reply_lets_n_bytes_through_on_each_connection() {
 #[test]
 fn a_client_of_a_dead_server_is_reset() {
     let proxy = Proxy::to({
-        // Its port is free again, and was somebody's a moment ago.
+        // Its port is free again, and was in use a moment ago.
         let echo = Echo::start();
         echo.port
     });

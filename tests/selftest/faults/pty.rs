@@ -43,7 +43,7 @@ fn a_death_by_signal_is_reported_as_one() {
     terminal.expect("up");
     terminal.send_key('\\');
     assert_eq!(terminal.wait().signal(), Some(3));
-    // Again the same: it is not gone before the terminal is.
+    // It has its own session, and is not gone before the terminal is.
     assert_eq!(terminal.wait().signal(), Some(3));
 }
 
@@ -79,7 +79,7 @@ fn a_missing_text_is_reported_with_the_screen() {
 fn dropping_it_kills_everything_on_it_and_below_it() {
     let terminal = Pty::spawn(&mut bash());
     terminal.expect(PROMPT);
-    // One in another process group, one in another session and without a parent, one that only has no parent.
+    // One in another process group, one in another session and without a parent, one that only lacks a parent.
     let pids = [
         "sleep 1000 & echo pid''=$!.",
         "setsid sh -c 'echo pid\"\"=$$.; exec sleep 1000' &",
@@ -100,15 +100,15 @@ fn dropping_it_kills_everything_on_it_and_below_it() {
     assert_eq!(status, [true; 3]);
 }
 
-/// A file that makes a program say `up`: only then it has its own dispositions of signals. A shell that is about to
-/// become that program may still catch a Ctrl-C, or ignore a Ctrl-Z.
+/// A file that makes a program print `up`: only then does it have its own dispositions of signals. A shell that is about
+/// to become that program may still catch a Ctrl-C, or ignore a Ctrl-Z.
 fn up() -> tempfile::NamedTempFile {
     let mut file = tempfile::Builder::new().prefix("says-").tempfile().unwrap();
     file.write_all(b"up\n").unwrap();
     file
 }
 
-/// A zombie counts: whoever inherits it may take its time.
+/// Whether `pid` is gone or a zombie, which whoever inherits it may collect later.
 fn is_gone(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.is_empty() || stat.contains(") Z ")

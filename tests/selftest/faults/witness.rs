@@ -1,4 +1,4 @@
-//! The witness, who sees two that hold one lock.
+//! The witness, which notices two holders of one lock.
 
 use super::*;
 use crate::support::witness::{OVERLAP_CODE, Witness, read_counter};
@@ -107,7 +107,7 @@ fn the_counter_counts_and_is_not_protected() {
         assert!(start(&witness.counter_command(&counter), token).wait().unwrap().success());
     }
     assert_eq!((witness.check().len(), read_counter(&counter)), (10, 10));
-    // Under witnesses of their own nothing keeps them apart: updates get lost.
+    // Under different witnesses nothing keeps them apart, so updates are lost.
     eventually("a lost update", || {
         let before = read_counter(&counter);
         let both = [&witness, &other].map(|witness| start(&witness.counter_command(&counter), 1));

@@ -60,7 +60,7 @@ impl Cluster for Etcd {
     }
 
     fn queued(&self, key: &str) -> usize {
-        // The first of them holds it.
+        // The first of them is the holder's.
         self.keys(&contenders(key)).len().saturating_sub(1)
     }
 
@@ -74,7 +74,7 @@ impl Cluster for Etcd {
     }
 }
 
-/// With what the keys of all who hold `key` or wait for it begin.
+/// The prefix of the keys of all holders and waiters of `key`.
 pub fn contenders(key: &str) -> String {
     format!("dlock/{key}/")
 }

@@ -1,7 +1,7 @@
 /*!
-The servers of a lock service, whatever they are: where they are, what can be done to them, and what they know of locks.
+The servers of a lock service of any kind: where they are, what can be done to them, and what they know of locks.
 
-A backend has one [`Cluster`] here, which the contract suite looks at (see `service`) and the campaign breaks (see
+A backend has one [`Cluster`] here, which the contract suite inspects (see `service`) and the campaign breaks (see
 `tests/faults/world.rs`).
 */
 
@@ -19,38 +19,39 @@ use super::servers::{Monitor, Redis};
 
 /// One server of a [`Cluster`].
 pub trait Node {
-    /// The process that serves, and what became of it.
+    /// The server process.
     fn daemon(&self) -> &Daemon;
 
-    /// Where clients reach it in plain text.
+    /// The port at which clients reach it in plain text.
     fn port(&self) -> u16;
 
-    /// Its wall clock. Fails the test when it goes by the machine's.
+    /// Its wall clock. Fails the test if it uses the machine's.
     fn clock(&self) -> &ClockShim {
         panic!("its clock cannot be moved");
     }
 
-    /// Its process. Fails the test when it is not running.
+    /// Its process id. Fails the test if it is not running.
     fn pid(&self) -> i32 {
         self.daemon().pid()
     }
 
-    /// Freezes it: connections are still accepted by the kernel, and nothing is answered. Returns when it stands still.
+    /// Freezes it: the kernel still accepts connections, and nothing is answered. Returns once it is stopped.
     fn freeze(&self) {
         self.daemon().stop();
     }
 
-    /// Lets it go on when it is frozen.
+    /// Continues it if it is frozen.
     fn thaw(&self) {
         self.daemon().cont();
     }
 
-    /// Kills it, frozen or not. Returns when it is gone; connecting is refused from then on.
+    /// Kills it, frozen or not. Returns once it is gone; connections are refused from then on.
     fn kill(&self) {
         self.daemon().kill();
     }
 
-    /// Has nobody look at it, as long as it is cut off from the others and cannot know.
+    /// Excludes it from [`Daemon::is_at_work`], or includes it again: one that is cut off from the others cannot know
+    /// that.
     fn set_aside(&self, aside: bool) {
         self.daemon().set_aside(aside);
     }
@@ -58,36 +59,36 @@ pub trait Node {
 
 /// The servers of a lock service. Keys must be plain words, which every backend spells as they are.
 pub trait Cluster {
-    /// What to give to `--backend` to reach the servers straight.
+    /// The URL for `--backend` that reaches the servers directly.
     fn url(&self) -> String;
 
-    /// What a dlock needs besides the URL to use them.
+    /// The options that a dlock needs in addition to the URL.
     fn options(&self) -> Vec<OsString> {
         Vec::new()
     }
 
-    /// Each of the servers.
+    /// All servers.
     fn nodes(&self) -> Vec<&dyn Node> {
         self.redis().into_iter().map(|redis| redis as &dyn Node).collect()
     }
 
-    /// The server of this index.
+    /// The server with this index.
     fn node(&self, index: usize) -> &dyn Node {
         self.nodes()[index]
     }
 
-    /// The redis servers, where they are that.
+    /// The servers as redis servers, where they are such.
     fn redis(&self) -> Vec<&Redis> {
         Vec::new()
     }
 
-    /// The ports at which a proxy can stand in for the servers.
+    /// The ports for which a proxy can stand in.
     fn ports(&self) -> Vec<u16> {
         self.nodes().into_iter().map(Node::port).collect()
     }
 
-    /// Starts these servers again, which were killed, with their data; returns when they answer. (Not each by itself: those
-    /// that need each other answer only when most of them run.)
+    /// Restarts these servers, which were killed, with their data; returns once they answer. (They are restarted
+    /// together: servers of one cluster answer only once most of them run.)
     fn restart(&self, killed: &[usize]) {
         for &index in killed {
             self.redis()[index].restart();
@@ -99,67 +100,67 @@ pub trait Cluster {
         self.nodes().len()
     }
 
-    /// How many of them are more than half.
+    /// The smallest number of servers that is more than half.
     fn majority(&self) -> usize {
         self.size() / 2 + 1
     }
 
-    /// The server that leads, where one does.
+    /// The index of the leader, if there is such a thing.
     fn leader(&self) -> Option<usize> {
         None
     }
 
-    /// Waits until the servers, which are all at work again, serve: after an outage they may have to find a leader first.
-    /// False where they never do.
+    /// Waits until the servers, all at work again, serve clients: after an outage they may have to elect a leader
+    /// first. Returns false if they never do.
     fn wait_serving(&self) -> bool {
         true
     }
 
-    /// Waits until the servers, which are all at work again, serve and belong together. False where they never do.
+    /// Waits until the servers, all at work again, serve clients and form one cluster. Returns false if they never do.
     fn wait_together(&self) -> bool {
         self.wait_serving()
     }
 
-    /// How often the servers have chosen a leader, where their tokens tell.
+    /// How often the servers have elected a leader, if their tokens show it.
     fn epoch(&self) -> Option<u64> {
         None
     }
 
-    /// Where the servers tell of every lease that they give, somebody who listens to each.
+    /// A listener on each server that reports every lease that it grants, where servers do.
     fn monitors(&self) -> Vec<Monitor<'_>> {
         Vec::new()
     }
 
-    /// A name for whoever holds `key` now, by the servers' own account; none where nobody does, or where no server keeps
-    /// such an account alone.
+    /// A name for the present holder of `key` in the servers' own data; none if there is no holder, or if no single
+    /// server keeps such data.
     fn holder(&self, _key: &str) -> Option<String> {
         None
     }
 
-    /// Whether what [`Self::holder`] named holds or waits for `key` still.
+    /// Whether the contender that [`Self::holder`] named still holds or waits for `key`.
     fn has(&self, key: &str, holder: &str) -> bool {
         self.holder(key).as_deref() == Some(holder)
     }
 
-    /// How many wait for `key`, by the servers' own account. Fails the test where they keep no queue.
+    /// How many wait for `key`, by the servers' own data. Fails the test if they keep no queue.
     fn queued(&self, _key: &str) -> usize {
         panic!("{} keeps no queue that can be counted", self.url());
     }
 
-    /// How many hold `key` or wait for it, by the servers' own account. Fails the test where they keep no queue.
+    /// How many hold `key` or wait for it, by the servers' own data. Fails the test if they keep no queue.
     fn contenders(&self, key: &str) -> usize {
         self.queued(key) + usize::from(self.holder(key).is_some())
     }
 
-    /// What is left of locks that nobody holds or waits for any more, but for what stays on purpose: the tokens' counters
-    /// of `keys`.
+    /// What is left of locks without holders and waiters, except for what stays on purpose: the tokens' counters of
+    /// `keys`.
     fn litter(&self, keys: &[&str]) -> Vec<String>;
 
-    /// Removes the directories of `key` where servers have such things, if they are empty.
+    /// Removes the empty directories of `key`, where servers have directories.
     fn remove_directories(&self, _key: &str) {}
 }
 
-/// What a dlock needs to trust a server whose certificate is of this authority.
+/// The options with which a dlock trusts a server whose certificate is signed by this authority.
 fn trusting(ca: PathBuf) -> Vec<OsString> {
     vec!["--tls-ca".into(), ca.into()]
 }

@@ -1,4 +1,4 @@
-//! Redis: one server, independent ones, a master with its replicas, and the same under sentinels.
+//! Redis: one server, independent servers, a master with its replicas, and such servers under sentinels.
 
 use std::ffi::OsString;
 
@@ -51,7 +51,7 @@ impl Cluster for Redis {
         }
     }
 
-    /// All keys but the tokens' counters of `keys` that will expire, and all connections of others.
+    /// All keys except the tokens' counters of `keys` that will expire, and all connections of others.
     fn litter(&self, keys: &[&str]) -> Vec<String> {
         let counters: Vec<String> = keys.iter().map(|key| side(key, "fence")).collect();
         let mut litter = self.keys();
@@ -115,7 +115,7 @@ impl Cluster for RedisSentinels {
         self.servers.iter().collect()
     }
 
-    /// Sentinels name the servers themselves, so there is no way round.
+    /// Sentinels name the servers themselves, so no proxy can stand in.
     fn ports(&self) -> Vec<u16> {
         Vec::new()
     }
@@ -124,19 +124,19 @@ impl Cluster for RedisSentinels {
         self.master().queued(key)
     }
 
-    /// A master that was replaced may have what its successor has not, and sentinels and replicas have connections of
-    /// their own there.
+    /// A replaced master may have keys that its successor lacks, and sentinels and replicas have connections of their
+    /// own there.
     fn litter(&self, _keys: &[&str]) -> Vec<String> {
         self.master().keys().into_iter().filter(|key| !key.contains("fence")).collect()
     }
 }
 
-/// The redis key that stands beside the lock `key`.
+/// The redis key next to the lock `key` that has this name.
 fn side(key: &str, name: &str) -> String {
     format!("{{dlock:{key}}}\u{1}{name}")
 }
 
-/// Whether this line of `CLIENT LIST` is of a connection between a master, its replicas and their sentinels.
+/// Whether this line of `CLIENT LIST` is about a connection between a master, its replicas and their sentinels.
 pub fn is_among_servers(line: &str) -> bool {
     [" flags=M", " flags=S", " name=sentinel-"].iter().any(|mark| line.contains(mark))
 }

@@ -67,14 +67,14 @@ impl Cluster for ZooKeeper {
     }
 
     fn queued(&self, key: &str) -> usize {
-        // A contender has two nodes, and one session. One of them holds it.
+        // A contender has two nodes, and one session. One of them is the holder.
         let below = format!("{}/", lock(key));
         let ephemerals = self.ephemerals();
         let contends = |nodes: &&BTreeSet<String>| nodes.iter().any(|node| node.starts_with(&below));
         ephemerals.values().filter(contends).count().saturating_sub(1)
     }
 
-    /// By the nodes alone: to list all sessions of a multitude takes long.
+    /// By the nodes alone: listing all sessions of a multitude takes long.
     fn contenders(&self, key: &str) -> usize {
         self.children(&lock(key)).map_or(0, |all| all.len() / 2)
     }
@@ -93,7 +93,7 @@ impl Cluster for ZooKeeper {
     }
 }
 
-/// The node under which those who hold `key` or wait for it have theirs.
+/// The node under which all contenders for `key` have theirs.
 pub fn lock(key: &str) -> String {
     format!("/dlock/{key}")
 }

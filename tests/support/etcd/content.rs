@@ -13,9 +13,9 @@ use super::json::{
 };
 use super::{Etcd, Member};
 
-/// The name and password with which the test looks at servers that want one.
+/// The name and password that the test uses on servers that require one.
 const ROOT: (&str, &str) = ("root", "root of the tests");
-/// A key and what is known of it.
+/// A key and its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub key: String,
@@ -34,16 +34,16 @@ pub struct Lease {
     pub id: i64,
     /// Seconds that it has left, rounded down.
     pub left: i64,
-    /// Seconds that it was granted for.
+    /// The seconds that it was granted for.
     pub granted: i64,
     pub keys: Vec<String>,
 }
 impl Etcd {
-    /// All keys that begin with `prefix`, the first created first.
+    /// All keys that begin with `prefix`, in the order of creation.
     #[track_caller]
     pub fn keys(&self, prefix: &str) -> Vec<Entry> {
         let mut end = prefix.as_bytes().to_vec();
-        // The next string that does not begin with it; without a prefix, all there are.
+        // The next string that does not begin with it; without a prefix, all keys.
         match end.last_mut() {
             Some(last) => *last += 1,
             None => end.push(0),
@@ -72,7 +72,7 @@ impl Etcd {
         list(&answer["kvs"]).first().map(entry)
     }
 
-    /// The revision of the store.
+    /// The present revision of the store.
     #[track_caller]
     pub fn revision(&self) -> i64 {
         number(&self.post(RANGE, &json!({"key": encode(b"\0")}))["header"]["revision"])
@@ -87,13 +87,13 @@ impl Etcd {
         );
     }
 
-    /// Deletes a key; whether it was there.
+    /// Deletes a key; returns whether it existed.
     #[track_caller]
     pub fn delete(&self, key: &str) -> bool {
         number(&self.post(DELETE, &json!({"key": encode(key.as_bytes())}))["deleted"]) > 0
     }
 
-    /// Grants a lease of so many seconds, which nobody renews.
+    /// Grants a lease of this many seconds, which nobody renews.
     #[track_caller]
     pub fn grant(&self, seconds: i64) -> i64 {
         number(&self.post(GRANT, &json!({"TTL": seconds.to_string()}))["ID"])
@@ -111,7 +111,7 @@ impl Etcd {
         list(&leases["leases"]).iter().filter_map(|lease| self.lease(number(&lease["ID"]))).collect()
     }
 
-    /// What is known of a lease that has not ended.
+    /// A lease that has not ended; none if it has.
     #[track_caller]
     pub fn lease(&self, id: i64) -> Option<Lease> {
         let answer = self.read(TIME_TO_LIVE, &json!({"ID": id.to_string(), "keys": true}));
@@ -120,14 +120,14 @@ impl Etcd {
         (lease.left >= 0).then_some(lease)
     }
 
-    /// Forgets what was before the present revision: whoever watches from earlier on is told so, and has to read again.
+    /// Compacts the store: a watch from an earlier revision is told so, and has to read again.
     #[track_caller]
     pub fn compact(&self) {
         let revision = self.revision();
         self.post(COMPACT, &json!({"revision": revision.to_string(), "physical": true}));
     }
 
-    /// Demands a name and a password from now on, and makes a user who may do everything with the keys that begin with
+    /// Requires a name and a password from now on, and creates a user who may do everything with keys that begin with
     /// `prefix`, and nothing with others.
     #[track_caller]
     pub fn guard(&self, user: &str, password: &str, prefix: &str) {
@@ -142,7 +142,7 @@ impl Etcd {
         *self.guarded.lock().unwrap() = true;
     }
 
-    /// What `etcdctl` prints when it is given these arguments. Fails the test when it fails.
+    /// The output of `etcdctl` with these arguments. Fails the test if it fails.
     #[track_caller]
     pub fn etcdctl(&self, args: &[&str]) -> String {
         let output = self.etcdctl_command().args(args).stdin(Stdio::null()).output().unwrap();
@@ -167,13 +167,13 @@ impl Etcd {
         *self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who answers the test: somebody who can.
+    /// A member that can answer the test.
     #[track_caller]
     pub(super) fn any_member(&self) -> &Member {
         self.members.iter().find(|member| member.is_at_work()).expect("no member of etcd is at work")
     }
 
-    /// What the JSON gateway answers. A request that is refused or not answered fails the test.
+    /// The JSON gateway's answer. A request that is refused or not answered fails the test.
     #[track_caller]
     fn post(&self, rpc: Rpc, request: &Value) -> Value {
         let member = self.any_member();
@@ -182,7 +182,8 @@ impl Etcd {
         answer.unwrap_or_else(|error| panic!("{} {request}: {error}\n{}", rpc.0, member.log()))
     }
 
-    /// The same for what changes nothing: it is asked again where it fails, as it does while the members look for a leader.
+    /// The JSON gateway's answer to a request that changes nothing: it is repeated if it fails, as it does during an
+    /// election.
     #[track_caller]
     fn read(&self, rpc: Rpc, request: &Value) -> Value {
         eventually(&format!("an answer of etcd to {} {request}", rpc.0), || {
@@ -192,7 +193,7 @@ impl Etcd {
         })
     }
 
-    /// A proof that we are the administrator, where the servers want one.
+    /// The administrator's token, if the servers require one.
     #[track_caller]
     pub(super) fn token(&self, member: &Member) -> Option<String> {
         self.is_guarded().then(|| {

@@ -1,10 +1,10 @@
-//! The JSON gateway of etcd: what can be asked there, and how it writes what it answers.
+//! etcd's JSON gateway: the requests that it takes, and how it encodes its answers.
 
 use std::io::{self, BufRead};
 
 use serde_json::Value;
 
-/// A request that the test itself makes: where the JSON gateway has it, and what the server's metrics call it.
+/// A request that the test itself makes: its path at the JSON gateway, and its name in the server's metrics.
 pub(super) type Rpc = (&'static str, &'static str);
 pub(super) const RANGE: Rpc = ("/v3/kv/range", "Range");
 pub(super) const PUT: Rpc = ("/v3/kv/put", "Put");
@@ -18,7 +18,7 @@ pub(super) const STATUS: Rpc = ("/v3/maintenance/status", "Status");
 pub(super) const AUTHENTICATE: Rpc = ("/v3/auth/authenticate", "Authenticate");
 pub(super) const WATCH: Rpc = ("/v3/watch", "Watch");
 
-/// Reads the head of an answer, and its status code.
+/// Reads the head of an answer, and returns its status code.
 pub(super) fn read_head(stream: &mut impl BufRead) -> io::Result<u16> {
     let mut line = String::new();
     stream.read_line(&mut line)?;
@@ -31,17 +31,17 @@ pub(super) fn read_head(stream: &mut impl BufRead) -> io::Result<u16> {
     Ok(status)
 }
 
-/// The items of an array; none where an empty one is left out.
+/// The items of an array; empty if it is left out.
 pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// A 64-bit integer, which JSON has as text; 0 where it is left out.
+/// A 64-bit integer, which JSON has as text; 0 if it is left out.
 pub(super) fn number(value: &Value) -> i64 {
     value.as_str().map_or(0, |text| text.parse().unwrap())
 }
 
-/// Base64, which the gateway wants for keys and values.
+/// Base64, as the gateway wants keys and values.
 pub(super) fn encode(bytes: &[u8]) -> String {
     let mut text = String::new();
     for group in bytes.chunks(3) {
@@ -53,7 +53,7 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// The text that a value in base64 stands for.
+/// The text of a value in base64.
 pub(super) fn decode(value: &Value) -> String {
     let digits = value.as_str().unwrap_or_default().bytes().filter(|&byte| byte != b'=');
     let (mut bytes, mut bits, mut length) = (Vec::new(), 0, 0);

@@ -1,4 +1,4 @@
-//! One server of an etcd: where it is, what can be done to it, and what it says of itself.
+//! One server of an etcd: where it is, what can be done to it, and what it reports.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read, Write};
@@ -11,17 +11,17 @@ use super::json::{Rpc, STATUS, read_head};
 use super::{ANSWER, Member};
 
 impl Member {
-    /// Where clients reach it.
+    /// The port at which clients reach it.
     pub fn port(&self) -> u16 {
         self.client.number()
     }
 
-    /// Where the other members reach it.
+    /// The port at which the other members reach it.
     pub fn peer_port(&self) -> u16 {
         self.peer.number()
     }
 
-    /// Its process. Fails the test when it is not running.
+    /// Its process id. Fails the test if it is not running.
     #[track_caller]
     pub fn pid(&self) -> i32 {
         self.daemon.pid()
@@ -32,39 +32,40 @@ impl Member {
         self.daemon.log()
     }
 
-    /// The address of it.
+    /// Its address.
     pub fn host(&self) -> Ipv4Addr {
         self.daemon.host()
     }
 
-    /// Has the test ask others, as long as this one is cut off from them and cannot know.
+    /// Excludes it from [`Self::is_at_work`], or includes it again: one that is cut off from the others cannot know
+    /// that.
     pub fn set_aside(&self, aside: bool) {
         self.daemon.set_aside(aside);
     }
 
-    /// Whether it has been started and neither killed, frozen nor set aside since.
+    /// Whether it is running, and neither frozen nor set aside.
     pub fn is_at_work(&self) -> bool {
         self.daemon.is_at_work()
     }
 
-    /// Freezes it: connections are still accepted by the kernel, and nothing is answered. Returns when it stands still.
+    /// Freezes it: the kernel still accepts connections, and nothing is answered. Returns once it is stopped.
     #[track_caller]
     pub fn stop(&self) {
         self.daemon.stop();
     }
 
-    /// Lets it go on when it is frozen.
+    /// Continues it if it is frozen.
     #[track_caller]
     pub fn cont(&self) {
         self.daemon.cont();
     }
 
-    /// Kills it, frozen or not. Returns when it is gone; connecting is refused from then on.
+    /// Kills it, frozen or not. Returns once it is gone; connections are refused from then on.
     pub fn kill(&self) {
         self.daemon.kill();
     }
 
-    /// Where the server is for the test itself.
+    /// The URL at which the test itself reaches it.
     pub(super) fn inside_url(&self) -> String {
         format!("http://{}:{}", self.host(), self.inside.number())
     }
@@ -85,7 +86,7 @@ impl Member {
         self.post(STATUS, &json!({}), None)
     }
 
-    /// Every message that clients have sent, by the method's name; each heartbeat of a lease is one.
+    /// How many messages clients have sent, by the method's name; each heartbeat of a lease is one.
     #[track_caller]
     pub(super) fn requests(&self) -> BTreeMap<String, u64> {
         let text = self.metrics();
@@ -115,7 +116,7 @@ impl Member {
         serde_json::from_str(&body).map_err(io::Error::other)
     }
 
-    /// One request and its answer: the status code and the body.
+    /// Sends one request; returns the status code and the body of the answer.
     fn http(&self, method: &str, path: &str, body: &str, token: Option<&str>) -> io::Result<(u16, String)> {
         let mut stream = self.send(method, path, body, token)?;
         let status = read_head(&mut stream)?;
@@ -135,14 +136,14 @@ impl Member {
         let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
         stream.set_read_timeout(Some(ANSWER))?;
         let token = token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();
-        // In this version of HTTP the answer is as it is, and ends with the connection.
+        // In this version of HTTP the body is sent as it is, and ends with the connection.
         let head = format!("{method} {path} HTTP/1.0\r\n{token}Content-Length: {}\r\n\r\n", body.len());
         stream.write_all((head + body).as_bytes())?;
         Ok(BufReader::new(stream))
     }
 }
 
-/// Whether this is the status of a member that leads.
+/// Whether this is the status of the leader.
 pub(super) fn leads(status: &Value) -> bool {
     status["leader"] == status["header"]["member_id"]
 }

@@ -26,19 +26,20 @@ use member::leads;
 
 /// How long a server may take to answer one request of the test itself.
 const ANSWER: Duration = Duration::from_secs(10);
-/// What an [`Etcd`] is made of.
+/// How an [`Etcd`] is set up.
 pub struct EtcdOptions {
     pub members: usize,
-    /// In milliseconds.
+    /// The heartbeat interval in milliseconds.
     pub heartbeat: u32,
-    /// In milliseconds, at least five heartbeats. No lease is shorter than one and a half of these, in whole seconds:
-    /// below 667 all that a client asks for is granted, with etcd's own default of 1000 at least 2 s are.
+    /// The election timeout in milliseconds, at least five heartbeats. No lease is shorter than one and a half of
+    /// these, in whole seconds: below 667 every ttl is granted as requested, and with etcd's own default of 1000 the
+    /// shortest is 2 s.
     pub election: u32,
-    /// None for plain text.
+    /// TLS for clients; none for plain text.
     pub tls: Option<Tls>,
-    /// More arguments for every member, which win over ours.
+    /// More arguments for every member, which override the others.
     pub args: Vec<String>,
-    /// Where each member is; none for all on loopback.
+    /// The island of each member; empty for all on loopback.
     pub islands: Vec<Island>,
 }
 
@@ -48,8 +49,8 @@ impl EtcdOptions {
         Self { members: 1, heartbeat: 20, election: 200, tls: None, args: Vec::new(), islands: Vec::new() }
     }
 
-    /// Three servers that find a new leader in about half a second, and do not look for one just because the machine is
-    /// busy.
+    /// Three servers that elect a new leader in about half a second, and do not start an election just because the
+    /// machine is busy.
     pub fn cluster() -> Self {
         Self { members: 3, heartbeat: 60, election: 600, ..Self::single() }
     }
@@ -58,13 +59,13 @@ impl EtcdOptions {
 /// etcd on loopback: one server, or several that form a cluster; with an empty store, as an unprivileged user, gone at
 /// the end of the test.
 ///
-/// The test looks through a port of its own in plain text, whatever clients have to use. All methods take `&self`, so
-/// that another thread may break the servers while the test goes on.
+/// The test uses a port of its own in plain text, whatever clients have to use. All methods take `&self`, so that
+/// another thread may break the servers while the test goes on.
 pub struct Etcd {
     members: Vec<Member>,
     options: EtcdOptions,
     certificates: Option<Certificates>,
-    /// Whether the servers want a name and a password.
+    /// Whether the servers require a name and a password.
     guarded: Mutex<bool>,
 }
 
@@ -72,12 +73,12 @@ pub struct Etcd {
 pub struct Member {
     name: String,
     pub(in crate::support) daemon: Daemon,
-    /// For clients, with TLS where that is asked for.
+    /// For clients, with TLS if that is enabled.
     client: Port,
     peer: Port,
     /// For the test itself, without TLS.
     inside: Port,
-    /// How often the test has asked this process what, by the names of the metrics.
+    /// How often the test itself has made each request to this process, by the names of the metrics.
     own: Mutex<BTreeMap<String, u64>>,
 }
 impl Etcd {
@@ -134,7 +135,7 @@ impl Etcd {
         self.options.tls.is_some()
     }
 
-    /// What clients need for TLS. Fails the test when there is none.
+    /// The certificates that clients need for TLS. Fails the test if it is not enabled.
     #[track_caller]
     pub fn certificates(&self) -> &Certificates {
         self.certificates.as_ref().expect("etcd was started without TLS")
@@ -146,7 +147,7 @@ impl Etcd {
         self.members.iter().for_each(Member::stop);
     }
 
-    /// Lets all members that are frozen go on.
+    /// Continues all frozen members.
     #[track_caller]
     pub fn cont(&self) {
         self.members.iter().for_each(Member::cont);
@@ -157,15 +158,15 @@ impl Etcd {
         self.members.iter().for_each(Member::kill);
     }
 
-    /// Kills all members that run, and starts all again on their ports with their data. Returns when they answer.
+    /// Kills all running members, and restarts all on their ports with their data. Returns once they answer.
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
         self.launch_all();
     }
 
-    /// Kills this member if it runs, and starts it again on its port with its data. Returns when it answers, which takes
-    /// a majority.
+    /// Kills this member if it runs, and restarts it on its port with its data. Returns once it answers, which takes a
+    /// majority.
     #[track_caller]
     pub fn restart_member(&self, index: usize) {
         self.members[index].kill();
@@ -173,8 +174,8 @@ impl Etcd {
         self.members[index].wait_ready();
     }
 
-    /// The index of the member that leads at this moment. Waits until one that is neither frozen nor killed does, and most
-    /// of the others follow it.
+    /// The index of the present leader. Waits until a member that is neither frozen nor killed leads, and most of the
+    /// others follow it.
     #[track_caller]
     pub fn leader(&self) -> usize {
         eventually("a leader", || {
@@ -189,11 +190,11 @@ impl Etcd {
         })
     }
 
-    /// Waits until all members that are at work follow the same leader. False where they never do.
+    /// Waits until all members at work follow the same leader. Returns false if they never do.
     pub fn wait_together(&self) -> bool {
         let together = || {
             let at_work: Vec<&Member> = self.members.iter().filter(|member| member.is_at_work()).collect();
-            // Not to have one is to follow nobody.
+            // A member without a leader follows nobody.
             let leader = |member: &&Member| member.status().ok()?["leader"].as_str().map(str::to_owned);
             let leaders: BTreeSet<Option<String>> = at_work.iter().map(leader).collect();
             (leaders.len() == 1 && !leaders.contains(&None)).then_some(())
@@ -203,7 +204,7 @@ impl Etcd {
 
     #[track_caller]
     fn launch_all(&self) {
-        // All first: a member of a cluster is not ready before most of them are.
+        // All are started first: a member of a cluster is not ready before most of them are.
         self.members.iter().for_each(|member| self.launch(member));
         self.members.iter().for_each(Member::wait_ready);
     }
@@ -222,7 +223,7 @@ impl Etcd {
         command.arg("--initial-cluster").arg(peers.join(","));
         command.args(["--heartbeat-interval", &self.options.heartbeat.to_string()]);
         command.args(["--election-timeout", &self.options.election.to_string()]);
-        // What a process has written outlives its being killed without that, and no test takes away the power.
+        // What a process has written survives its death without fsync, and no test cuts the power.
         command.arg("--unsafe-no-fsync");
         command.args(["--logger", "zap", "--log-level", "warn", "--bcrypt-cost", "4"]);
         if let Some((tls, files)) = self.options.tls.zip(self.certificates.as_ref()) {
@@ -237,7 +238,7 @@ impl Etcd {
             }
         }
         command.args(&self.options.args);
-        // Its options can be variables too.
+        // Environment variables could set options too.
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         member.own.lock().unwrap().clear();
         member.daemon.launch(command);

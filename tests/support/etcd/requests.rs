@@ -1,19 +1,19 @@
-//! What others ask an etcd, by the servers' metrics.
+//! Counting what others request from an etcd, by the servers' metrics.
 
 use std::collections::BTreeMap;
 
 use super::{Etcd, Member};
 
-/// What others ask an [`Etcd`] from a moment on.
+/// What others request from an [`Etcd`] from a moment on.
 pub struct RequestCount<'a> {
     etcd: &'a Etcd,
     before: BTreeMap<String, u64>,
 }
 
 impl RequestCount<'_> {
-    /// How often others have asked what up to now, by the method's name (`Range`, `Txn`, `Watch`, `LeaseGrant` …). What
-    /// goes through a stream is counted by the message: each `LeaseKeepAlive` is one heartbeat, each `Watch` one watch
-    /// made or cancelled. All that has been answered is in it.
+    /// How often others have requested what up to now, by the method's name (`Range`, `Txn`, `Watch`, `LeaseGrant` …).
+    /// Streams are counted by the message: each `LeaseKeepAlive` is one heartbeat, each `Watch` one watch created or
+    /// cancelled. Everything that has been answered is included.
     #[track_caller]
     pub fn so_far(&self) -> BTreeMap<String, u64> {
         let mut after = self.etcd.requests_by_others();
@@ -24,24 +24,24 @@ impl RequestCount<'_> {
         after
     }
 
-    /// How many requests these were, heartbeats apart.
+    /// How many requests these were, without heartbeats.
     #[track_caller]
     pub fn without_heartbeats(&self) -> u64 {
         self.so_far().iter().filter(|(method, _)| *method != "LeaseKeepAlive").map(|(_, count)| count).sum()
     }
 }
 impl Etcd {
-    /// Counts what others than [`Etcd`] itself ask, from now on. Members must not be restarted meanwhile.
+    /// Counts requests of others than [`Etcd`] itself, from now on. Members must not be restarted meanwhile.
     #[track_caller]
     pub fn count_requests(&self) -> RequestCount<'_> {
         RequestCount { etcd: self, before: self.requests_by_others() }
     }
 
-    /// The sum over all members at work of what this metric says, one that has no labels.
+    /// The sum of a metric without labels over all members at work.
     #[track_caller]
     pub fn metric(&self, name: &str) -> u64 {
         let value = |member: &Member| {
-            // Large ones are written as `1.234e+06`.
+            // Large numbers are written as `1.234e+06`.
             let line = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<f64>().ok();
             let value = member.metrics().lines().find_map(line).unwrap_or(0.0);
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -51,18 +51,18 @@ impl Etcd {
         self.members.iter().filter(|member| member.is_at_work()).map(value).sum()
     }
 
-    /// How many bytes the members at work have sent to clients, but for the answers to the test itself that say so.
+    /// How many bytes the members at work have sent to clients, without the answers to the test's requests for metrics.
     #[track_caller]
     pub fn sent(&self) -> u64 {
         self.metric("etcd_network_client_grpc_sent_bytes_total")
     }
 
-    /// How often others have asked what, by the names of the metrics, since the members were started.
+    /// How often others have requested what, by the names of the metrics, since the members were started.
     #[track_caller]
     fn requests_by_others(&self) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
         for member in self.members.iter().filter(|member| member.is_at_work()) {
-            // Those first: a request of ours in between would be missed otherwise.
+            // The test's own first: a request in between would otherwise be counted as another's.
             let own = member.own.lock().unwrap().clone();
             for (method, count) in member.requests() {
                 *sums.entry(method.clone()).or_default() +=

@@ -1,4 +1,4 @@
-//! What happens to keys of an etcd, told as it happens.
+//! Watching keys of an etcd: changes as they happen.
 
 use std::io::BufRead;
 use std::net::{Shutdown, TcpStream};
@@ -14,41 +14,41 @@ use super::content::entry;
 use super::json::{WATCH, encode, list, read_head};
 use super::{Etcd, Member};
 
-/// What happened to a key.
+/// A change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When we were told, by [`boottime`]: never before it happened.
+    /// When the test was told, by [`boottime`]: never before it happened.
     pub at: Duration,
     pub key: String,
-    /// What was put, or none for the end of the key, also by the end of its lease.
+    /// The new value, or none if the key was deleted or its lease ended.
     pub value: Option<String>,
     pub revision: i64,
 }
 
-/// What happens to some keys, by the server's own account.
+/// The changes of some keys, as the server reports them.
 pub struct Watch {
     events: Arc<(Mutex<Vec<Event>>, Condvar)>,
-    /// Of our own connection, to end the thread.
+    /// The test's own connection, to end the thread.
     stream: TcpStream,
 }
 
 impl Watch {
-    /// All that we have been told up to now.
+    /// All changes reported up to now.
     pub fn so_far(&self) -> Vec<Event> {
         self.events.0.lock().unwrap().clone()
     }
 
-    /// Waits for the first event that is `wanted`, or has it been one already.
+    /// Waits for the first change that is `wanted`, which may have come already.
     #[track_caller]
     pub fn wait(&self, what: &str, wanted: impl Fn(&Event) -> bool) -> Event {
         let (events, changed) = &*self.events;
         let missing = |seen: &mut Vec<Event>| !seen.iter().any(&wanted);
         let (seen, _) = changed.wait_timeout_while(events.lock().unwrap(), CAP, missing).unwrap();
         let found = seen.iter().find(|event| wanted(event)).cloned();
-        found.unwrap_or_else(|| panic!("waited {CAP:?} in vain for {what}: {seen:?}"))
+        found.unwrap_or_else(|| panic!("timed out after {CAP:?} waiting for {what}: {seen:?}"))
     }
 
-    /// Waits for the end of `key`.
+    /// Waits until `key` is deleted.
     #[track_caller]
     pub fn wait_deleted(&self, key: &str) -> Event {
         self.wait(&format!("the end of {key}"), |event| event.key == key && event.value.is_none())
@@ -100,7 +100,7 @@ impl Member {
 }
 
 fn event_at(at: Duration, event: &Value) -> Event {
-    // What is not said is a put.
+    // A put is not named as such.
     let deleted = event["type"] == "DELETE";
     let entry = entry(&event["kv"]);
     Event { at, key: entry.key, value: (!deleted).then_some(entry.value), revision: entry.mod_revision }

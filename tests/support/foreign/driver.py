@@ -7,7 +7,7 @@ owned           -> yes | no            whether the library says that it holds th
 lease SECONDS   -> ok                  how long the next lock is held without a renewal, where that can be chosen
 anything        -> error NAME: TEXT    when the library raises an exception
 
-TOKEN is what orders the holders where the library has such a thing, and what names this one elsewhere.
+TOKEN orders the holders where the library has such a thing, and identifies this one elsewhere.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""etcd's own lock service (`v3lock`), with a lease of our own for each acquisition: the same lease is the same lock."""
+"""etcd's own lock service (`v3lock`), with a lease for each acquisition: the same lease would be the same lock."""
 
 import http.client
 import json
@@ -34,7 +34,7 @@ class Lock:
         return self.hear(session, self.ask(session))
 
     def try_acquire(self):
-        """There is no such thing: it is not waited for when its key stands in the queue behind somebody's."""
+        """Not part of the service: the request is dropped once its key is in the queue behind another one."""
         session = etcd.Session(self.etcd, self.lease)
         connection = self.ask(session)
         own = f'{self.name}/{session.id:x}'

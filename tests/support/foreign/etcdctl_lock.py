@@ -1,4 +1,4 @@
-"""`etcdctl lock`: a command that says the key and the revision under which it runs, and waits until it is let go."""
+"""`etcdctl lock`: a command that prints its key and revision, and waits until it is let go."""
 
 import signal
 import sys
@@ -8,7 +8,7 @@ import driver
 import etcd
 import holding
 
-# When we are killed, etcdctl has to die with the lock in its hands, and not to see a command that has ended.
+# When this program is killed, etcdctl has to die while it holds the lock, and must not see its command end.
 COMMAND = f'{holding.OPEN}; echo "$ETCD_LOCK_KEY $ETCD_LOCK_REV"; {holding.WAIT} || kill -KILL "$PPID"'
 
 
@@ -34,7 +34,7 @@ class Lock(holding.Holding):
         return self.held()
 
     def try_acquire(self):
-        """There is no such thing in etcdctl: it is stopped when it stands in the queue behind somebody."""
+        """Not an option of etcdctl: it is stopped once it is in the queue behind another contender."""
         known = {key for key, _ in self.etcd.range(f'{self.name}/')}
         self.begin()
         while True:

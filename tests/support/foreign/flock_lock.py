@@ -14,7 +14,7 @@ class Lock(holding.Holding):
         self.path = path
 
     def take(self, *options):
-        """The process that has the lock; nothing when it is somebody else's."""
+        """The process that holds the lock; None if another one holds it."""
         self.start(['flock', '-E', str(BUSY), *options, self.path], f'{holding.OPEN}; echo held; {holding.WAIT}')
         if self.line():
             return self.child.pid

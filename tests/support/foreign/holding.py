@@ -3,30 +3,30 @@
 import os
 import subprocess
 
-# What the command begins with: to open the pipe while we are there to keep that from waiting.
+# The beginning of the command: it opens the pipe while this program has it open too, so that it need not wait.
 OPEN = 'exec 3< release'
-# Until it is let go; then true. False when we are gone.
+# Waits until it is let go, and is true then; false if this program is gone.
 WAIT = 'read -r _ <&3'
 
 
 class Holding:
-    """A program that is given a command for `sh`, and what it says."""
+    """A program that runs a command by `sh`, and its output."""
 
     def __init__(self):
         self.child = None
-        # With both ends here, neither side waits in open, and its reader goes when we do.
+        # With both ends open here, neither side waits in open, and the reader ends with this program.
         os.mkfifo('release')
         self.gate = os.open('release', os.O_RDWR)
 
     def start(self, argv, command, **environment):
-        """Runs `argv` with `command` for its shell, which says something when it begins."""
-        # It must not outlive us.
+        """Runs `argv` with `command` for its shell, which prints something when it begins."""
+        # It must not outlive this program.
         argv = ['setpriv', '--pdeathsig', 'KILL', *argv, 'sh', '-c', command]
         self.child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                                       env={**os.environ, **environment})
 
     def line(self):
-        """Waits for the command to begin; what it says, or nothing when the program ends without it."""
+        """Waits for the command to begin, and returns its words; none if the program ends without it."""
         return self.child.stdout.readline().split()
 
     def ended(self):

@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 use super::source;
 use crate::support::daemon::{need, need_python};
 
-/// Where Debian has the libraries of Java programs.
+/// The directory of Java libraries on Debian.
 const JARS: &str = "/usr/share/java";
 
-/// A Python that has redlock-py, in a virtual environment.
+/// A Python with redlock-py, in a virtual environment.
 #[track_caller]
 pub fn python_with_redlock() -> PathBuf {
     let python = need_python("ensurepip", "python3-venv");
@@ -26,7 +26,7 @@ pub fn python_with_redlock() -> PathBuf {
             succeed(pip.args(["--require-hashes"]).args(options).arg("-r").arg(requirements));
         };
         install(&[], &build);
-        // Otherwise pip fetches whatever builds packages today.
+        // Otherwise pip fetches the newest version of the build tools.
         install(&["--no-build-isolation"], &run);
     });
     environment.join("bin/python")
@@ -66,8 +66,8 @@ pub fn curator_class_path() -> String {
     format!("{}:{libraries}", classes.display())
 }
 
-/// A directory with what `make` makes of `inputs`. It is called once for the same inputs, whoever asks, and however often:
-/// others wait meanwhile. What was not finished is made again.
+/// A directory with what `make` builds from `inputs`. It is built once for the same inputs, however many ask for it;
+/// the others wait meanwhile. An unfinished build is repeated.
 #[track_caller]
 fn made_once(name: &str, inputs: &[&[u8]], make: impl FnOnce(&Path)) -> PathBuf {
     let mut digest = Sha256::new();

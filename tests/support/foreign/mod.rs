@@ -1,6 +1,6 @@
 /*!
-Locks as other programs take them, each by its own library: small programs that a test drives by lines on their standard
-streams. `driver.py` says which lines.
+Locks as other programs take them, each with its own library: small programs that a test drives by lines on their
+standard streams. `driver.py` defines the lines.
 */
 
 mod made;
@@ -19,20 +19,21 @@ use super::process;
 use super::rendezvous::CAP;
 use super::scratch::Scratch;
 
-/// Whose lock it is, and what a key is there.
+/// Which program takes the lock, and what its key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// flock(1); the key is the lock file, and there are no servers.
     Flock,
-    /// `Lock` of redis-py, as the distribution has it, on one server; the key is the redis key.
+    /// `Lock` of redis-py, from the distribution, on one server; the key is the redis key.
     RedisPy,
     /// `Redlock` of redlock-py on several servers; the key is the redis key.
     RedlockPy,
-    /// `etcdctl lock`; the key is the name, below which it makes its own. Its leases stay, with no keys, until they end.
+    /// `etcdctl lock`; the key is the name, below which it creates its own. Its leases stay, without keys, until they
+    /// expire.
     Etcdctl,
-    /// What `concurrency.Mutex` of etcd's Go client does; the key is the name, below which it makes its own.
+    /// What `concurrency.Mutex` of etcd's Go client does; the key is the name, below which it creates its own.
     EtcdMutex,
-    /// etcd's own lock service; the key is the name, below which it makes its own.
+    /// etcd's own lock service; the key is the name, below which it creates its own.
     EtcdLockService,
     /// `Lock` of kazoo; the key is the path of the parent node.
     Kazoo,
@@ -41,12 +42,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The program, without the servers, the key and the lease.
+    /// The program, before the servers, the key and the lease.
     #[track_caller]
     fn command(self) -> Command {
         let script = |python: PathBuf, name: &str| {
             let mut command = Command::new(python);
-            // The source directory is not for what Python makes of its files.
+            // Python must not write its compiled files into the source directory.
             command.arg("-B").arg(source(name));
             command
         };
@@ -77,36 +78,37 @@ impl Kind {
     }
 }
 
-/// The path of one of the files here.
+/// The path of a file in this directory.
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/foreign").join(name)
 }
 
-/// One user of one lock. When this is dropped it is killed with all that it started, and what it held stays until the lease
-/// ends.
+/// One contender for a lock. When this is dropped, it is killed with everything that it started, and what it held stays
+/// until its lease expires.
 pub struct Foreign {
     kind: Kind,
     child: Child,
-    /// Until it is told that there are no more.
+    /// Open until it is told that there are no more requests.
     requests: Option<ChildStdin>,
     answers: Receiver<String>,
-    /// The answer to the request for the lock, when it has come and nobody has waited for it.
+    /// The answer to the request for the lock, if it has come and was not waited for.
     held: Option<String>,
-    // Where it works: whatever is still at work there goes with the directory.
+    // Its working directory: whatever still works there is ended with the directory.
     scratch: Scratch,
 }
 
 impl Foreign {
-    /// A user of `key` at `servers`: a URL (redis-py's own where it is not `redis://HOST:PORT`), or `HOST:PORT` and perhaps
-    /// more of them with commas between. The lease is long: 10 seconds of session at ZooKeeper, of lease at etcd, where they
-    /// are renewed; 60 seconds on redis, where nobody does.
+    /// A contender for `key` at `servers`: a URL (redis-py's own kind unless it is `redis://HOST:PORT`), or a list of
+    /// `HOST:PORT` with commas. The lease is long: 10 seconds for sessions at ZooKeeper and leases at etcd, which are
+    /// renewed; 60 seconds on redis, where they are not.
     #[track_caller]
     pub fn spawn(kind: Kind, servers: &str, key: &str) -> Self {
         let lease = if matches!(kind, Kind::RedisPy | Kind::RedlockPy) { "60" } else { "10" };
         Self::spawn_with_lease(kind, servers, key, lease)
     }
 
-    /// The same with a lease of so many seconds, which may have a fraction; `never` ends only with redis-py.
+    /// A contender for `key` at `servers` with a lease of this many seconds, which may have a fraction; `never` expires
+    /// only with redis-py.
     #[track_caller]
     pub fn spawn_with_lease(kind: Kind, servers: &str, key: &str, lease: &str) -> Self {
         let scratch = Scratch::new();
@@ -135,29 +137,30 @@ impl Foreign {
         self.child.id().cast_signed()
     }
 
-    /// Takes the lock, and waits until it is held. What is returned orders the holders where such a thing exists: the
-    /// revision that etcd's own users see, the czxid of the node at ZooKeeper. On redis it is the value of the key, with
-    /// flock its process.
+    /// Takes the lock, and waits until it is held. Returns what orders the holders, if there is such a thing: the
+    /// revision that etcd's own users see, the czxid of the node at ZooKeeper. On redis it is the value of the key,
+    /// with flock the process.
     #[track_caller]
     pub fn acquire(&mut self) -> String {
         self.start_acquire();
         self.wait_held()
     }
 
-    /// Begins to take the lock. Nothing may be asked until it is held.
+    /// Begins to take the lock. No other request may be made until it is held.
     #[track_caller]
     pub fn start_acquire(&mut self) {
         self.tell("acquire");
     }
 
-    /// Waits until the lock is held that it [began to take](Self::start_acquire); what [`Self::acquire`] returns.
+    /// Waits until the lock is held that it [began to take](Self::start_acquire); returns what [`Self::acquire`]
+    /// returns.
     #[track_caller]
     pub fn wait_held(&mut self) -> String {
         let answer = self.held.take().unwrap_or_else(|| self.hear());
         self.token(&answer)
     }
 
-    /// Whether it has the lock by now that it [began to take](Self::start_acquire).
+    /// Whether it holds the lock by now that it [began to take](Self::start_acquire).
     #[track_caller]
     pub fn is_held(&mut self) -> bool {
         if self.held.is_none() {
@@ -170,21 +173,21 @@ impl Foreign {
         self.held.as_ref().is_some_and(|answer| !self.token(answer).is_empty())
     }
 
-    /// Takes the lock if it is free; what [`Self::acquire`] returns, or nothing when somebody else has it.
+    /// Takes the lock if it is free; returns what [`Self::acquire`] returns, or none if somebody else holds it.
     #[track_caller]
     pub fn try_acquire(&mut self) -> Option<String> {
         let answer = self.ask("try");
         (answer != "busy").then(|| self.token(&answer))
     }
 
-    /// Gives the lock back, which must have been held.
+    /// Releases the lock, which must be held.
     #[track_caller]
     pub fn release(&mut self) {
         let answer = self.ask("release");
         assert_eq!(answer, "released", "{}", self.log());
     }
 
-    /// Gives a lock back that was lost; the error that the library raises then.
+    /// Releases a lock that was lost; returns the error that the library raises.
     #[track_caller]
     pub fn release_lost(&mut self) -> String {
         let answer = self.ask("release");
@@ -192,14 +195,15 @@ impl Foreign {
         error.unwrap_or_else(|| panic!("{:?} let a lost lock go: {answer}", self.kind))
     }
 
-    /// The same where the library may have nothing to say against it.
+    /// Releases a lock that was lost; returns the error if the library raises one.
     #[track_caller]
     pub fn release_late(&mut self) {
         let answer = self.ask("release");
         assert!(answer == "released" || answer.starts_with("error "), "{answer}\n{}", self.log());
     }
 
-    /// Whether the library says that it holds the lock. Redis and the Go client's way ask the server for that.
+    /// Whether the library says that it holds the lock. Redis libraries and the Go client's way ask the server for
+    /// that.
     #[track_caller]
     pub fn owns(&mut self) -> bool {
         match self.ask("owned").as_str() {
@@ -209,7 +213,7 @@ impl Foreign {
         }
     }
 
-    /// Freezes it with all that it started, so that nobody renews its lease. Returns when all stand still.
+    /// Freezes it with everything that it started, so that nothing renews its lease. Returns once all are stopped.
     #[track_caller]
     pub fn freeze(&self) {
         for pid in self.tree() {
@@ -218,7 +222,7 @@ impl Foreign {
         }
     }
 
-    /// Lets it go on when it is frozen.
+    /// Continues it if it is frozen.
     #[track_caller]
     pub fn thaw(&self) {
         for pid in self.tree() {
@@ -226,20 +230,20 @@ impl Foreign {
         }
     }
 
-    /// It and all that it started, parents before their children.
+    /// It and everything that it started, parents before their children.
     fn tree(&self) -> Vec<i32> {
         [self.pid()].into_iter().chain(process::descendants(self.pid())).collect()
     }
 
-    /// From the next acquisition on another lease, in seconds or `never`; only where each acquisition has one, which is
-    /// on redis and with `etcdctl`.
+    /// Sets the lease of the following acquisitions, in seconds or `never`; only for libraries with a lease per
+    /// acquisition: those of redis, and `etcdctl`.
     #[track_caller]
     pub fn set_lease(&mut self, lease: &str) {
         assert!(matches!(self.kind, Kind::RedisPy | Kind::RedlockPy | Kind::Etcdctl), "{:?} cannot do that", self.kind);
         assert_eq!(self.ask(&format!("lease {lease}")), "ok");
     }
 
-    /// Lets it end by itself, which closes its connections and sessions; waits for that.
+    /// Lets it end on its own, which closes its connections and sessions, and waits for that.
     #[track_caller]
     pub fn close(mut self) {
         self.requests = None;

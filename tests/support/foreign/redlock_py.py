@@ -14,7 +14,7 @@ class Lock:
         places = [server.split(':') for server in servers.split(',')]
         options = {'socket_timeout': 0.5, 'socket_connect_timeout': 0.5}
         self.servers = [{'host': host, 'port': int(port), **options} for host, port in places]
-        # One attempt each, so that it is us who decide whether to wait; it pauses after one that failed.
+        # A single attempt, so that this program decides whether to wait; the library pauses after a failed one.
         self.manager = redlock.Redlock(self.servers, retry_count=1, retry_delay=0.001)
         self.key, self.lease, self.lock = key, lease, None
 
@@ -30,7 +30,7 @@ class Lock:
             token = self.try_acquire()
             if token is not None:
                 return token
-            # Or two of them would split the vote for ever.
+            # Otherwise two of them would split the vote forever.
             time.sleep(random.uniform(0.01, 0.05))
 
     def release(self):

@@ -1,4 +1,4 @@
-//! A server that lies on purpose.
+//! A server that misbehaves on purpose.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -14,15 +14,15 @@ use crate::support::rendezvous::boottime;
 
 use super::lock;
 
-/// How a [`Hostile`] server answers. Unless said otherwise it answers each time it has received something, and
+/// How a [`Hostile`] server answers. Unless stated otherwise, it answers each time it has received something, and
 /// ignores what that was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// 4 KiB of random bytes (the same ones for the same connection of each run).
+    /// 4 KiB of random bytes (the same bytes for the same connection in every run).
     Garbage,
-    /// A bulk string of 2^63 - 1 bytes, and then its bytes as fast as they are taken.
+    /// A bulk string of 2^63 - 1 bytes, and then its bytes as fast as they are read.
     HugeBulk,
-    /// An array of 2^31 - 1 elements, and then its elements as fast as they are taken.
+    /// An array of 2^31 - 1 elements, and then its elements as fast as they are read.
     HugeArray,
     /// The first half of a bulk string; then silence.
     HalfReply,
@@ -32,19 +32,19 @@ pub enum Behaviour {
     Http,
     /// The connection ends as soon as it is accepted (by a reset where the client was faster and had sent something).
     CloseAtOnce,
-    /// A simple string without an end, as fast as it is taken.
+    /// A simple string without an end, as fast as it is read.
     EndlessLine,
-    /// 100 000 arrays inside each other.
+    /// 100 000 nested arrays.
     DeepNesting,
-    /// To each command a well-formed reply of a shape that no redis gives to it. CLIENT, HELLO, AUTH and SELECT are
-    /// answered as a redis would (HELLO: as one of version 5), so that a client gets as far as asking something.
-    /// EVAL, EVALSHA and FCALL, whose shape is the script's own affair, get another shape each time, never a null,
-    /// a status or an integer from 0 upwards.
+    /// A well-formed reply of the wrong type for each command. CLIENT, HELLO, AUTH and SELECT are answered as redis
+    /// would (HELLO: as version 5), so that a client gets as far as its first real request. EVAL, EVALSHA and FCALL,
+    /// whose replies are up to the script, get another type each time, never a null, a status or an integer from 0
+    /// upwards.
     WrongTypes,
 }
 
 impl Behaviour {
-    /// Every one of them.
+    /// All behaviours.
     pub const ALL: [Behaviour; 10] = [
         Self::Garbage,
         Self::HugeBulk,
@@ -59,11 +59,11 @@ impl Behaviour {
     ];
 }
 
-/// The most that a [`Hostile`] sends on one connection before it falls silent: a client that has taken so much has
-/// failed already, and the machine must live to report it.
+/// The most that a [`Hostile`] sends on one connection before it falls silent: a client that has read that much has
+/// failed already, and the machine has to survive to report it.
 pub const ENOUGH: u64 = 256 << 20;
 
-/// A TCP server that lies on purpose.
+/// A TCP server that misbehaves on purpose.
 pub struct Hostile {
     port: u16,
     listener: Arc<TcpListener>,
@@ -78,9 +78,9 @@ struct Shared {
     received: AtomicU64,
     sent: AtomicU64,
     open: Mutex<Vec<Weak<TcpStream>>>,
-    /// The one honest answer that a script still gets.
+    /// The one honest answer to a script that is still due.
     honest: Mutex<Option<Vec<u8>>>,
-    /// When the request for it had come.
+    /// When the request for it arrived.
     honest_at: Mutex<Option<Duration>>,
 }
 
@@ -90,13 +90,13 @@ impl Hostile {
         Self::launch(behaviour, None)
     }
 
-    /// Starts a server that is honest at first: it answers handshakes as a redis would, and the first EVAL with `answer`
-    /// (raw bytes). From then on it treats every connection, old and new, as `behaviour` says.
+    /// Starts a server that is honest at first: it answers handshakes as redis would, and the first EVAL with `answer`
+    /// (raw bytes). From then on it treats every connection, old and new, according to `behaviour`.
     pub fn after(answer: &[u8], behaviour: Behaviour) -> Hostile {
         Self::launch(behaviour, Some(answer.to_vec()))
     }
 
-    /// When it had received the script that it has answered honestly, by [`boottime`]: a lease would count from here.
+    /// When it received the script that it answered honestly, by [`boottime`]: a lease would count from here.
     pub fn honest_at(&self) -> Option<Duration> {
         *lock(&self.shared.honest_at)
     }
@@ -115,12 +115,12 @@ impl Hostile {
         Hostile { port, listener, shared, acceptor: Some(acceptor) }
     }
 
-    /// The port on 127.0.0.1.
+    /// Its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// How many connections were accepted so far.
+    /// How many connections it has accepted so far.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
@@ -130,8 +130,8 @@ impl Hostile {
         self.shared.received.load(Ordering::SeqCst)
     }
 
-    /// How many bytes the kernel took from us so far, on all connections: what clients took, and up to a few MiB in
-    /// socket buffers per connection.
+    /// How many bytes the kernel has taken for clients so far, on all connections: what they have read, and up to a few
+    /// MiB per connection in socket buffers.
     pub fn sent(&self) -> u64 {
         self.shared.sent.load(Ordering::SeqCst)
     }
@@ -185,7 +185,7 @@ struct Lie<'a> {
 }
 
 impl Lie<'_> {
-    /// Until the one honest answer has been given, by whichever connection.
+    /// Answers as redis would until the one honest answer has been given, on whichever connection.
     fn be_honest(&mut self) -> std::io::Result<()> {
         let mut pending = Vec::new();
         while lock(&self.shared.honest).is_some() {
@@ -206,7 +206,7 @@ impl Lie<'_> {
         Ok(())
     }
 
-    /// Until the client has gone (an error) or we have said all we want to (then the stream ends).
+    /// Misbehaves until the client has gone (an error) or nothing is left to send (then the stream ends).
     fn tell(&mut self, behaviour: Behaviour, number: u64) -> std::io::Result<()> {
         match behaviour {
             Behaviour::CloseAtOnce => return Ok(()),

@@ -1,4 +1,4 @@
-//! One direction of one connection through a proxy: what is held, delayed, cut off or thrown away.
+//! One direction of one connection through a proxy: what is held, delayed, cut off or discarded.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::Mode;
 
-/// How much may wait in one direction before the proxy stops reading, as a network with little room would.
+/// How much may queue in one direction before the proxy stops reading, as in a network with small buffers.
 const ROOM: usize = 256 * 1024;
-/// What a mode means for one direction.
+/// The effect of a mode on one direction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Policy {
     Pass,
@@ -20,14 +20,14 @@ pub(super) enum Policy {
     Cut(usize),
 }
 
-/// (requests, replies)
+/// The policies for requests and for replies.
 pub(super) fn policies(mode: Mode) -> (Policy, Policy) {
     match mode {
         Mode::Forward => (Policy::Pass, Policy::Pass),
         Mode::Silent => (Policy::Swallow, Policy::Swallow),
         Mode::DropReplies => (Policy::Pass, Policy::Swallow),
         Mode::DropRequests => (Policy::Swallow, Policy::Pass),
-        // In the last two no connection is left that anything could happen to.
+        // In the last two modes no connection is left that anything could happen to.
         Mode::Hold | Mode::Refuse | Mode::Reset => (Policy::Hold, Policy::Hold),
         Mode::Drip(interval) => (Policy::Pass, Policy::Drip(interval)),
         Mode::Delay(delay) => (Policy::Delay(delay), Policy::Delay(delay)),
@@ -39,14 +39,14 @@ pub(super) fn policies(mode: Mode) -> (Policy, Policy) {
 /// One direction of one connection.
 #[derive(Default)]
 pub(super) struct Lane {
-    /// What has arrived and not left yet, with the time it arrived at.
+    /// What has arrived and not left yet, with its time of arrival.
     queue: VecDeque<(Instant, Vec<u8>)>,
-    /// Something that arrived after all of `queue` was thrown away.
+    /// Whether something that arrived after all of `queue` was discarded.
     torn: bool,
     end: Option<End>,
-    /// The end was passed on.
+    /// Whether the end of the stream was passed on.
     pub(super) closed: bool,
-    /// [`Policy::Cut`]: how much may still pass.
+    /// [`Policy::Cut`]: how many bytes may still pass.
     uncut: usize,
     /// [`Policy::Drip`]: when the next byte may leave.
     drop_due: Option<Instant>,
@@ -66,7 +66,7 @@ pub(super) struct Moved {
 }
 
 impl Lane {
-    /// Prepares for a new policy; returns how many bytes that loses.
+    /// Switches to a new policy; returns how many bytes that discards.
     pub(super) fn enter(&mut self, policy: Policy) -> u64 {
         let keep = match policy {
             Policy::Swallow => 0,
@@ -104,7 +104,7 @@ impl Lane {
         }
     }
 
-    /// When the front of the queue may leave, if that is a matter of time.
+    /// When the front of the queue may leave, if that depends on time.
     pub(super) fn due(&self, policy: Policy) -> Option<Instant> {
         let (arrived, _) = self.queue.front()?;
         match policy {

@@ -1,9 +1,9 @@
 /*!
-Servers that cannot be trusted: a TCP proxy that misbehaves on command, and a server that lies on purpose.
+Servers that cannot be trusted: a TCP proxy that misbehaves on command, and a server that misbehaves on purpose.
 
-[`Proxy`] stands between a client and a real server on loopback and knows nothing of any protocol: it passes bytes on,
-late, one by one, or not at all. [`Hostile`] needs no real server: it speaks just enough of the redis protocol to do
-the most harm. Both run in threads of their own, which end when the value is dropped.
+[`Proxy`] is put between a client and a real server on loopback and knows no protocol: it passes bytes on, late, one by
+one, or not at all. [`Hostile`] needs no real server: it speaks just enough of the redis protocol to do the most harm.
+Both run in threads of their own, which end when the value is dropped.
 
 Neither can lose a packet: the kernel at both ends sees its bytes acknowledged. For a network that really drops
 packets see `netns`.
@@ -35,61 +35,61 @@ use socket::reserve_port;
 pub enum Mode {
     /// Everything passes, both ways, at once.
     Forward,
-    /// Connections are accepted and stay open, and every byte is read and thrown away, both ways, ends of streams
-    /// too. The server sees a connection, and not one byte.
+    /// Connections are accepted and stay open, and every byte is read and discarded, both ways, as are the ends of
+    /// streams. The server sees a connection, and not one byte.
     Silent,
-    /// Requests pass and are carried out; their answers are thrown away.
+    /// Requests pass and are carried out; their replies are discarded.
     DropReplies,
-    /// Requests are thrown away; what the server says unasked (a pushed message) passes.
+    /// Requests are discarded; what the server sends unasked (a pushed message) passes.
     DropRequests,
-    /// Nothing is read and nothing is thrown away, both ways: it arrives, in order, when a later mode lets it pass.
-    /// This is how a partition that heals looks to both ends.
+    /// Nothing is read or discarded, both ways: it arrives, in order, once a later mode lets it pass. To both ends this
+    /// looks like a partition that heals.
     Hold,
-    /// As if no server were there: new connections are refused, those that were open are closed. The port stays
-    /// ours meanwhile, so nobody else can come to be listening on it.
+    /// As if no server were there: new connections are refused, open ones are closed. The port stays reserved
+    /// meanwhile, so that nobody else can listen on it.
     Refuse,
     /// Open connections, and each new one as soon as it is accepted, end by a TCP reset.
     Reset,
-    /// Requests pass at once, replies one byte at a time with this much time before each of them.
+    /// Requests pass at once, replies one byte at a time with this delay before each.
     Drip(Duration),
-    /// Everything passes so much later, both ways: a round trip takes twice that much longer.
+    /// Everything passes with this delay, both ways: a round trip takes twice as much longer.
     Delay(Duration),
-    /// Requests pass at once, replies so much later.
+    /// Requests pass at once, replies with this delay.
     DelayReplies(Duration),
     /// Requests pass. On each connection this many bytes of replies pass from now on (the end of the stream counts as
-    /// one more), the rest is thrown away.
+    /// one more), and the rest is discarded.
     CutReplyAfter(usize),
 }
 
-/// What has passed through a [`Proxy`] since it was started, and what did not; bytes unless said otherwise.
+/// What a [`Proxy`] has passed on and discarded since it was started; in bytes unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Connections accepted, those reset at once included.
+    /// Connections accepted, including those reset at once.
     pub accepted: u64,
     /// Connections open now.
     pub open: u64,
     /// Requests handed to the server.
     pub requests: u64,
-    /// Requests thrown away.
+    /// Requests discarded.
     pub lost_requests: u64,
     /// Replies handed to the client.
     pub replies: u64,
-    /// Replies thrown away.
+    /// Replies discarded.
     pub lost_replies: u64,
 }
 
 /// A TCP proxy on a loopback port of its own, in front of a server on another loopback port.
 ///
-/// A connection that lost bytes cannot become honest again: TCP never delivers a stream with a hole in it, and a
-/// client could take the answer to its third question for that to its second. So where a byte would have to follow a
-/// hole, the proxy resets that connection instead; a client then connects again, as after any real failure.
+/// A connection that lost bytes cannot recover: TCP never delivers a stream with a hole in it, and a client could take
+/// the reply to its third request for that to its second. So where a byte would have to follow a hole, the proxy resets
+/// the connection instead; the client then connects again, as after any real failure.
 pub struct Proxy {
     port: u16,
     orders: Sender<Order>,
     wake: PipeWriter,
     counts: Arc<Mutex<Counts>>,
     thread: Option<JoinHandle<()>>,
-    /// Bound and never listening: keeps the port while nothing listens on it.
+    /// Bound and never listening: reserves the port while nothing listens on it.
     _reservation: OwnedFd,
 }
 
@@ -111,21 +111,21 @@ impl Proxy {
         Proxy { port, orders, wake, counts, thread: Some(thread), _reservation: reservation }
     }
 
-    /// The port on 127.0.0.1 for clients; the same for as long as the proxy lives.
+    /// The port on 127.0.0.1 for clients, which never changes.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Changes what happens from now on, on open connections too. When this returns the new mode is in force: not a
-    /// byte is treated by the old one any more. What a delay still held back passes at once in a mode that passes
-    /// it, and is lost in one that loses it.
+    /// Changes the mode, also for open connections. When this returns, the new mode is in force: not a byte is treated
+    /// by the old one any more. Bytes that a delay still held back pass at once in a mode that passes them, and are
+    /// lost in one that discards them.
     pub fn set(&self, mode: Mode) {
         let (done, is_done) = channel();
         self.order(Order::Set(mode, done));
         is_done.recv().expect("the proxy's thread has ended");
     }
 
-    /// What has passed so far, and what was lost.
+    /// What has passed so far, and what was discarded.
     pub fn counts(&self) -> Counts {
         *lock(&self.counts)
     }

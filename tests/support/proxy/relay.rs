@@ -1,4 +1,4 @@
-//! The one thread of a proxy, and the connections that it passes bytes between.
+//! The single thread of a proxy, and the connections between which it passes bytes.
 
 use std::io::{PipeReader, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use super::lane::{Lane, policies};
 use super::socket::{connect, linger_none, listen, reset};
 use super::{Counts, Mode, Order, lock};
 
-/// The one thread of a proxy, and all its connections.
+/// The single thread of a proxy, and all its connections.
 pub(super) struct Relay {
     port: u16,
     target: u16,
@@ -27,7 +27,7 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// One that listens on `port`, which is reserved, and passes everything on to `target`.
+    /// A relay that listens on `port`, which is reserved, and passes everything on to `target`.
     pub(super) fn new(
         port: u16,
         target: u16,
@@ -69,7 +69,7 @@ impl Relay {
         // What is due already waits for room, not for time.
         let due = self.links.iter().filter_map(|link| link.due(self.mode)).filter(|due| *due > now).min();
         let timeout = due.map_or(PollTimeout::NONE, |due| {
-            // Rounded up: waking a moment early would only spin.
+            // Rounded up: waking early would only spin.
             let millis = due.duration_since(now).as_micros().div_ceil(1000);
             PollTimeout::try_from(i32::try_from(millis).unwrap_or(i32::MAX)).unwrap()
         });
@@ -97,7 +97,7 @@ impl Relay {
     }
 
     /// Shuts down before it closes: another thread of the test may be between fork and exec, and its child then still
-    /// has copies of our sockets, which would keep them open a moment longer.
+    /// has copies of these sockets, which would keep them open a moment longer.
     fn close(&mut self) {
         if let Some(listener) = self.listener.take() {
             let _ = socket::shutdown(listener.as_raw_fd(), socket::Shutdown::Both);
@@ -123,7 +123,7 @@ impl Relay {
     }
 }
 
-/// One client and its own connection to the server.
+/// One client and its connection to the server.
 struct Link {
     client: TcpStream,
     server: TcpStream,
@@ -146,7 +146,7 @@ impl Link {
         counts.lost_replies += self.replies.enter(replies);
     }
 
-    /// Moves what can be moved now. False: this connection is over, both its ends are closed.
+    /// Moves what can be moved now. Returns false if the connection is over and both its ends are closed.
     fn pump(&mut self, mode: Mode, counts: &mut Counts) -> bool {
         let (requests, replies) = policies(mode);
         let up = self.requests.pump(requests, &self.client, &self.server);
@@ -163,7 +163,7 @@ impl Link {
         !(self.requests.closed && self.replies.closed)
     }
 
-    /// What to wait for. A socket without wishes is left out: poll would report its hang-up again and again.
+    /// The events to wait for. A socket without any is left out: poll would report its hang-up again and again.
     fn interest(&self, mode: Mode, now: Instant) -> Vec<PollFd<'_>> {
         let (requests, replies) = policies(mode);
         let wish = |read: bool, write: bool| {

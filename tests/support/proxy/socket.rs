@@ -1,11 +1,11 @@
-//! The sockets of a proxy: a port that stays ours, connecting without waiting, and resets.
+//! The sockets of a proxy: reserving a port, connecting without waiting, and resets.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, sockopt};
 
-/// A port of 127.0.0.1, and the bound socket that keeps everybody else from getting it. Other sockets can be bound to
+/// A port of 127.0.0.1, and the bound socket that keeps everyone else from getting it. Other sockets can be bound to
 /// it, and listen, only by naming it.
 pub(super) fn reserve_port() -> (OwnedFd, u16) {
     let fd = tcp_socket(SockFlag::SOCK_CLOEXEC);
@@ -14,7 +14,7 @@ pub(super) fn reserve_port() -> (OwnedFd, u16) {
     // SAFETY: bind reads one whole address, and `address` is one.
     let result = unsafe { nix::libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) };
     assert_eq!(result, 0, "could not bind a port: {}", std::io::Error::last_os_error());
-    // Only asks for the name: the standard library knows no sockets that are bound and do not listen.
+    // Only asks for the name: the standard library has no type for sockets that are bound and do not listen.
     let socket = TcpListener::from(fd);
     let port = socket.local_addr().unwrap().port();
     (socket.into(), port)
@@ -31,7 +31,7 @@ fn local(port: u16) -> (nix::libc::sockaddr_in, nix::libc::socklen_t) {
     (address, size_of_val(&address).try_into().expect("a small structure"))
 }
 
-/// A listener that never blocks on a port from [`reserve_port`].
+/// A non-blocking listener on a port from [`reserve_port`].
 pub(super) fn listen(port: u16) -> TcpListener {
     // The standard library sets SO_REUSEADDR, without which the reservation would be in its way.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("could not listen on the reserved port");
@@ -44,7 +44,7 @@ fn tcp_socket(flags: SockFlag) -> OwnedFd {
 }
 
 /// Begins to connect and does not wait: a stopped server with a full backlog must not stop the proxy. A refusal shows
-/// up at the first read.
+/// at the first read.
 pub(super) fn connect(port: u16) -> TcpStream {
     let fd = tcp_socket(SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK);
     let (address, size) = local(port);
@@ -53,7 +53,7 @@ pub(super) fn connect(port: u16) -> TcpStream {
     TcpStream::from(fd)
 }
 
-/// Makes the close that follows a TCP reset.
+/// Makes the following close a TCP reset.
 pub(super) fn linger_none(stream: &TcpStream) {
     let _ = socket::setsockopt(stream, sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 });
 }

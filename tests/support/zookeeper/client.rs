@@ -1,4 +1,4 @@
-//! A client of ZooKeeper for what the test asks: no library, so that nothing is asked that the test does not ask.
+//! A ZooKeeper client for the test's own requests: not a library, so that it sends nothing but those.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -8,22 +8,22 @@ use crate::support::rendezvous::CAP;
 
 use super::jute::{Answer, Jute};
 
-/// How long a session of the test itself lasts without a word, in milliseconds.
+/// How long a session of the test itself lasts without requests, in milliseconds.
 const LONG_SESSION: i32 = 60_000;
 
-/// A node and what is known of it.
+/// A node and its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub data: String,
-    /// The transaction that made it.
+    /// The transaction that created it.
     pub czxid: i64,
-    /// When that was, in milliseconds since 1970 by the clock of the server that led.
+    /// Its time of creation, in milliseconds since 1970 by the leader's clock.
     pub ctime: i64,
     /// The transaction that changed its data last.
     pub mzxid: i64,
     /// How often its data was changed.
     pub version: i32,
-    /// The session it goes with, or 0.
+    /// The session whose end removes it, or 0.
     pub ephemeral_owner: i64,
     pub children: i32,
 }
@@ -31,7 +31,7 @@ pub struct Node {
 /// Why a request of a [`Client`] failed.
 #[derive(Debug)]
 pub enum Error {
-    /// The server's code for it, such as [`NO_NODE`].
+    /// The server's error code, such as [`NO_NODE`].
     Refused(i32),
     Io(io::Error),
 }
@@ -45,13 +45,13 @@ impl From<io::Error> for Error {
 pub const NO_NODE: i32 = -101;
 pub const NO_AUTH: i32 = -102;
 
-/// How long a node lives, and what its name is.
+/// How long a node lives, and how it is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Persistent,
     /// As long as the client's session.
     Ephemeral,
-    /// The same, and ten digits that count up are put behind its name.
+    /// As long as the client's session, and with ten digits that count up after its name.
     EphemeralSequential,
 }
 
@@ -59,12 +59,12 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acl {
     Open,
-    /// Whom the client has logged in as.
+    /// The user that the client has logged in as.
     Mine,
 }
 
-/// A connection to a ZooKeeper server on loopback with a session of its own, which it does not keep alive: the session
-/// ends when nothing is asked for so long as it lasts (a minute, unless the server grants less), or when this is closed.
+/// A connection to a ZooKeeper server with a session of its own, which it does not keep alive: the session ends when
+/// nothing is requested for as long as it lasts (a minute, unless the server grants less), or when this is closed.
 pub struct Client {
     stream: TcpStream,
     session: i64,
@@ -72,17 +72,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// At this port of the loopback address.
+    /// Connects to this port of the loopback address.
     pub fn connect(port: u16, patience: Duration) -> Result<Self, Error> {
         Self::connect_at((Ipv4Addr::LOCALHOST, port).into(), patience)
     }
 
-    /// Wherever it is.
+    /// Connects to this address.
     pub fn connect_at(place: SocketAddr, patience: Duration) -> Result<Self, Error> {
         Self::introduce(place, patience, LONG_SESSION, None)
     }
 
-    /// The same with a session that is there already, whoever began it: its password follows from its number.
+    /// Connects with an existing session, whoever created it: its password follows from its number.
     pub fn reattach(place: SocketAddr, patience: Duration, session: i64) -> Result<Self, Error> {
         Self::introduce(place, patience, LONG_SESSION, Some(session))
     }
@@ -95,7 +95,7 @@ impl Client {
     ) -> Result<Self, Error> {
         let mut client = Self { stream: connect(place, patience)?, session: 0, xid: 0 };
         let mut request = Jute::default();
-        // Protocol version, last transaction seen, session's time-out, session, its password, no read-only mode.
+        // Protocol version, last transaction seen, session timeout, session, its password, no read-only mode.
         let (session, password) = session.map_or((0, [0; 16]), |session| (session, session_password(session)));
         request.int(0).long(0).int(length).long(session).bytes(&password).flag(false);
         client.send(&request)?;
@@ -119,7 +119,7 @@ impl Client {
         self.answer(-4).map(|_| ())
     }
 
-    /// Makes a node; its path.
+    /// Creates a node, and returns its path.
     pub fn create(&mut self, path: &str, data: &str, kind: Kind, acl: Acl) -> Result<String, Error> {
         const ALL: i32 = 31;
         let flags = match kind {
@@ -136,17 +136,17 @@ impl Client {
         Ok(self.request(1, &body)?.text()?)
     }
 
-    /// Makes ephemeral nodes, with sequence numbers behind these paths, that everybody may use: in one transaction.
+    /// Creates ephemeral nodes, with sequence numbers after these paths, that everyone may use: in one transaction.
     pub fn create_together(&mut self, paths: &[&str], data: &str) -> Result<(), Error> {
         let mut body = Jute::default();
         for path in paths {
-            // The operation, not the last one, no error; then the request as it stands alone.
+            // The operation, not the last one, no error; then the request as it is sent alone.
             body.int(1).flag(false).int(-1);
             body.text(path).text(data).int(1).int(31).text("world").text("anyone").int(3);
         }
         body.int(-1).flag(true).int(-1);
         let mut answer = self.request(14, &body)?;
-        // What the first one came to.
+        // The result of the first one.
         if answer.int()? == 1 { Ok(()) } else { Err(io::Error::other("nothing was made").into()) }
     }
 
@@ -154,16 +154,16 @@ impl Client {
         self.request(2, Jute::default().text(path).int(-1)).map(|_| ())
     }
 
-    /// What is at `path`; with `watch`, [`Self::wait_event`] hears of the next change.
+    /// The node at `path`; with `watch`, [`Self::wait_event`] reports the next change.
     pub fn get(&mut self, path: &str, watch: bool) -> Result<Node, Error> {
         let mut answer = self.request(4, Jute::default().text(path).flag(watch))?;
         let data = answer.text()?;
         let (czxid, mzxid) = (answer.long()?, answer.long()?);
         let ctime = answer.long()?;
-        // When it was changed.
+        // The time of its last change.
         answer.long()?;
         let version = answer.int()?;
-        // How often its children and its ACL were changed.
+        // The versions of its children and of its ACL.
         let _ = (answer.int()?, answer.int()?);
         let ephemeral_owner = answer.long()?;
         // The length of its data.
@@ -175,7 +175,7 @@ impl Client {
         self.request(5, Jute::default().text(path).text(data).int(-1)).map(|_| ())
     }
 
-    /// Permissions, scheme and id of all who may use it.
+    /// Permissions, scheme and id of everyone who may use it.
     pub fn acl(&mut self, path: &str) -> Result<Vec<(i32, String, String)>, Error> {
         let mut answer = self.request(6, Jute::default().text(path))?;
         let count = answer.int()?;
@@ -196,12 +196,12 @@ impl Client {
         self.request(9, Jute::default().text(path)).map(|_| ())
     }
 
-    /// Ends the session, and with it all its ephemeral nodes. Returns when they are gone.
+    /// Ends the session, and with it all its ephemeral nodes. Returns once they are gone.
     pub fn close(mut self) -> Result<(), Error> {
         self.request(-11, &Jute::default()).map(|_| ())
     }
 
-    /// Waits for what a watch has to tell: the kind of change, and where.
+    /// Waits for a watch to fire: the kind of change, and the path.
     pub(super) fn wait_event(&mut self) -> Result<(i32, String), Error> {
         self.stream.set_read_timeout(Some(CAP))?;
         let mut event = self.receive()?;
@@ -255,7 +255,7 @@ impl Client {
     }
 }
 
-/// The password of a session, as the server's `generatePasswd` makes it: by `java.util.Random`, of a seed that anybody
+/// The password of a session, as the server's `generatePasswd` makes it: by `java.util.Random`, from a seed that anyone
 /// can know.
 fn session_password(session: i64) -> [u8; 16] {
     const MULTIPLIER: u64 = 0x5_DEEC_E66D;

@@ -15,13 +15,13 @@ const SUPER: (&str, &str) = ("super", "test");
 
 const NODE_DELETED: i32 = 2;
 impl ZooKeeper {
-    /// The children of a node, sorted; none where there is no such node.
+    /// The children of a node, sorted; none if it does not exist.
     #[track_caller]
     pub fn children(&self, path: &str) -> Option<Vec<String>> {
         self.read(path, |client| client.children(path))
     }
 
-    /// What is at `path`.
+    /// The node at `path`; none if it does not exist.
     #[track_caller]
     pub fn get(&self, path: &str) -> Option<Node> {
         self.read(path, |client| client.get(path, false))
@@ -33,20 +33,20 @@ impl ZooKeeper {
         self.ask(path, |client| client.acl(path))
     }
 
-    /// Makes a node that stays and that everybody may use.
+    /// Creates a persistent node that everyone may use.
     #[track_caller]
     pub fn create(&self, path: &str, data: &str) {
         let made = self.ask(path, |client| client.create(path, data, Kind::Persistent, Acl::Open));
         assert!(made.is_some(), "{path} has no parent");
     }
 
-    /// Changes a node's data; whether it was there.
+    /// Changes a node's data; returns whether it existed.
     #[track_caller]
     pub fn set(&self, path: &str, data: &str) -> bool {
         self.ask(path, |client| client.set(path, data)).is_some()
     }
 
-    /// Deletes a node; whether it was there.
+    /// Deletes a node; returns whether it existed.
     #[track_caller]
     pub fn delete(&self, path: &str) -> bool {
         self.ask(path, |client| client.delete(path)).is_some()
@@ -59,7 +59,7 @@ impl ZooKeeper {
         let mut next = 0;
         while next < found.len() {
             let path = found[next].clone();
-            // What has gone meanwhile has no children.
+            // A node that has gone meanwhile has no children.
             let children = self.children(if path.is_empty() { "/" } else { &path }).unwrap_or_default();
             found.extend(children.iter().map(|child| format!("{path}/{child}")).filter(|path| path != "/zookeeper"));
             next += 1;
@@ -77,7 +77,7 @@ impl ZooKeeper {
         sessions.lines().filter_map(session_id).filter(|session| !own.contains(session)).collect()
     }
 
-    /// The sessions, ours too, that have ephemeral nodes, and the paths of those, in the leader's eyes.
+    /// The sessions with ephemeral nodes, including the test's own, and the paths of those, according to the leader.
     #[track_caller]
     pub fn ephemerals(&self) -> BTreeMap<i64, BTreeSet<String>> {
         let leader = self.leader();
@@ -103,12 +103,12 @@ impl ZooKeeper {
         count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no count of watches: {monitored}"))
     }
 
-    /// Ends somebody else's session, and with it all its ephemeral nodes. Returns when they are gone; false where it had
+    /// Ends another client's session, and with it all its ephemeral nodes. Returns once they are gone; false if it had
     /// ended before.
     #[track_caller]
     pub fn end_session(&self, session: i64) -> bool {
         let server = self.servers.iter().find(|server| server.is_at_work()).expect("no server of zookeeper is at work");
-        // Whoever has it may take it back before it is closed.
+        // Its owner may take it back before it is closed.
         for attempt in 0..5 {
             let Ok(client) = Client::reattach(server.place(), ANSWER, session) else { return attempt > 0 };
             if client.close().is_ok() {
@@ -118,29 +118,29 @@ impl ZooKeeper {
         false
     }
 
-    /// A connection with a session of its own, at the first server that is at work, for what the methods here cannot do.
+    /// A connection with a session of its own, at the first server at work, for what the methods here cannot do.
     #[track_caller]
     pub fn client(&self) -> Client {
         self.any_client().1
     }
 
-    /// Watches the node at `path`, which must be there.
+    /// Watches the node at `path`, which must exist.
     #[track_caller]
     pub fn watch(&self, path: &str) -> Watch {
         let mut client = self.client();
         client.get(path, true).unwrap_or_else(|error| panic!("cannot watch {path}: {error:?}"));
         Watch { client, path: path.to_owned() }
     }
-    /// Asks over our own connection, which is kept for the next request. None where there is no such node; whatever else
-    /// is refused or not answered fails the test.
+    /// Makes a request over the test's own connection, which is kept for the next one. None if there is no such node;
+    /// any other error fails the test.
     #[track_caller]
     fn ask<T>(&self, path: &str, request: impl Fn(&mut Client) -> Result<T, Error>) -> Option<T> {
         let (index, answer) = self.try_ask(path, request);
         self.settled(path, index, answer)
     }
 
-    /// The same for what changes nothing: it is asked again when the server goes away under it, as one does that loses its
-    /// leader.
+    /// Makes a request that changes nothing over the test's own connection: it is repeated if the server goes away, as
+    /// one does that loses its leader.
     #[track_caller]
     fn read<T>(&self, path: &str, request: impl Fn(&mut Client) -> Result<T, Error>) -> Option<T> {
         eventually(&format!("what zookeeper says of {path}"), || match self.try_ask(path, &request) {
@@ -158,14 +158,14 @@ impl ZooKeeper {
         }
     }
 
-    /// Asks a server that is up to date; which one, and what it says.
+    /// Makes a request to a server that is up to date; returns its index, and the answer.
     #[track_caller]
     fn try_ask<T>(&self, path: &str, request: impl Fn(&mut Client) -> Result<T, Error>) -> (usize, Result<T, Error>) {
         let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        // One whose server is broken or has closed it is replaced; one that fails under a request is not, because the
-        // request may have been carried out.
+        // A connection whose server is broken or has closed it is replaced; one that fails during a request is not,
+        // because the request may have been carried out.
         let usable = |(index, client): &(usize, Client)| self.servers[*index].is_at_work() && client.is_usable();
-        // A server of an ensemble may be behind the others. To ask for that changes nothing, so it can be asked again.
+        // A server of an ensemble may be behind the others. Requesting a sync changes nothing, so it can be repeated.
         let (index, mut client) = eventually("a server of zookeeper that is up to date", || {
             let (index, mut client) = kept.take().filter(usable).unwrap_or_else(|| self.any_client());
             client.sync(path).is_ok().then_some((index, client))
@@ -198,12 +198,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Waits for the end of the node, and returns when we were told, by [`boottime`]: never before it happened. Fails the
-    /// test when its data change instead.
+    /// Waits for the node to be deleted, and returns when the test was told, by [`boottime`]: never before it happened.
+    /// Fails the test if its data change instead.
     #[track_caller]
     pub fn wait_deleted(mut self) -> Duration {
         let event = self.client.wait_event();
-        let event = event.unwrap_or_else(|error| panic!("waited {CAP:?} in vain for {}: {error:?}", self.path));
+        let event = event.unwrap_or_else(|error| panic!("timed out after {CAP:?} waiting for {}: {error:?}", self.path));
         let at = boottime();
         assert_eq!(event, (NODE_DELETED, self.path), "what happened, and where");
         at

@@ -1,4 +1,4 @@
-//! ZooKeeper's encoding of what is asked and answered.
+//! ZooKeeper's encoding of requests and answers.
 
 use std::io::{self, Read};
 
@@ -32,7 +32,7 @@ impl Jute {
     }
 }
 
-/// What a server has said, read from the front.
+/// A server's answer, read from the front.
 pub(super) struct Answer(pub(super) io::Cursor<Vec<u8>>);
 
 impl Answer {
@@ -48,7 +48,7 @@ impl Answer {
         Ok(i64::from_be_bytes(bytes))
     }
 
-    /// Bytes as text; nothing is the empty text.
+    /// Bytes as text; a null is the empty text.
     pub(super) fn text(&mut self) -> io::Result<String> {
         let mut bytes = vec![0; usize::try_from(self.int()?).unwrap_or(0)];
         self.0.read_exact(&mut bytes)?;

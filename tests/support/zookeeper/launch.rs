@@ -1,4 +1,4 @@
-//! How the servers of a ZooKeeper are started, and what they are told.
+//! Starting the servers of a ZooKeeper, and their configuration.
 
 use std::fs;
 use std::path::Path;
@@ -10,20 +10,20 @@ use crate::support::proxy::Proxy;
 
 use super::ZooKeeper;
 
-/// Where Debian keeps what runs the server; its own manifest forgets the last one, which TLS needs.
+/// Where Debian keeps the server's libraries; its own manifest lacks the last one, which TLS needs.
 const JARS: [&str; 3] =
     ["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar", "/usr/share/java/netty-codec.jar"];
 
 /// What the servers know of the name and password of [`super::content::SUPER`]: the SHA-1 of both in base64.
 const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 
-/// The logger that tells of every request before it is answered.
+/// The logger that reports every request before it is answered.
 const REQUEST_LOGGER: &str = "org.apache.zookeeper.server.FinalRequestProcessor";
 
 impl ZooKeeper {
     #[track_caller]
     pub(super) fn launch_all(&self) {
-        // All first: a server of an ensemble is not ready before most of them are.
+        // All are started first: a server of an ensemble is not ready before most of them are.
         (0..self.servers.len()).for_each(|index| self.launch(index));
         self.servers.iter().for_each(|server| server.wait_ready(self.is_tls()));
     }
@@ -40,13 +40,13 @@ impl ZooKeeper {
         }
         fs::write(here.join("zoo.cfg"), self.configuration(index)).unwrap();
         let mut command = Command::new(need("java", "default-jdk-headless"));
-        // What starts quickly and stays small.
+        // Options that start quickly and stay small.
         command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
         let mut define = |name: &str, value: &str| _ = command.arg(format!("-D{name}={value}"));
         define("java.io.tmpdir", here.to_str().unwrap());
-        // What a process has written outlives its being killed without that, and no test takes away the power.
+        // What a process has written survives its death without fsync, and no test cuts the power.
         define("zookeeper.forceSync", "no");
-        // They talk to each other again soon after an outage: by default up to a minute later.
+        // Makes them reconnect to each other soon after an outage: by default that can take a minute.
         define("zookeeper.fastleader.maxNotificationInterval", "1000");
         define("zookeeper.cnxTimeout", "1000");
         define("zookeeper.preAllocSize", "1024");
@@ -54,7 +54,7 @@ impl ZooKeeper {
         define(&format!("org.slf4j.simpleLogger.log.{REQUEST_LOGGER}"), "debug");
         command.arg("-cp").arg(JARS.join(":")).arg("org.apache.zookeeper.server.quorum.QuorumPeerMain");
         command.arg(here.join("zoo.cfg"));
-        // Java takes options from variables too.
+        // Java takes options from environment variables too.
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         if let Some(clock) = &server.clock {
             clock.attach(&mut command);

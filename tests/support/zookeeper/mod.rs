@@ -25,35 +25,35 @@ use server::EARLY_ANSWER;
 
 /// How long a server may take to answer one request of the test itself.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long a session lasts that is only to see whether a server gives any, in milliseconds.
+/// The lifetime in milliseconds of a session that only checks whether a server grants any.
 const BRIEF_SESSION: i32 = 2000;
 
-/// What a [`ZooKeeper`] is made of.
+/// How a [`ZooKeeper`] is set up.
 pub struct ZooKeeperOptions {
     pub servers: usize,
-    /// In milliseconds: sessions are counted in these.
+    /// The tick in milliseconds, in which sessions are counted.
     pub tick: u32,
     /// The shortest session that is granted, in milliseconds.
     pub min_session: u32,
-    /// The longest.
+    /// The longest session that is granted, in milliseconds.
     pub max_session: u32,
-    /// None for plain text.
+    /// TLS for clients; none for plain text.
     pub tls: Option<Tls>,
     /// Whether [`ZooKeeper::cut_off`] can be used.
     pub cuttable: bool,
     /// Whether every server has a wall clock of its own, [`Server::clock`].
     pub clocks: bool,
-    /// Whether every server has its log of transactions on a disk of 4 MiB, [`Server::fill_disk`].
+    /// Whether every server has its transaction log on a disk of 4 MiB, [`Server::fill_disk`].
     pub small_disks: bool,
     /// More lines for every server's configuration.
     pub lines: Vec<String>,
-    /// Where each server is; none for all on loopback.
+    /// The island of each server; empty for all on loopback.
     pub islands: Vec<Island>,
 }
 
 impl ZooKeeperOptions {
-    /// A server that grants sessions from 0.4 s to 60 s to the fifth of a second. ZooKeeper's own limits are 2 and 20
-    /// ticks.
+    /// A server that grants sessions from 0.4 s to 60 s, accurate to a fifth of a second. ZooKeeper's own limits are 2
+    /// and 20 ticks.
     pub fn single() -> Self {
         Self {
             servers: 1,
@@ -69,7 +69,7 @@ impl ZooKeeperOptions {
         }
     }
 
-    /// Three servers, of which one that is not heard for two seconds is taken for dead.
+    /// Three servers, of which one that is silent for two seconds is taken for dead.
     pub fn ensemble() -> Self {
         Self { servers: 3, ..Self::single() }
     }
@@ -78,17 +78,17 @@ impl ZooKeeperOptions {
 /// ZooKeeper on loopback: one server, or several that form an ensemble; empty, as an unprivileged user, gone at the end
 /// of the test.
 ///
-/// The test looks through a port in plain text, whatever clients have to use, and may do everything. All methods take
-/// `&self`, so that another thread may break the servers while the test goes on.
+/// The test uses a port in plain text, whatever clients have to use, and may do everything. All methods take `&self`,
+/// so that another thread may break the servers while the test goes on.
 pub struct ZooKeeper {
     servers: Vec<Server>,
     options: ZooKeeperOptions,
     certificates: Option<Certificates>,
-    /// Our own connection, and the index of the server at its other end.
+    /// The test's own connection, and the index of the server at its other end.
     client: Mutex<Option<(usize, Client)>>,
-    /// Our own sessions, by which they are told from those of the program under test.
+    /// The test's own sessions, which tell them from those of the program under test.
     own: Mutex<HashSet<i64>>,
-    /// What each server (the first index) has to go through to reach each other one (the second), where that can be cut.
+    /// The proxy from each server (the first index) to each other one (the second), where that connection can be cut.
     links: Vec<Vec<Option<Proxy>>>,
 }
 
@@ -124,7 +124,7 @@ impl ZooKeeper {
         format!("{scheme}://{}", self.hosts())
     }
 
-    /// `127.0.0.1:PORT,127.0.0.1:PORT`, as clients in Java and Python want it.
+    /// `127.0.0.1:PORT,127.0.0.1:PORT`, as clients in Java and Python take it.
     pub fn hosts(&self) -> String {
         let tls = self.is_tls();
         let port = |server: &Server| if tls { server.secure_port() } else { server.port() };
@@ -146,7 +146,7 @@ impl ZooKeeper {
         self.options.tls.is_some()
     }
 
-    /// What clients need for TLS. Fails the test when there is none.
+    /// The certificates that clients need for TLS. Fails the test if it is not enabled.
     #[track_caller]
     pub fn certificates(&self) -> &Certificates {
         self.certificates.as_ref().expect("zookeeper was started without TLS")
@@ -158,7 +158,7 @@ impl ZooKeeper {
         self.servers.iter().for_each(Server::stop);
     }
 
-    /// Lets all servers that are frozen go on.
+    /// Continues all frozen servers.
     #[track_caller]
     pub fn cont(&self) {
         self.servers.iter().for_each(Server::cont);
@@ -169,15 +169,15 @@ impl ZooKeeper {
         self.servers.iter().for_each(Server::kill);
     }
 
-    /// Kills all servers that run, and starts all again on their ports with their data. Returns when they answer.
+    /// Kills all running servers, and restarts all on their ports with their data. Returns once they answer.
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
         self.launch_all();
     }
 
-    /// Kills this server if it runs, and starts it again on its port with its data. Returns when it answers, which takes
-    /// a majority.
+    /// Kills this server if it runs, and restarts it on its port with its data. Returns once it answers, which takes a
+    /// majority.
     #[track_caller]
     pub fn restart_server(&self, index: usize) {
         self.servers[index].kill();
@@ -185,8 +185,8 @@ impl ZooKeeper {
         self.servers[index].wait_ready(self.is_tls());
     }
 
-    /// The index of the server that leads at this moment. Waits until one that is neither frozen nor killed does, and most
-    /// of the others follow it.
+    /// The index of the present leader. Waits until a server that is neither frozen nor killed leads, and most of the
+    /// others follow it.
     #[track_caller]
     pub fn leader(&self) -> usize {
         let mut patience = EARLY_ANSWER;
@@ -199,12 +199,11 @@ impl ZooKeeper {
         })
     }
 
-    /// Waits until every server that is at work takes new sessions, which needs all of them to agree. After an outage that
-    /// can take much longer than to find a leader: once in a while more than half a minute. False where it does not happen
-    /// at all.
+    /// Waits until every server at work grants new sessions, for which all of them have to agree. After an outage that
+    /// can take much longer than an election: occasionally more than half a minute. Returns false if it never happens.
     pub fn wait_serving(&self) -> bool {
         let serves = |server: &Server| {
-            // One that is answered too late leaves a session that nobody knows.
+            // One that is answered too late leaves an unknown session.
             let client = Client::introduce(server.place(), Duration::from_secs(1), BRIEF_SESSION, None).ok()?;
             self.own.lock().unwrap().insert(client.session());
             client.close().ok()
@@ -213,8 +212,8 @@ impl ZooKeeper {
         at_work.all(|server| eventually_within(4 * CAP, || serves(server)).is_some())
     }
 
-    /// How often the ensemble has chosen a leader, by what the first server that answers has seen last: the first half of
-    /// every transaction id.
+    /// How often the ensemble has elected a leader, by the last transaction id of the first server that answers: its
+    /// first half is the epoch.
     pub fn epoch(&self) -> Option<i64> {
         self.servers.iter().filter(|server| server.is_at_work()).find_map(|server| {
             let answer = server.try_four_letters("srvr", Duration::from_millis(500)).ok()?;
@@ -223,14 +222,14 @@ impl ZooKeeper {
         })
     }
 
-    /// Lets nothing pass any more between this server and those it follows or that follow it; its clients still reach it.
-    /// (The servers can still vote, so a leader that is cut off may become leader again, which helps it nothing.)
+    /// Lets nothing pass any more between this server and the others; its clients still reach it. (The servers can
+    /// still vote, so a leader that is cut off may be elected again, which does not help it.)
     #[track_caller]
     pub fn cut_off(&self, index: usize) {
         self.set_links(index, Mode::Hold);
     }
 
-    /// Lets what [`Self::cut_off`] held back arrive, and all that comes after.
+    /// Lets what [`Self::cut_off`] held back arrive, and everything after it.
     #[track_caller]
     pub fn heal(&self, index: usize) {
         self.set_links(index, Mode::Forward);

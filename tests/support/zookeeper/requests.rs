@@ -1,4 +1,4 @@
-//! What others ask a ZooKeeper, by the servers' logs.
+//! Counting what others request from a ZooKeeper, by the servers' logs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,16 +28,16 @@ struct Requests {
     pings: u64,
 }
 
-/// What others ask a [`ZooKeeper`] from a moment on.
+/// What others request from a [`ZooKeeper`] from a moment on.
 pub struct RequestCount<'a> {
     zookeeper: &'a ZooKeeper,
     before: Requests,
 }
 
 impl RequestCount<'_> {
-    /// How often others have asked what up to now, by the operation's name in ZooKeeper's log (`create2`, `multi`,
-    /// `getChildren2`, `createSession` …, and `ping` for heartbeats). All that has been answered is in it; a logging in is
-    /// not.
+    /// How often others have requested what up to now, by the operation's name in ZooKeeper's log (`create2`, `multi`,
+    /// `getChildren2`, `createSession` …, and `ping` for heartbeats). Everything that has been answered is included,
+    /// except logins.
     #[track_caller]
     pub fn so_far(&self) -> BTreeMap<String, u64> {
         let after = self.zookeeper.requests_by_others();
@@ -52,7 +52,7 @@ impl RequestCount<'_> {
         counts
     }
 
-    /// How many requests these were, heartbeats apart.
+    /// How many requests these were, without heartbeats.
     #[track_caller]
     pub fn without_heartbeats(&self) -> u64 {
         self.so_far().iter().filter(|(operation, _)| *operation != "ping").map(|(_, count)| count).sum()
@@ -60,13 +60,13 @@ impl RequestCount<'_> {
 }
 
 impl ZooKeeper {
-    /// Counts what others than [`ZooKeeper`] itself and its clients ask, from now on.
+    /// Counts requests of others than [`ZooKeeper`] itself and its clients, from now on.
     #[track_caller]
     pub fn count_requests(&self) -> RequestCount<'_> {
         RequestCount { zookeeper: self, before: self.requests_by_others() }
     }
 
-    /// What others have asked up to now.
+    /// What others have requested up to now.
     fn requests_by_others(&self) -> Requests {
         let own = self.own.lock().unwrap().clone();
         let mut found = Requests::default();
@@ -79,7 +79,7 @@ impl ZooKeeper {
                 if request.operation == "ping" {
                     found.pings += 1;
                 } else {
-                    // Every server tells of every write.
+                    // Every server logs every write.
                     found.others.insert(request);
                 }
             }

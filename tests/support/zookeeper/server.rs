@@ -1,4 +1,4 @@
-//! One server of a ZooKeeper: where it is, what can be done to it, and what it says of itself.
+//! One server of a ZooKeeper: where it is, what can be done to it, and what it reports.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,7 +12,7 @@ use crate::support::exhausted::SmallDisk;
 use super::client::connect;
 use super::{ANSWER, ZooKeeperOptions};
 
-/// How long a server may take to say what it is, at first: one that is asked while it starts may never answer, and one
+/// How long a server may at first take to report its state: one that is asked while it starts may never answer, and one
 /// on a busy machine needs longer, so it is given more time after each silence.
 pub(super) const EARLY_ANSWER: Duration = Duration::from_millis(100);
 
@@ -20,19 +20,19 @@ pub(super) const EARLY_ANSWER: Duration = Duration::from_millis(100);
 pub struct Server {
     pub(in crate::support) daemon: Daemon,
     pub(super) clock: Option<ClockShim>,
-    /// Where its log of transactions is, if that is not with its other data; empty after a restart.
+    /// The disk with its transaction log, if that is not with its other data; empty after a restart.
     pub(super) disk: Option<SmallDisk>,
-    /// In plain text.
+    /// For clients in plain text.
     plain: Port,
-    /// With TLS, where that is asked for.
+    /// For clients with TLS, if that is enabled.
     secure: Port,
-    /// Where those who follow it connect to.
+    /// For the followers' connections.
     pub(super) quorum: Port,
     pub(super) election: Port,
 }
 
 impl Server {
-    /// One that does not run yet.
+    /// A server that does not run yet.
     pub(super) fn new(options: &ZooKeeperOptions, index: usize) -> Self {
         let daemon = Daemon::new("zookeeper").on(options.islands.get(index));
         Self {
@@ -46,23 +46,23 @@ impl Server {
         }
     }
 
-    /// Where clients reach it in plain text.
+    /// The port at which clients reach it in plain text.
     pub fn port(&self) -> u16 {
         self.plain.number()
     }
 
-    /// Where clients reach it with TLS, if it was started with that.
+    /// The port at which clients reach it with TLS, if that is enabled.
     pub fn secure_port(&self) -> u16 {
         self.secure.number()
     }
 
-    /// Its process. Fails the test when it is not running.
+    /// Its process id. Fails the test if it is not running.
     #[track_caller]
     pub fn pid(&self) -> i32 {
         self.daemon.pid()
     }
 
-    /// Its wall clock, which outlives the process. Fails the test when it goes by the machine's.
+    /// Its wall clock, which outlives the process. Fails the test if it uses the machine's.
     #[track_caller]
     pub fn clock(&self) -> &ClockShim {
         self.clock.as_ref().expect("zookeeper was started without clocks of its own")
@@ -74,62 +74,63 @@ impl Server {
         self.disk.as_ref().expect("this zookeeper has a large disk").fill(self.pid());
     }
 
-    /// Makes room there again.
+    /// Frees the room that [`Self::fill_disk`] took.
     #[track_caller]
     pub fn free_disk(&self) {
         self.disk.as_ref().expect("this zookeeper has a large disk").free(self.pid());
     }
 
-    /// What it has logged: every request, and more.
+    /// Its log, which has every request, and more.
     pub fn log(&self) -> String {
         self.daemon.log()
     }
 
-    /// The address of it.
+    /// Its address.
     pub fn host(&self) -> Ipv4Addr {
         self.daemon.host()
     }
 
-    /// Where clients reach it in plain text: address and port.
+    /// The address and port at which clients reach it in plain text.
     pub fn place(&self) -> SocketAddr {
         (self.host(), self.port()).into()
     }
 
-    /// Has the test ask others, as long as this one is cut off from them and cannot know.
+    /// Excludes it from [`Self::is_at_work`], or includes it again: one that is cut off from the others cannot know
+    /// that.
     pub fn set_aside(&self, aside: bool) {
         self.daemon.set_aside(aside);
     }
 
-    /// Whether it has been started and neither killed, frozen nor set aside since.
+    /// Whether it is running, and neither frozen nor set aside.
     pub fn is_at_work(&self) -> bool {
         self.daemon.is_at_work()
     }
 
-    /// Freezes it: connections are still accepted by the kernel, and nothing is answered. Returns when it stands still.
+    /// Freezes it: the kernel still accepts connections, and nothing is answered. Returns once it is stopped.
     #[track_caller]
     pub fn stop(&self) {
         self.daemon.stop();
     }
 
-    /// Lets it go on when it is frozen.
+    /// Continues it if it is frozen.
     #[track_caller]
     pub fn cont(&self) {
         self.daemon.cont();
     }
 
-    /// Kills it, frozen or not. Returns when it is gone; connecting is refused from then on.
+    /// Kills it, frozen or not. Returns once it is gone; connections are refused from then on.
     pub fn kill(&self) {
         self.daemon.kill();
     }
 
-    /// What it answers to a command of four letters, such as `srvr`, `mntr`, `cons` or `wchp`.
+    /// Its answer to a four-letter command, such as `srvr`, `mntr`, `cons` or `wchp`.
     #[track_caller]
     pub fn four_letters(&self, command: &str) -> String {
         let answer = self.try_four_letters(command, ANSWER);
         answer.unwrap_or_else(|error| panic!("{command}: {error}\n{}", self.last_words()))
     }
 
-    /// `leader`, `follower` or `standalone`; none while it does not serve. Silence makes us more patient.
+    /// `leader`, `follower` or `standalone`; none while it does not serve. Silence increases `patience`.
     pub(super) fn mode(&self, patience: &mut Duration) -> Option<String> {
         let answer = self.try_four_letters("srvr", *patience);
         if answer.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)) {
@@ -156,7 +157,7 @@ impl Server {
         }
     }
 
-    /// Where it keeps its data.
+    /// The directory with its data.
     pub(super) fn data(&self) -> PathBuf {
         self.daemon.subdirectory("data")
     }
