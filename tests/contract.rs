@@ -1,7 +1,8 @@
 /*!
-What the words of the contract mean, on every backend: one suite, and one line for each backend at its end.
+What the words of the contract mean: one suite for every backend, and one line per backend at its end.
 
-Nothing here knows which backend it runs on. What only one of them promises is in the files named after behaviours.
+Nothing here knows which backend it runs on. What only one backend promises is tested in the files named after
+behaviours.
 */
 
 use std::process::Command;
@@ -21,8 +22,8 @@ use crate::support::service::{
 };
 use crate::support::witness::{Witness, read_counter};
 
-/// Names the tests, and makes the macro that runs all of them on one backend. A test that is not named is dead code,
-/// which the compiler reports.
+/// Names the tests and defines the macro that runs all of them on one backend. A test that is missing here is dead
+/// code, which the compiler reports.
 macro_rules! contract {
     ($($test:ident)*) => {
         macro_rules! holds_on {
@@ -96,7 +97,7 @@ fn a_second_run_is_refused_in_one_line_that_says_who_holds_it<S: Service>(servic
     let who =
         format!("{}@{}, pid {} (sh), since 2", printed_by("id", &["-un"]), printed_by("uname", &["-n"]), holder.pid());
     assert!(line.contains(&who), "{line:?} lacks {who:?}");
-    // Whatever a holder says of itself, it cannot upset the terminal of those who read it.
+    // Whatever a holder says about itself, it cannot upset the terminal of whoever reads it.
     assert!(line.contains("reason: nightly\\u{1b}[2J backup") && !line.contains('\u{1b}'), "{line:?}");
     assert!(!line.contains("echo held"), "arguments are nobody's business: {line:?}");
     holder.let_go().success();
@@ -118,7 +119,7 @@ fn the_conflict_code_is_the_users_choice<S: Service>(service: &S) {
     let inherited = service.run("job").arg("-n").env("DLOCK_CONFLICT_EXIT_CODE", "5").command(["true"]).output();
     inherited.code(5).stderr_is_one_line("did not get job");
     holder.let_go().success();
-    // Only a lock that was not acquired has this code.
+    // Only a lock that was not acquired has this exit code.
     service.run("job").args(["-n", "-E", "3"]).shell("exit 75").output().code(75).quiet();
 }
 
@@ -135,7 +136,7 @@ fn who_waits_gets_the_lock_when_it_is_free<S: Service>(service: &S) {
     let mut waiters = vec![service.queue_up("job", &["-q"]), service.queue_up("job", &["-q", "-w", "60"])];
     assert!(waiters.iter().all(|waiter| !waiter.has_held()));
     holder.let_go().success();
-    // Who of them is the first is another matter.
+    // Which of them is first does not matter.
     while !waiters.is_empty() {
         let first = eventually("one of them to have it", || waiters.iter().position(Gated::has_held));
         let waiter = waiters.swap_remove(first);
@@ -221,7 +222,7 @@ fn the_command_is_told_about_its_lock<S: Service>(service: &S) {
     assert!(owner.len() == 32 && owner.bytes().all(|byte| byte.is_ascii_hexdigit()), "{owner:?}");
     let held: serde_json::Value = serde_json::from_str(held).unwrap();
     assert!(held.to_string().contains(owner), "{held}");
-    // Once, not beside what was inherited: a program may take the first or the last of two.
+    // Only once, and not in addition to an inherited one: a program may read the first or the last of two.
     let block = std::fs::read(format!("/proc/{}/environ", running.command_pid())).unwrap();
     for name in &names {
         let start = format!("{name}=");
@@ -252,11 +253,11 @@ fn verbose_says_when_it_is_acquired_and_released<S: Service>(service: &S) {
     let expected =
         format!("dlock: acquired job at {}, token {}\ndlock: released job\n", service.url(), token.trim_end());
     assert_eq!(outcome.stderr(), expected);
-    // A command that fails is no reason to say less.
+    // A failing command is no reason to say less.
     service.run("job").arg("-v").shell("exit 3").output().code(3).stderr_ends_with_line("released job");
 }
 
-/// How many contenders come at the same time.
+/// How many contenders start at the same time.
 const BATCH: usize = 25;
 
 fn many_contenders_never_overlap<S: Service>(service: &S) {
@@ -264,7 +265,7 @@ fn many_contenders_never_overlap<S: Service>(service: &S) {
     let holder = service.hold("job");
     let contend = |_| service.run("job").arg("-q").command(witness.counter_command(&counter)).spawn();
     let mut contenders = Vec::new();
-    // All wait at the same time in the end, but a slow machine cannot let all of them in at once before they give up.
+    // In the end all wait at the same time, but a slow machine cannot start all of them at once before some give up.
     while contenders.len() < S::CONTENDERS {
         let more = BATCH.min(S::CONTENDERS - contenders.len());
         contenders.extend((0..more).map(contend));
@@ -311,7 +312,7 @@ fn a_dead_waiter_delays_the_others_by_less_than_a_ttl<S: Service>(service: &S) {
     holder.let_go().success();
     waiter.wait_held();
     let delay = boottime().saturating_sub(before);
-    // Redis forgets who waits sooner than its ttl; the others only know leases, and look after those now and then.
+    // Redis forgets a waiter before its ttl is over. The other services know leases only, and check them now and then.
     assert!(delay < ttl + S::EXPIRY_GRANULARITY, "the next in line had to wait for {delay:?}");
     waiter.let_go().success();
 }
@@ -324,7 +325,7 @@ fn a_signal_ends_the_wait_at_once<S: Service>(service: &S) {
         first.running.signal(signal);
         let outcome = first.running.wait();
         outcome.signal(signal).stdout_is("").quiet();
-        // At once; that the kernel also moves the other one up may take a moment.
+        // It is free at once, but the kernel may need a moment to move the other waiter up.
         assert!(service.queued("job") <= 1, "{signal} left a place in the queue");
         service.wait_queued("job", 1);
         service.assert_held("job");
@@ -351,7 +352,7 @@ fn nothing_is_left_behind<S: Service>(service: &S) {
     service.run("job").shell("kill -KILL $$").output().signal(Signal::SIGKILL);
     service.run("other").command(["/no/such/program"]).output().code(127).stderr_is_one_line("not found");
     service.run("other").args(["-q", "--max-run", "0.05"]).command(["sleep", "60"]).output().code(124);
-    // The guard ends after dlock, and a server notices a closed connection after that.
+    // The guard ends after dlock, and the server notices a closed connection only later.
     eventually("the last process to go", || service.scratch().processes().is_empty().then_some(()));
     let mut litter = Vec::new();
     let clean = crate::support::rendezvous::eventually_within(Duration::from_secs(1), || {
@@ -379,8 +380,8 @@ fn a_string_is_run_by_the_shell<S: Service>(service: &S) {
     long.success().stdout_is("job\n");
 }
 
-/// A command that leaves a process in the background, in a session of its own, and then waits at `gate`: shell code that
-/// tells `fifo` the pid of that process, which ends when `leave` opens.
+/// Shell code of a command that leaves a process in the background, in a session of its own, and then waits at `gate`.
+/// It writes the pid of that process to `fifo`; the process ends when `leave` opens.
 fn leaving(fifo: &Fifo, leave: &Gate, gate: &Gate) -> String {
     let left = format!("trap '' TERM; {}; {}", fifo.say("$$"), leave.wait()).replace('\'', r"'\''");
     format!("setsid sh -c '{left}' > /dev/null 2>&1 & {}", gate.wait())
@@ -434,12 +435,12 @@ fn leftovers_can_be_killed<S: Service>(service: &S) {
 fn max_run_ends_the_command<S: Service>(service: &S) {
     // Time enough for a shell to set a trap on a busy machine.
     let run = |script: &str| service.run("job").args(["--max-run", "0.8"]).shell(script).output();
-    // What the command makes of SIGTERM is not the code.
+    // How the command reacts to SIGTERM does not change the exit code.
     let outcome = run("trap 'echo told; exit 3' TERM; sleep 60 & wait");
     outcome.code(124).stdout_is("told\n").stderr_is_one_line("--max-run");
     assert!(outcome.elapsed() >= Duration::from_millis(800), "{outcome:?}");
     service.assert_free("job");
-    // One that is in time never hears of it.
+    // A command that ends in time never hears of it.
     let long = service.run("job").args(["--max-run", "1h"]).shell("exit 3").output();
     long.code(3).quiet();
 }

@@ -1,6 +1,6 @@
 /*!
-A `dlock run` in the background of a `dlock run` of the same key, which its lock covers: that is not given back while the
-covered run lives.
+A `dlock run` in the background of a `dlock run` of the same key: it is covered by the outer lock, which is not released
+while the covered run lives.
 */
 
 use std::time::Duration;
@@ -27,18 +27,18 @@ fn inner<S: Service>(service: &S, key: &str, options: &str, script: &str) -> Str
     format!("\"$D\" run --key {key} --backend '{backend}' {options} {} -- {}", more.join(" "), sh(script))
 }
 
-/// A run whose command, once it is let go, leaves covered work behind: it and another one, who waits.
+/// A run whose command leaves covered work behind when it is let go, and a second run that waits.
 struct Scene {
     witness: Witness,
     gate: Gate,
     outer: Running,
     waiter: Running,
-    /// The process of the covered work, which hears no SIGTERM.
+    /// The process of the covered work, which ignores SIGTERM.
     work: i32,
 }
 
 impl Scene {
-    /// `cover` makes shell code of the covered work.
+    /// `cover` turns shell code into the shell code of the covered work.
     #[track_caller]
     fn start<S: Service>(service: &S, user: User, cover: &dyn Fn(&str, &str) -> String) -> Self {
         let key = format!("{user:?}");
@@ -49,7 +49,7 @@ impl Scene {
         let work: Vec<String> = witness.command(&work).into_iter().map(|word| word.into_string().unwrap()).collect();
         let work: Vec<String> = work.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
         let script = format!("{} & {}; exit 3", cover(&key, &work.join(" ")), gate.wait());
-        // Under its own name dlock may be where not everybody can reach it.
+        // The real dlock may be in a directory that not every user can reach.
         let outer =
             user.run(service, &key).args(["-t", "10s"]).env("D", own_dlock(service, user)).shell(script).spawn();
         let work = words.word().parse().unwrap();
@@ -58,13 +58,13 @@ impl Scene {
         Self { witness, gate, outer, waiter, work }
     }
 
-    /// The outer command ends, and with it all that its lock covers, before the next one begins.
+    /// Checks that the outer command ends, and everything that its lock covers with it, before the next holder begins.
     #[track_caller]
     fn ends(self) {
         self.gate.open();
         let outcome = self.outer.wait();
         assert!(!process::is_alive(self.work), "the covered work is left when the outer run has ended");
-        // What the covered run says stands there too.
+        // The messages of the covered run are there too.
         outcome.code(3).stderr();
         self.waiter.wait().success();
         assert_eq!(self.witness.check().len(), 2, "{}", self.witness.log());
@@ -75,7 +75,7 @@ impl Scene {
 fn own_dlock<S: Service>(service: &S, user: User) -> std::path::PathBuf {
     let copy = service.scratch().path("dlock");
     if user == User::Ordinary {
-        // It is put there when the first one is started, if that is needed.
+        // It is copied there when the first one is started, if that is needed.
         user.run(service, "other").command(["true"]).output().success();
     }
     if copy.exists() { copy } else { (*DLOCK).into() }
@@ -88,7 +88,7 @@ fn the_lock_is_not_given_back_while_a_covered_run_lives<S: Service>(service: &S)
     }
 }
 
-/// Also when a run of another key is in between, or the covered run is in a session of its own.
+/// This also holds when a run of another key is in between, and when the covered run has a session of its own.
 fn the_lock_is_not_given_back_while_a_run_below_a_covered_one_lives<S: Service>(service: &S) {
     let cover = |key: &str, work: &str| {
         let covered = inner(service, key, "--kill-after 500ms", &format!("exec {work}"));
@@ -97,8 +97,8 @@ fn the_lock_is_not_given_back_while_a_run_below_a_covered_one_lives<S: Service>(
     Scene::start(service, User::all()[0], &cover).ends();
 }
 
-/// A job that goes on after its dlock was killed is locked, and so is what it runs under the same key: that neither waits
-/// for its own ancestor nor is stopped.
+/// A job that goes on after its dlock was killed stays locked, and so does a nested run of the same key: it neither
+/// waits for its own ancestor nor is stopped.
 mod after_dlock_was_killed_on_file {
     use super::*;
 
@@ -110,7 +110,7 @@ mod after_dlock_was_killed_on_file {
     }
 
     impl Job {
-        /// `before` and `after` stand around the moment in which dlock is killed.
+        /// `before` and `after` run before and after dlock is killed.
         #[track_caller]
         fn start(options: &[&str], script: impl FnOnce(&FileService, &Fifo, &Gate) -> String) -> Self {
             let service = FileService::fresh();
@@ -153,7 +153,7 @@ mod after_dlock_was_killed_on_file {
                 format!("{}; {}", inner(service, "job", "", &inside), words.say("$?"))
             });
             job.kill_dlock();
-            // If it were to be stopped, it would be by then.
+            // If it were going to be stopped, that would have happened by now.
             last_until(boottime() + Duration::from_secs(1));
             job.service.assert_held("job");
             job.gate.open();
@@ -164,7 +164,8 @@ mod after_dlock_was_killed_on_file {
     }
 }
 
-/// The lock is kept until everything is gone, so a nested run that begins when the command has ended is under it, too.
+/// The lock is kept until the whole tree is gone, so a nested run that begins after the command has ended is still
+/// covered.
 #[test]
 fn with_leftovers_wait_a_nested_run_that_begins_late_is_covered_and_waited_for() {
     let service = FileService::fresh();

@@ -1,8 +1,8 @@
 /*!
-No single death or freeze breaks the first promise: of dlock, of its guard, of the command, of all at once.
+No single death or freeze breaks the first promise, be it dlock's, the guard's, the command's, or that of all at once.
 
-On redis all that the command started is gone before the lease can end; on file there is no lease, and it lives on and
-stays locked, as with flock(1).
+On redis everything that the command started is gone before the lease can expire. On file there is no lease: the command
+lives on and stays locked, as with flock(1).
 */
 
 use std::fs;
@@ -34,7 +34,7 @@ mod dlock {
         let waiter = scene.wait_behind(&redis.url());
         scene.holder.signal(Signal::SIGKILL);
         process::wait_gone(scene.holder.pid());
-        // Nobody renews it any more.
+        // Nobody renews the lease any more.
         let expiry = redis.expiry(KEY).expect("the lock is not released before its tree is gone");
         assert_in_time(scene.tree.died_at(), expiry);
         killed(scene).taken_over_by(waiter);
@@ -51,7 +51,7 @@ mod dlock {
         killed(scene);
     }
 
-    /// The guard says what dlock cannot say any more.
+    /// The guard says what dlock no longer can.
     #[track_caller]
     fn killed(scene: Scene<'_>) -> Aftermath {
         let word = "dlock: dlock itself was killed: ";
@@ -69,11 +69,11 @@ mod dlock {
         process::wait_stopped(scene.holder.pid());
         let expiry = redis.expiry(KEY).expect("a lock that is held");
         assert_in_time(scene.tree.died_at(), expiry);
-        // Long after its lease: another one has it.
+        // Long after its lease expired, somebody else holds the lock.
         scene.wait_taken_over();
         process::signal(scene.holder.pid(), Signal::SIGCONT);
         let aftermath = scene.assert_lost("no renewal was confirmed");
-        // The one who thawed has not touched the lock of the one who has it.
+        // The thawed dlock has not touched the lock of the present holder.
         assert!(waiter.is_running() && redis.get(KEY).is_some());
         gate.open();
         aftermath.taken_over_by(waiter);
@@ -84,7 +84,7 @@ mod dlock {
         lives_on(&[]);
     }
 
-    /// The guard has the descriptor then, until the last of the tree is gone.
+    /// The guard keeps the descriptor until the last process of the tree is gone.
     #[test]
     fn killed_on_file_with_close_its_tree_lives_on_and_stays_locked_until_it_ends() {
         lives_on(&["--close"]);
@@ -100,10 +100,10 @@ mod dlock {
         holder.wait().signal(Signal::SIGKILL).quiet();
 
         assert_locked(&scratch);
-        // All that was said by now would have come.
+        // Everything printed up to now would have arrived.
         assert!(!tree.was_termed());
         assert!(members.all().into_iter().all(process::is_alive));
-        // Also when only a part of it is left, which nobody's parent knows.
+        // Also when only part of the tree is left, whose parents are gone.
         for pid in [members.command, members.child] {
             process::signal(pid, Signal::SIGKILL);
             process::wait_gone(pid);
@@ -125,12 +125,13 @@ mod guard {
         let scene = Scene::start(&redis, &redis.url(), &["-t", "10s", "--kill-after", "300ms"]);
         let waiter = scene.wait_behind(&redis.url());
         process::signal(scene.holder.guard_pid(), Signal::SIGKILL);
-        // By the lease the waiter would come later by far, and the witness knows whether it came too early.
+        // Going by the lease, the waiter would come much later; the witness knows whether it came too early.
         let aftermath = scene.ends(|outcome| outcome.code(70).stderr_is_one_line(KILLED_GUARD));
         aftermath.taken_over_by(waiter);
     }
 
-    /// dlock does its work, and the lease bounds it as it bounds the guard: there is less left of it than `--kill-after`.
+    /// dlock does the guard's work and is bounded by the lease just as the guard is: less of the lease is left than
+    /// `--kill-after` allows.
     #[test]
     fn killed_on_redis_between_term_and_kill_everything_dies_in_time() {
         let redis = Redis::start();
@@ -196,7 +197,7 @@ mod guard {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                // Woken each time, it has no moment in which it could do all of its work.
+                // Woken each time, it never has long enough to finish its work.
                 while !over.load(Ordering::Relaxed) && process::is_alive(guard) {
                     process::signal(guard, Signal::SIGSTOP);
                     thread::sleep(Duration::from_micros(100));
@@ -210,7 +211,8 @@ mod guard {
         aftermath.taken_over_by(waiter);
     }
 
-    /// By something that no SIGCONT ends, as a debugger or a frozen cgroup: dlock does its work, and at last without it.
+    /// Frozen by something that SIGCONT does not end, such as a debugger or a frozen cgroup: dlock does the guard's
+    /// work, and in the end goes on without it.
     #[test]
     fn frozen_for_good_under_a_silent_server_everything_dies_in_time() {
         let redis = Redis::start();
@@ -226,7 +228,7 @@ mod guard {
         assert!(!process::is_alive(guard));
     }
 
-    /// A process that stands still because it is traced. When this is dropped, it is killed.
+    /// A process that is stopped by ptrace. It is killed when this is dropped.
     struct Frozen {
         pid: i32,
         tracer: Option<thread::JoinHandle<()>>,
@@ -237,13 +239,13 @@ mod guard {
         fn new(pid: i32) -> Self {
             let tracer = thread::spawn(move || {
                 for request in [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT] {
-                    // SAFETY: these requests read and write no memory of ours.
+                    // SAFETY: these requests neither read nor write memory of this process.
                     let done = unsafe { libc::ptrace(request, pid, 0, 0) };
                     assert_eq!(done, 0, "ptrace {request}: {}", std::io::Error::last_os_error());
                 }
                 let mut status = 0;
-                // Its parent hears of its end only after us, who have to ask for it.
-                // SAFETY: `status` is a valid place for the result.
+                // Its parent hears of its end only after the tracer, which has to ask for it. SAFETY: `status` is a
+                // valid place for the result.
                 while unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) } == pid && libc::WIFSTOPPED(status) {}
             });
             process::wait_stopped(pid);
@@ -260,13 +262,13 @@ mod guard {
         }
     }
 
-    /// What is left then is what nobody can promise: the grandchildren. The command itself dies with its guard.
+    /// What remains nobody can promise to end: the grandchildren. The command itself dies with its guard.
     #[test]
     fn killed_together_with_dlock_the_command_dies_with_them() {
         let redis = Redis::start();
         let scene = Scene::start(&redis, &redis.url(), &[]);
         let (holder, guard) = (scene.holder.pid(), scene.holder.guard_pid());
-        // Frozen first, so that neither sees the other's end.
+        // Both are frozen first, so that neither sees the other's end.
         for pid in [holder, guard] {
             process::signal(pid, Signal::SIGSTOP);
             process::wait_stopped(pid);
@@ -299,8 +301,8 @@ mod command {
         assert_eq!(redis.get(KEY), None);
     }
 
-    /// Everything in the process group stands still and so does the guard, as when a machine is paused, and what is outside
-    /// goes on: the lease runs out. Only the token protects then, and the thaw ends it.
+    /// The whole process group and the guard are frozen, as when a machine is paused, while the world outside goes on
+    /// and the lease expires. Only the token protects then; the command is stopped when it thaws.
     #[test]
     fn frozen_with_dlock_and_the_guard_it_is_stopped_at_the_thaw_and_its_late_writes_are_refused() {
         let redis = Redis::start();
@@ -308,7 +310,7 @@ mod command {
         let mut store = Store::new(&scratch);
         let write = store.write();
         let (lifeline, end) = Lifeline::pair();
-        // The one that writes has its own session, so the freeze does not reach it.
+        // The writer has its own session, so the freeze does not reach it.
         let script = format!("setsid sh -c '{}' & wait", repeatedly(&write).replace('\'', r"'\''"));
         let holder = scratch.dlock().run("job").backend(redis.url()).args(["-t", "1s"]).shell(script);
         let holder = holder.new_process_group().lifeline(end).spawn();
@@ -324,7 +326,7 @@ mod command {
         let other = scratch.dlock().run("job").backend(redis.url()).args(["-t", "1s", "-q"]).shell(other).spawn();
         let second = eventually("the other one's write", || store.next().ok().filter(|token| *token != first));
         assert!(second > first);
-        // The first one goes on, and this is what it comes to.
+        // The first holder goes on, and this is how it ends.
         assert_eq!(eventually("a late write", || store.next().err()), first);
         assert!(lifeline.is_open());
         let before = redis.get(KEY);
@@ -333,7 +335,7 @@ mod command {
         killpg(Pid::from_raw(holder.pid()), Signal::SIGCONT).unwrap();
         process::signal(all[1], Signal::SIGCONT);
         let died = lifeline.closed_at();
-        // TERM and KILL are both overdue.
+        // SIGTERM and SIGKILL are both overdue.
         assert!(died - thawed < Duration::from_millis(500), "it lived for {:?} after the thaw", died - thawed);
         holder.wait().code(79).stderr_is_one_line("lost job at redis://");
         assert_eq!(redis.get(KEY), before, "the lock is the other one's");
@@ -343,7 +345,7 @@ mod command {
         assert_eq!(store.last, second, "{refused} refused");
     }
 
-    /// A store that knows nothing of locks: it takes a write with the token of the last one or a larger one.
+    /// A store that knows nothing of locks: it accepts a write whose token is at least as large as the last one.
     struct Store {
         wire: Fifo,
         last: u64,
@@ -359,13 +361,13 @@ mod command {
             format!("echo \"$DLOCK_TOKEN\" > '{}'", self.wire.path().display())
         }
 
-        /// Waits for the next write: its token, accepted or refused.
+        /// Waits for the next write: its token, `Ok` if accepted and `Err` if refused.
         fn next(&mut self) -> Result<u64, u64> {
             let word = self.wire.word();
             self.take(&word)
         }
 
-        /// The next write if it has come.
+        /// Returns the next write if there has been one.
         fn try_next(&mut self) -> Option<Result<u64, u64>> {
             let word = self.wire.try_word()?;
             Some(self.take(&word))
@@ -386,7 +388,7 @@ mod command {
     }
 }
 
-/// A lock file that is removed is no lock any more.
+/// A lock file that is removed no longer locks anything.
 mod lock_file {
     use super::*;
 
@@ -411,7 +413,7 @@ mod lock_file {
         tree.wait_grown();
         fault(&scratch);
         let lost = boottime();
-        // The new file is a new lock, and whoever takes it is not disturbed by the end of the old one.
+        // The new file is a new lock, and its holder is not disturbed by the end of the old one.
         let (mut words, gate) = (Fifo::new(scratch.path("words")), Gate::new(scratch.path("gate")));
         let script = format!("{}; {}", words.say("held"), gate.wait());
         let other = scratch.dlock().run("job").backend(scratch.file_url()).arg("-n").shell(script).spawn();
@@ -430,7 +432,8 @@ mod lock_file {
     }
 }
 
-/// dlock's user may not signal another user's process: then the lock is never released, and the lease runs out.
+/// dlock's user may not signal a process of another user. In that case the lock is never released and the lease
+/// expires.
 #[test]
 fn what_cannot_be_killed_keeps_the_lock_until_the_lease_ends() {
     if !process::is_root() {
@@ -441,7 +444,8 @@ fn what_cannot_be_killed_keeps_the_lock_until_the_lease_ends() {
     let monitor = redis.monitor();
     let scratch = Scratch::new();
     let mut words = Fifo::new(scratch.path("words"));
-    // What sudo does, without being set-user-id: dlock's user may become another one, and may not kill one.
+    // As sudo does, but without set-user-id: dlock's user may become another user, and may not kill that user's
+    // processes.
     let become_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     let capabilities = ["--inh-caps=-all,+setuid,+setgid", "--ambient-caps=-all,+setuid,+setgid"];
     let survivor = format!("{}; exec sleep 1000", words.say("$$"));
@@ -476,7 +480,7 @@ fn lock_file(scratch: &Scratch) -> PathBuf {
     scratch.lock_dir().join("job.lock")
 }
 
-/// A dlock that does not wait for the lock `job`.
+/// A dlock that does not wait for the lock `job` (`-n`).
 fn dlock_n(scratch: &Scratch) -> Dlock {
     scratch.dlock().run("job").backend(scratch.file_url()).arg("-n").shell("echo ran")
 }
@@ -487,7 +491,7 @@ fn flock(scratch: &Scratch) -> bool {
     flock.arg("-n").arg(lock_file(scratch)).arg("true").stdin(Stdio::null()).status().unwrap().success()
 }
 
-/// Neither dlock nor flock(1) gets it.
+/// Asserts that neither dlock nor flock(1) gets the lock.
 #[track_caller]
 fn assert_locked(scratch: &Scratch) {
     dlock_n(scratch).output().code(75).stdout_is("").stderr_is_one_line("did not get job: ");

@@ -1,6 +1,6 @@
 /*!
-No room on the disk, no descriptor left, no process to be had: whoever it hits, no command runs without a lock, no lock
-stays behind, and one line says what is missing.
+No room on the disk, no descriptor, no process: whichever part runs out, no command runs without a lock, no lock stays
+behind, and one line says what is missing.
 */
 
 use std::fs::File;
@@ -16,15 +16,15 @@ use crate::support::servers::Redis;
 use crate::support::service::{EtcdService, FileService, Gated, RedisService, Service, ZooKeeperService};
 use crate::support::zookeeper::{Server, ZooKeeper, ZooKeeperOptions};
 
-/// The lease of everybody here.
+/// The lease in these tests.
 const TTL: Duration = Duration::from_secs(2);
 
-/// `job` with a lease of [`TTL`].
+/// `dlock run` for the key `job` with a lease of [`TTL`].
 fn run<S: Service>(service: &S) -> Dlock {
     service.run("job").args(["-t", "2s"])
 }
 
-/// Fails the test unless nothing of a dlock that has ended is left, its lock neither.
+/// Fails the test unless everything of a dlock that has ended is gone, its lock included.
 #[track_caller]
 fn assert_nothing_left<S: Service>(service: &S) {
     run(service).args(["-n"]).command(["true"]).output().success();
@@ -32,7 +32,7 @@ fn assert_nothing_left<S: Service>(service: &S) {
     assert_no_litter(service);
 }
 
-/// What a dlock leaves is gone when its lease ends at the latest.
+/// What dlock leaves behind is gone when its lease expires at the latest.
 #[track_caller]
 fn assert_no_litter<S: Service>(service: &S) {
     assert_no_litter_but(service, &[]);
@@ -49,7 +49,7 @@ fn assert_no_litter_but<S: Service>(service: &S, may_stay: &[&str]) {
     assert!(clean.is_some(), "{litter:?}");
 }
 
-/// Nothing was run, and one line says why, in the words of the contract's exit codes.
+/// Checks that nothing was run, and that one line gives the reason in the words of the contract's exit codes.
 #[track_caller]
 fn assert_refused(outcome: &Outcome) {
     let code = outcome.status().code();
@@ -61,7 +61,7 @@ fn assert_refused(outcome: &Outcome) {
 mod descriptors {
     use super::*;
 
-    /// With fewer the loader cannot open a library.
+    /// With fewer descriptors the loader cannot open a library.
     const FEWEST: u64 = 4;
 
     fn too_few<S: Service>(service: &S) {
@@ -84,8 +84,8 @@ mod descriptors {
         panic!("that many descriptors are not enough for anything");
     }
 
-    /// The connections that a holder has go on to work. With a lease so long that it needs no other one on a busy machine:
-    /// a client of ZooKeeper gives a connection up that says nothing for a while.
+    /// A holder's open connections go on working. The lease is long enough that none has to be replaced on a busy
+    /// machine: a ZooKeeper client gives up a connection that stays silent for a while.
     fn none_left_while_it_holds<S: Service>(service: &S) {
         let lease = if S::KIND == "zookeeper" { 15 } else { 6 };
         let holder = Gated::spawn(service.scratch(), service.run("job").args(["-q", "-t", &format!("{lease}s")]));
@@ -100,7 +100,7 @@ mod descriptors {
         assert_nothing_left(service);
     }
 
-    /// Without a descriptor nobody can be connected to again, and the command is gone before its lease is.
+    /// Without descriptors no new connection can be made, and the command is gone before its lease expires.
     fn none_left_for_a_new_connection<S: Severable>(service: &S) {
         let holder = Gated::spawn(service.scratch(), run(service).arg("-q"));
         holder.wait_held();
@@ -110,8 +110,8 @@ mod descriptors {
         let waiter = Gated::spawn(service.scratch(), service.run("job").args(["-t", "10s", "-q"]));
         waiter.wait_held();
         if S::KIND == "zookeeper" {
-            // The library asks for a socket without a pause once its session must have ended: dlock, whose command is dead
-            // by its guard's hand, may not come to its end before it gets one.
+            // The library keeps asking for a socket without a pause once its session must have ended. dlock, whose
+            // command was killed by the guard, may not end before it gets one.
             give_descriptors_back(holder.pid());
         }
         let outcome = holder.running.wait();
@@ -121,7 +121,7 @@ mod descriptors {
         assert_nothing_left_after_a_cut(service);
     }
 
-    /// One who waits and finds none when its turn has come gives the lock to the next.
+    /// A waiter that has no descriptor left when its turn comes passes the lock on.
     fn none_left_while_it_waits<S: Service>(service: &S) {
         let holder = Gated::spawn(service.scratch(), run(service).arg("-q"));
         holder.wait_held();
@@ -134,9 +134,9 @@ mod descriptors {
         eventually("its turn", || (waiter.has_held() || !waiter.running.is_running()).then_some(()));
         waiter.open();
         let outcome = waiter.running.wait();
-        // Only at the end all of its output is there.
+        // All of its output is there only at the end.
         if outcome.stdout().starts_with("held ") {
-            // The command has as few, which is its own trouble.
+            // The command has as few, which is its own problem.
             outcome.stderr();
         } else {
             assert_refused(&outcome);
@@ -144,7 +144,7 @@ mod descriptors {
         assert_nothing_left(service);
     }
 
-    /// An outage while there is none is ridden out when there are some again.
+    /// An outage without descriptors is survived if there are some again in time.
     fn some_again_in_time<S: Severable>(service: &S) {
         let lease = if S::KIND == "zookeeper" { 24 } else { 12 };
         let holder = Gated::spawn(service.scratch(), service.run("job").args(["-q", "-t", &format!("{lease}s")]));
@@ -152,7 +152,7 @@ mod descriptors {
         let cut = boottime();
         take_all_descriptors(holder.pid());
         service.sever();
-        // A renewal comes to nothing.
+        // One renewal fails.
         last_until(cut + Duration::from_millis(lease * 1000 * 3 / 8));
         give_descriptors_back(holder.pid());
         last_until(cut + Duration::from_secs(lease + 1));
@@ -161,7 +161,7 @@ mod descriptors {
         assert_nothing_left_after_a_cut(service);
     }
 
-    /// It waits for more of them than it may open, and goes before all others.
+    /// It would need more descriptors than it may open, and runs with real-time priority.
     #[test]
     fn a_guard_that_may_open_few_takes_no_time() {
         let service = FileService::fresh();
@@ -173,7 +173,7 @@ mod descriptors {
             let ticks = || process::cpu_ticks(guard).unwrap();
             let before = ticks();
             last_until(boottime() + Duration::from_secs(1));
-            // Of a hundred.
+            // Out of a hundred.
             assert!(ticks() - before < 20, "{} ticks within a second", ticks() - before);
         };
         takes_no_time();
@@ -183,8 +183,9 @@ mod descriptors {
         assert_nothing_left(&service);
     }
 
-    /// Fails the test unless nothing of a dlock that has ended is left but perhaps directories in ZooKeeper: they are kept
-    /// when it is not certain that only dlocks used them, as when the server dies before it has counted them.
+    /// Fails the test unless everything of a dlock that has ended is gone, except perhaps directories in ZooKeeper:
+    /// they are kept when it is uncertain whether only dlock used them, for instance because the server died before
+    /// counting them.
     #[track_caller]
     fn assert_nothing_left_after_a_cut<S: Severable>(service: &S) {
         service.assert_free("job");
@@ -192,7 +193,7 @@ mod descriptors {
         assert_no_litter_but(service, &["/dlock", "/dlock/job"]);
     }
 
-    /// A service whose connections can be closed from its side without a lock being lost.
+    /// A service whose connections can be closed from its side without losing a lock.
     pub(super) trait Severable: Service {
         fn sever(&self);
     }
@@ -257,7 +258,7 @@ mod processes {
         let service = prepared::<S>();
         let mut enough = 0;
         for processes in 1..16 {
-            // In a user namespace of its own nobody else's processes count, and none of ours count elsewhere.
+            // In a user namespace of its own, no other processes count against the limit, and these count nowhere else.
             let limit = format!("--nproc={processes}");
             let dlock = run(&service).arg("-n").command(["echo", "ran"]).unprivileged();
             let outcome = dlock.wrapped_by(["unshare", "-r", "prlimit", &limit]).output();
@@ -277,7 +278,7 @@ mod processes {
         panic!("that many processes are not enough for anything");
     }
 
-    /// One whose turn comes when no process can be started any more gives the lock to the next.
+    /// A waiter whose turn comes when no process can be started passes the lock on.
     fn none_left_while_it_waits<S: Service>() {
         let service = prepared::<S>();
         let unprivileged = || run(&service).arg("-q").unprivileged();
@@ -297,7 +298,7 @@ mod processes {
         assert_no_litter(&service);
     }
 
-    /// Who holds a lock needs no process to keep it and to give it back.
+    /// A holder needs no new process to keep the lock and to release it.
     fn none_left_while_it_holds<S: Service>() {
         let service = prepared::<S>();
         let holder = Gated::spawn(service.scratch(), run(&service).arg("-q").unprivileged());
@@ -346,12 +347,12 @@ mod processes {
 mod disk {
     use super::*;
 
-    /// Where messages go when there is no room for them.
+    /// A file to which nothing can be written, for messages.
     fn full() -> File {
         File::options().write(true).open("/dev/full").unwrap()
     }
 
-    /// On every backend dlock does what it would do, in silence.
+    /// On every backend dlock does what it always does, silently.
     fn no_room_for_messages<S: Service>() {
         let service = S::fresh();
         let holder = Gated::spawn(service.scratch(), run(&service).arg("-v").stderr(full()));
@@ -384,7 +385,7 @@ mod disk {
         }
     }
 
-    /// The lock file that is there needs no more room, neither to be taken nor to be given back.
+    /// A lock file that already exists needs no more room, neither to be locked nor to be released.
     #[test]
     fn a_disk_that_fills_up_while_a_lock_file_is_held_loses_nothing() {
         let service = FileService::fresh();
@@ -412,13 +413,13 @@ mod disk {
         assert!(first.parse::<u64>().unwrap() < second.parse::<u64>().unwrap(), "{outcome:?}");
     }
 
-    /// A redis that cannot write its log of changes: nobody gets a lock that it would not remember, and who has one goes
-    /// on until its lease is over or there is room again.
+    /// A redis that cannot write its append-only file: nobody gets a lock that it would not remember, and a holder goes
+    /// on until its lease expires or there is room again.
     #[test]
     fn a_redis_whose_disk_is_full_grants_nothing_and_loses_nothing() {
         let service = RedisService::on(Redis::on_small_disk(["--appendonly", "yes", "--appendfsync", "everysec"]));
         let redis = &service.redis;
-        // Its lease outlasts the fault.
+        // Its lease is longer than the fault.
         let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "9s", "-q"]));
         holder.wait_held();
         let fail = || {
@@ -430,7 +431,7 @@ mod disk {
         fail();
         let refused = service.run("other").command(["echo", "ran"]).output();
         refused.code(69).stdout_is("").stderr_is_one_line("MISCONF");
-        // A renewal fails.
+        // One renewal fails.
         last_until(boottime() + Duration::from_secs(4));
         redis.free_disk();
         eventually("a write", || redis.ask(&["DEL", "ballast"]).filter(|reply| !reply.text().contains("MISCONF")));
@@ -438,7 +439,7 @@ mod disk {
         service.assert_held("job");
         holder.let_go().success();
         assert_nothing_left(&service);
-        // For good, it ends the hold in time.
+        // If the fault stays, the hold ends in time.
         let holder = Gated::spawn(service.scratch(), run(&service));
         holder.wait_held();
         fail();
@@ -447,15 +448,15 @@ mod disk {
         assert!(outcome.stderr().starts_with("dlock: lost job at redis://") && outcome.stderr().contains("MISCONF"));
         redis.free_disk();
         eventually("a write", || redis.ask(&["DEL", "ballast"]).filter(|reply| !reply.text().contains("MISCONF")));
-        // It could not be given back, and lasts no longer than its lease.
+        // The lock could not be released, and lasts no longer than its lease.
         let next = run(&service).args(["-q", "-w", "4s"]).command(["true"]).output();
         next.success();
         assert!(next.elapsed() < TTL, "{next:?}");
         assert_nothing_left(&service);
     }
 
-    /// A server that cannot write its log of transactions is none: without a majority of others the command is stopped, and
-    /// when there is room again, the next one has the lock.
+    /// A server that cannot write its transaction log is out of service: without a majority of others the command is
+    /// stopped, and when there is room again, the next contender gets the lock.
     #[test]
     fn a_zookeeper_whose_disks_are_full_grants_nothing_and_loses_nothing() {
         let options = ZooKeeperOptions { small_disks: true, ..ZooKeeperOptions::ensemble() };
@@ -475,7 +476,7 @@ mod disk {
         waiter.let_go().success();
     }
 
-    /// A full etcd takes no new keys and leases, and goes on to keep those that it has.
+    /// A full etcd accepts no new keys or leases, and keeps those that it has.
     #[test]
     fn an_etcd_without_space_grants_nothing_and_loses_nothing() {
         let args = vec!["--quota-backend-bytes".into(), "1048576".into()];
@@ -495,7 +496,7 @@ mod disk {
         last_until(boottime() + TTL * 3 / 2);
         assert!(holder.running.is_running() && !waiter.has_held(), "{:?}", holder.running);
         holder.let_go().success();
-        // Who was in the queue before has all that it needs.
+        // A waiter that was in the queue before has everything it needs.
         let second = waiter.token();
         assert!(second > first);
         waiter.let_go().success();
@@ -505,11 +506,11 @@ mod disk {
 mod address_space {
     use super::*;
 
-    /// Above this there is room for everything.
+    /// Above this limit there is room for everything.
     const PLENTY: u64 = 1 << 30;
     const STEP: u64 = 256 * 1024;
 
-    /// The client library for ZooKeeper has a thread of its own, and panics where there is no room for its stack.
+    /// The client library for ZooKeeper has its own thread, and panics when there is no memory for its stack.
     #[test]
     fn too_little_of_it_is_no_panic() {
         let service = ZooKeeperService::fresh();
@@ -517,7 +518,7 @@ mod address_space {
             let dlock = run(&service).command(["echo", "ran"]);
             dlock.wrapped_by(["prlimit", &format!("--as={bytes}")]).output()
         };
-        // The least with which it runs.
+        // The smallest address space in which it runs.
         let (mut low, mut high) = (STEP, PLENTY);
         while high - low > STEP {
             let middle = low.midpoint(high);

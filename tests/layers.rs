@@ -1,5 +1,5 @@
-//! Which part of the source may know which, and how long its parts may be: read from the files, so that a wrong `use`
-//! fails here and not in somebody's understanding.
+//! Which part of the source may use which, and how long its parts may be. Read from the files, so that a wrong `use`
+//! fails here.
 
 mod graph;
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use self::graph::{circle, from_texts, read_sources, sources};
 
 /// What a file may use of dlock's own modules: (place in `src`, allowed modules). The longest matching place decides. A
-/// file may always use what lies below it.
+/// file may always use what is below it.
 const MAY_USE: &[(&str, &[&str])] = &[
     (
         "main.rs",
@@ -70,7 +70,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("backend", &["backend", "clock", "holder", "key", "lock", "printable"]),
     ("backend/error.rs", &[]),
     ("backend/net", &["backend::error", "backend::net", "clock", "variables"]),
-    // What is decided there is decided from data alone, and can be tested without a service.
+    // Decisions here follow from data alone, and can be tested without a service.
     ("backend/file/errors.rs", &["backend::error"]),
     ("backend/redis/errors.rs", &["backend::error", "backend::net::wire::Address", "printable"]),
     ("backend/redlock/errors.rs", &["backend::error", "backend::redlock::quorum"]),
@@ -90,13 +90,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("supervise/surroundings.rs", &[]),
 ];
 
-/// Whoever wants to understand a file can read what it uses first, down to files that use nothing.
+/// A reader can start with what a file uses, and so on down to files that use nothing.
 ///
-/// A file uses another one when its code, tests left out, names something that is defined there: by a `use`, or by a
-/// path. That a folder's `mod.rs` declares a file or passes a name on (`pub use`) is no use of it: whoever uses that name
-/// uses the file where it is defined. No name escapes this, because paths begin at the root, with `self` or with a child,
-/// and nothing of dlock's is imported by `*`; both are asserted. Calls of methods are not seen: a type's methods may lie in
-/// a file of their own, which uses that of the type, and whoever calls them names the type alone.
+/// A file uses another one when its code, tests left out, names something that is defined there, by a `use` or by a
+/// path. Declaring a module or re-exporting a name (`pub use`) in a `mod.rs` does not count: a user of that name uses
+/// the file that defines it. No name escapes this, because paths begin at the root, with `self` or with a child, and
+/// nothing of dlock's own is imported by `*`; both are asserted. Method calls are not seen: a type's methods may be in
+/// a file of their own, which uses that of the type, while their callers name only the type.
 #[test]
 fn the_graph_of_files_has_no_circle() {
     assert_eq!(circle(&read_sources()), None);
@@ -148,7 +148,7 @@ fn backends(root: &Path) -> Vec<String> {
     folders.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
 }
 
-/// Adding or changing a backend concerns nobody else: they are reached through the registry alone.
+/// Adding or changing a backend concerns no other module: backends are reached through the registry alone.
 #[test]
 fn a_backend_is_named_in_its_folder_and_in_the_registry_only() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -162,7 +162,7 @@ fn a_backend_is_named_in_its_folder_and_in_the_registry_only() {
             else {
                 continue;
             };
-            // Redlock is spoken to the same servers.
+            // Redlock uses the redis client.
             let may = place.starts_with(&format!("backend/{named}/"))
                 || place.starts_with("backend/redlock/") && named == "redis"
                 || place == "backend/registry.rs";
@@ -171,7 +171,8 @@ fn a_backend_is_named_in_its_folder_and_in_the_registry_only() {
     }
 }
 
-/// Nobody reads steps upwards, and neither does `graph::paths`. What exists only for tests may take one.
+/// Relative paths upwards are hard to read, and `graph::paths` does not read them. What exists only for tests may use
+/// one.
 #[test]
 fn paths_begin_at_the_root() {
     for source in read_sources() {
@@ -180,7 +181,7 @@ fn paths_begin_at_the_root() {
     }
 }
 
-/// The files of dlock, with their place in `src`, in which `word` stands outside of tests.
+/// The places in `src` of the files that contain `word` outside of tests.
 fn with(word: &str) -> Vec<String> {
     let mut sources = read_sources();
     sources.retain(|source| source.code.contains(word));
@@ -198,12 +199,12 @@ fn one_file_writes_to_each_of_the_standard_streams_and_the_words_know_of_neither
     }
 }
 
-/// How many lines a file may have: one idea needs no more.
+/// The longest that a file may be, in lines: one idea needs no more.
 const LONGEST_FILE: usize = 400;
-/// How many lines a function may have.
+/// The longest that a function may be, in lines.
 const LONGEST_FUNCTION: usize = 60;
 
-/// The functions in a text that rustfmt has written, each with its number of lines.
+/// The functions in a text formatted by rustfmt, each with its number of lines.
 fn functions(text: &str) -> Vec<(&str, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let begins = |line: &str| {

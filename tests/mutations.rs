@@ -1,4 +1,4 @@
-//! The mutations that `tests/run mutations` makes: each still fits the source, and the tests that it names are there.
+//! The mutations of `tests/run mutations`: each still applies to the source, and the tests that it names exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The patches, in the order of their names.
+/// The patches, sorted by name.
 fn patches() -> Vec<PathBuf> {
     let files = fs::read_dir(root().join("tests/mutations")).unwrap().map(|entry| entry.unwrap().path());
     let mut patches: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "patch")).collect();
@@ -49,7 +49,7 @@ fn every_test_that_a_patch_names_is_there() {
     }
 }
 
-/// Whether the matrix of faults has such a row and a column of that name, `FAULT:SERVICE`.
+/// Whether `name`, which is `FAULT:SERVICE`, names a row and a column of the matrix of faults.
 fn is_cell(name: &str) -> bool {
     let Some((fault, column)) = name.split_once(':') else { return false };
     let matrix = fs::read_to_string(root().join("tests/faults/matrix.rs")).unwrap();
@@ -57,7 +57,7 @@ fn is_cell(name: &str) -> bool {
     columns.contains(&column) && matrix.contains(&format!("\"{fault}\","))
 }
 
-/// Whether there is such a test (`lease::timing::tests::NAME`) in the source.
+/// Whether the source has a unit test of this name (`lease::timing::tests::NAME`).
 fn is_unit_test(name: &str) -> bool {
     let Some((module, name)) = name.split_once("::tests::") else { return false };
     let module = root().join("src").join(module.replace("::", "/"));

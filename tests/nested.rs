@@ -1,5 +1,6 @@
 /*!
-A `dlock run` inside a `dlock run`: it passes through where the outer one holds the lock for it, and never otherwise.
+A `dlock run` inside a `dlock run` of the same key: it passes through if the outer one holds the lock for it, and never
+otherwise.
 */
 
 use std::process::Command;
@@ -19,7 +20,7 @@ fn inner(options: &str, script: &str) -> String {
     format!("'{dlock}' run {options} -- sh -c '{}'", script.replace('\'', r"'\''"))
 }
 
-/// The same for a key on `service`.
+/// Shell code that runs `script` under dlock with `options`, for a key on `service`.
 fn inner_on<S: Service>(service: &S, key: &str, options: &str, script: &str) -> String {
     inner(&format!("--key {key} --backend '{}' {options}", service.url()), script)
 }
@@ -77,7 +78,7 @@ fn a_backend_that_is_spelled_differently_is_the_same() {
     let port = service.redis.port();
     let passes = |outer: &str, options: &str, nested: &str| {
         let outer = service.scratch().dlock().run("job").backend(outer).args(options.split_whitespace());
-        // With -n, for which a mistake is no deadlock.
+        // With -n, so that a mistake does not become a deadlock.
         let nested = inner(&format!("-n --key job --backend '{nested}' {options}"), "echo passed");
         outer.shell(nested).output().success().stdout_is("passed\n");
     };
@@ -108,7 +109,7 @@ fn a_lock_that_only_looks_the_same_is_another() {
         let nested = inner(&other, &format!("echo held; {}", gate.wait()));
         let running = service.run("job").shell(nested).spawn();
         running.wait_stdout("held");
-        // It is really held: somebody else is refused, with the inner run named.
+        // It is really held: another dlock is refused, with the inner run named.
         let mut words = vec!["run", "-n"];
         let other = other.replace('\'', "");
         words.extend(other.split_whitespace());
@@ -137,13 +138,13 @@ fn three_levels<S: Service>(service: &S) {
     let [a, b, nested, b_again, b_anew, last] = printed.lines().collect::<Vec<_>>()[..] else { panic!("{printed:?}") };
     assert!(a.starts_with("a ") && b.starts_with("b ") && b_anew.starts_with("b "), "{printed}");
     assert!(nested == a && b_again == b && last == a, "{printed}");
-    // That one was over: it was taken anew.
+    // That one was over: the lock was taken anew.
     assert_ne!(b_anew, b);
     service.assert_free("a");
     service.assert_free("b");
 }
 
-/// A variable as the command of `holder` has it; that command must run.
+/// The value of a variable in the environment of `holder`'s command, which must be running.
 fn told(holder: &Gated, variable: &str) -> String {
     process::environ(holder.running.command_pid())[variable].clone()
 }
@@ -170,7 +171,7 @@ fn stale<S: Service>(service: &S) {
     holder.let_go().success();
     waiter.wait_held();
     assert!(token(&waiter) > first, "it took the lock, and did not borrow the other's");
-    // When the next one holds it, the variable of the first is nobody's.
+    // When the next dlock holds the lock, the first one's variable is stale.
     with_it().arg("-n").command(["echo", "overlap"]).output().code(75).stdout_is("").stderr_is_one_line("held by ");
     waiter.let_go().success();
     with_it().arg("-n").command(["echo", "free"]).output().success().stdout_is("free\n");
@@ -215,10 +216,10 @@ fn forged<S: Service>(service: &S) {
     let mut forgeries: Vec<String> =
         ["", "x", "{}", "[]", "[[[[", "[1]", "[{}]", "null", "[{\"id\":1}]"].map(str::to_owned).into();
     forgeries.push(format!("[{}]", genuine[0]["id"]));
-    // Nested deeper than any parser should follow.
+    // Nested deeper than any parser should go.
     forgeries.push("[".repeat(100_000));
     forgeries.push(genuine.to_string());
-    // Somebody who is an ancestor, but not the process that holds the lock: this test.
+    // An ancestor that does not hold the lock: this test.
     let me = std::process::id();
     let about = std::fs::read_to_string(format!("/proc/{me}/stat")).unwrap();
     let start: u64 = about.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().parse().unwrap();
@@ -262,7 +263,7 @@ fn without_access_it_is_refused_and_told_how_to_get_it() {
     told.code(1).quiet().stdout_is(&format!("{url}/0\n0\n"));
     // Another lock there is out of reach for the same reason.
     refused(outer().shell(nested("--key other -n")).output());
-    // What it says to do helps.
+    // The advice in the message works.
     let file = scratch.file("password", "right-one\n");
     let outer = scratch.dlock().run("job").backend(&url).env("DLOCK_PASSWORD_FILE", &file);
     outer.shell(nested(&format!("--key job --backend '{url}'"))).output().success().stdout_is("passed\n0\n");
@@ -273,7 +274,7 @@ fn without_access_it_is_refused_and_told_how_to_get_it() {
 
 #[test]
 fn it_stops_with_79_when_the_outer_dlock_is_killed_under_a_lease() {
-    // Everything goes, and soon: a trap keeps the one who tells.
+    // Everything ends, and soon: a trap keeps the reporting shell alive.
     let service = RedisService::fresh();
     let mut words = Fifo::new(service.scratch().path("words"));
     let (line, end) = Lifeline::pair();
@@ -294,14 +295,14 @@ fn in_another_pid_namespace_it_is_refused() {
 }
 
 fn other_namespace<S: Service>(service: &S) {
-    // Whatever it is told about waiting: it would wait for itself.
+    // Whatever its options about waiting: it would wait for itself.
     for options in ["", "-w 60", "-n"] {
         let nested = inner_on(service, "job", options, "echo overlap");
         let outcome = service.run("job").shell(format!("unshare -rpf --mount-proc {nested}")).output();
         outcome.code(75).stdout_is("").stderr_is_one_line("PID namespace");
     }
     assert_eq!(service.queued("job"), 0);
-    // Another key is another matter.
+    // Another key is independent.
     let nested = inner_on(service, "other", "-n", "echo ran");
     let outcome = service.run("job").shell(format!("unshare -rpf --mount-proc {nested}")).output();
     outcome.success().stdout_is("ran\n");
@@ -309,6 +310,6 @@ fn other_namespace<S: Service>(service: &S) {
 
 #[test]
 fn unshare_is_there() {
-    // Without it the tests above would be refused for another reason.
+    // Without it the tests above would be refused for a different reason.
     assert!(Command::new("unshare").args(["-rpf", "--mount-proc", "true"]).status().unwrap().success());
 }

@@ -1,4 +1,4 @@
-//! What README and Cargo.toml claim: the commands of a fresh machine, the exit codes, the oldest Rust, the licences.
+//! What README and Cargo.toml claim: the commands on a fresh machine, the exit codes, the oldest Rust, the licences.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn the_first_command_of_the_readme_works() {
     let line = readme.lines().find(|line| line.starts_with("cargo run --release -- ")).unwrap();
     assert!(readme.contains("\ntests/run\n"), "the second command is missing");
     let scratch = Scratch::new();
-    // The directory of `file:` without a path is the user's own: a test keeps out of it.
+    // The directory of `file:` without a path is the user's own, which a test must not use.
     let url = format!("-b {} ", scratch.file_url());
     let line = line.replace("cargo run --release --", *DLOCK).replace("-b file: ", &url);
     assert!(line.contains(&url), "{line}");
@@ -46,7 +46,7 @@ fn readme_and_man_page_agree_on_the_exit_codes() {
     assert_eq!(codes, 11);
 }
 
-/// Whoever adds something is told where.
+/// README tells contributors where to add what.
 #[test]
 fn the_paths_that_readme_names_for_development_are_there() {
     let readme = readme();
@@ -60,7 +60,7 @@ fn the_paths_that_readme_names_for_development_are_there() {
     }
 }
 
-/// The map at the head of the program names everything at the top of it.
+/// The map at the head of main.rs names every module at the top.
 #[test]
 fn the_map_of_the_source_is_complete() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -68,7 +68,7 @@ fn the_map_of_the_source_is_complete() {
     let (map, modules) = main.split_once("*/").unwrap();
     let modules: Vec<&str> = modules.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';')).collect();
     assert!(modules.len() > 10, "{modules:?}");
-    // Properties are for tests.
+    // Property tests are not part of dlock.
     for module in modules.into_iter().filter(|module| *module != "property") {
         assert!(map.contains(&format!("`{module}`")), "the map does not say what {module} is");
     }
@@ -78,7 +78,7 @@ fn the_map_of_the_source_is_complete() {
     }
 }
 
-/// The packages that dlock is built from, as cargo knows them.
+/// dlock's own package and the packages that it is built from, by `cargo metadata`.
 fn packages() -> (Value, Vec<Value>) {
     let arguments =
         ["metadata", "--locked", "--offline", "--format-version", "1", "--filter-platform", "x86_64-unknown-linux-gnu"];
@@ -96,7 +96,7 @@ fn packages() -> (Value, Vec<Value>) {
 }
 
 fn version(text: &str) -> Vec<u32> {
-    // 1.89 is 1.89.0.
+    // 1.89 means 1.89.0.
     let numbers = text.split('.').map(|number| number.parse().unwrap());
     numbers.chain(std::iter::repeat(0)).take(3).collect()
 }
@@ -147,7 +147,7 @@ fn the_repository_compiles_protocol_files_by_itself() {
     let output = command.current_dir(scratch.root()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(fs::read(scratch.path("out")).unwrap().len() > 1000, "the import is missing");
-    // README tells the same version of it to those who cannot use the script.
+    // README names the same version for those who cannot use the script.
     let script = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/protoc")).unwrap();
     let version = script.lines().find_map(|line| line.strip_prefix("version=")).unwrap();
     assert!(readme().contains(&format!("cargo install protox --version {version} ")));

@@ -1,4 +1,4 @@
-//! What a hand-over costs the servers: the same, however many wait.
+//! The cost of a hand-over at the servers does not grow with the number of waiters.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use crate::support::service::{EtcdService, RedisService, Service, ZooKeeperServi
 
 /// A service whose requests can be counted.
 trait Counted: Service {
-    /// What dlocks ask while `work` goes on, by the service's own names; heartbeats apart.
+    /// What dlocks request during `work`, by the service's own names for it, without heartbeats.
     fn count(&self, work: impl FnOnce()) -> BTreeMap<String, u64>;
 }
 
@@ -23,7 +23,7 @@ impl Counted for RedisService {
         let stats = self.redis.cli(&["INFO", "commandstats"]);
         let read = |line: &str| {
             let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-            // What a script does is part of one request.
+            // Calls made by a script are part of one request.
             let asked = ["eval", "blpop", "config|get", "role"].contains(&name);
             asked.then(|| (name.to_owned(), rest.split(',').next().unwrap().parse().unwrap()))
         };
@@ -51,10 +51,10 @@ impl Counted for ZooKeeperService {
     }
 }
 
-/// How many are started at the same time: more would find no answer in time on a small machine.
+/// How many are started at the same time: with more, a small machine answers none in time.
 const BATCH: usize = 25;
 
-/// So many wait for `job` with this ttl, and have nothing to say.
+/// Starts `waiters` dlocks that wait for `job` with this ttl and print nothing.
 fn crowd<S: Counted>(service: &S, waiters: usize, ttl: &str) -> Vec<Running> {
     let mut crowd: Vec<Running> = Vec::new();
     while crowd.len() < waiters {
@@ -68,8 +68,8 @@ fn crowd<S: Counted>(service: &S, waiters: usize, ttl: &str) -> Vec<Running> {
     crowd
 }
 
-/// How many requests a hand-over takes where so many wait at its beginning. A lease is long, so that its renewals and the
-/// waiters' signs of life do not come into it.
+/// How many requests a hand-over takes with `waiters` waiting at its beginning. Leases are long, so that renewals and
+/// the waiters' heartbeats do not count.
 fn per_hand_over<S: Counted>(waiters: usize) -> u64 {
     let service = S::fresh();
     let holder = service.hold("job");
@@ -89,7 +89,7 @@ fn per_hand_over<S: Counted>(waiters: usize) -> u64 {
 /// Shown with `--nocapture`.
 fn does_not_grow<S: Counted>(crowd: usize) {
     let (few, many) = (per_hand_over::<S>(10), per_hand_over::<S>(crowd));
-    // The first of them have just arrived, and may still be at that.
+    // The first of them have just arrived, and may still be busy with that.
     assert!(many <= few + 1, "with 10 waiters a hand-over takes {few} requests, with {crowd} it takes {many}");
     assert!((1..=12).contains(&few), "{few} requests for a hand-over");
 }
@@ -109,11 +109,11 @@ fn a_hand_over_on_zookeeper_costs_the_same_however_many_wait() {
     does_not_grow::<ZooKeeperService>(100);
 }
 
-/// What a crowd costs an etcd that has nothing else to do.
+/// What a crowd costs an etcd that does nothing else.
 struct Crowd {
-    /// How many requests of clients come to each sign of life of a waiter, and how many bytes are sent for it.
+    /// The client requests and the bytes sent per heartbeat of a waiter.
     idle: (f64, f64),
-    /// How many bytes are sent to one more who comes.
+    /// The bytes sent for one more waiter to join.
     joining: u64,
 }
 
@@ -124,14 +124,14 @@ fn on_etcd(waiters: usize) -> Crowd {
     let waiting = crowd(&service, waiters, "6s");
     let (requests, sent) = (service.etcd.count_requests(), service.etcd.sent());
     let signs = |requests: &BTreeMap<String, u64>| requests.get("LeaseKeepAlive").copied().unwrap_or(0);
-    // Three of each.
+    // Three samples of each.
     let seen = eventually("signs of life", || {
         let seen = requests.so_far();
         (signs(&seen) >= 3 * waiters as u64).then_some(seen)
     });
     let (all, sent) = (seen.values().sum::<u64>(), service.etcd.sent() - sent);
     let idle = (all as f64 / signs(&seen) as f64, sent as f64 / signs(&seen) as f64);
-    // Nobody else is told anything while one more comes.
+    // Nobody else is notified while one more joins.
     for waiter in &waiting {
         waiter.signal(Signal::SIGSTOP);
         process::wait_stopped(waiter.pid());
@@ -151,11 +151,11 @@ fn on_etcd(waiters: usize) -> Crowd {
     Crowd { idle, joining }
 }
 
-/// A server that sends each of them the names of all has 1,000 times as much to send to 1,000 as to one.
+/// A server that sends all names to each of them has 1,000 times as much to send to 1,000 as to one.
 #[test]
 fn what_an_idle_waiter_on_etcd_costs_does_not_grow_with_their_number() {
     let (few, many) = (on_etcd(10), on_etcd(500));
-    // A heartbeat, a look at its own key, and now and then one at who holds the lock.
+    // A heartbeat, a read of its own key, and now and then one of the holder's key.
     for Crowd { idle: (requests, bytes), joining } in [&few, &many] {
         assert!(*requests < 3.5, "{requests} requests for each sign of life");
         assert!(*bytes < 2000.0, "{bytes} bytes for each sign of life");

@@ -1,6 +1,6 @@
 /*!
-Too little memory and too few processes from the start: no command runs, and one line says what is missing, in the words of
-whoever has to do something about it.
+Too little memory and too few processes from the start: no command runs, and one line says what is missing, in words
+that tell users what to change.
 */
 
 use crate::support::backends::{User, on_every_backend};
@@ -12,10 +12,10 @@ on_every_backend! {
     a_limit_of_processes_is_told_as_a_reason
 }
 
-/// How far two address spaces that are tried are apart.
+/// The step between two address space limits that are tried.
 const STEP: u64 = 256 << 10;
 
-/// In all address spaces from one in which dlock can be loaded at all to one in which it works.
+/// In every address space from one in which dlock can just be loaded to one in which it works.
 fn a_small_address_space_is_told_in_one_line<S: Service>(service: &S) {
     let loads = |&size: &u64| {
         let version = service.scratch().dlock().arg("--version").limit(libc::RLIMIT_AS, size).output();
@@ -43,7 +43,7 @@ fn a_limit_of_processes_is_told_as_a_reason<S: Service>(service: &S) {
     loop {
         processes += 1;
         assert!(processes < 16, "that many processes are not enough");
-        // In a user namespace of its own nobody else's processes count, and none of ours count elsewhere.
+        // In a user namespace of its own, no other processes count against the limit, and these count nowhere else.
         let limit = format!("--nproc={processes}");
         let dlock = User::Ordinary.run(service, "job").args(["-n", "-t", "2s"]).command(["true"]);
         let outcome = dlock.wrapped_by(["unshare", "-r", "prlimit", &limit]).output();

@@ -10,7 +10,7 @@ use crate::support::rendezvous::{Fifo, Gate, Lifeline, eventually};
 use crate::support::scratch::Scratch;
 use crate::support::servers::Redis;
 
-/// What dlock passes on.
+/// The signals that dlock passes on.
 const FORWARDED: [Signal; 7] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -21,15 +21,15 @@ const FORWARDED: [Signal; 7] = [
     Signal::SIGWINCH,
 ];
 
-/// What ends a wait.
+/// The signals that end a wait.
 const ENDS_WAITING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
-/// A recorder under a lock.
+/// A dlock whose command is a recorder.
 fn recording(scratch: &Scratch, recorder: &Recorder) -> Dlock {
     scratch.dlock().run("k").backend(scratch.file_url()).command([recorder.program()])
 }
 
-/// Asserts that the lock `k` is somebody's.
+/// Asserts that the lock `k` is held.
 #[track_caller]
 fn assert_held(scratch: &Scratch, url: &str) {
     let other = scratch.dlock().run("k").backend(url).arg("-n").command(["true"]).output();
@@ -54,7 +54,7 @@ fn signals_to_dlock_alone_reach_the_command_once() {
         dlock.signal(signal);
         let heard = recorder.next();
         assert_eq!(heard.signal, signal);
-        assert_eq!(heard.sender, guard, "somebody else sent {heard:?}");
+        assert_eq!(heard.sender, guard, "another process sent {heard:?}");
     }
     recorder.expect_nothing_more(dlock.pid());
     recorder.end();
@@ -72,7 +72,7 @@ fn signals_to_the_whole_group_reach_the_command_once() {
         process::signal_group(dlock.pid(), signal);
         let heard = recorder.next();
         assert_eq!(heard.signal, signal);
-        assert_eq!(heard.sender, std::process::id().cast_signed(), "somebody else sent {heard:?}");
+        assert_eq!(heard.sender, std::process::id().cast_signed(), "another process sent {heard:?}");
     }
     recorder.expect_nothing_more(dlock.pid());
     recorder.end();
@@ -104,7 +104,7 @@ fn after_a_signal_to_the_group_one_to_dlock_alone_still_arrives() {
     process::signal_group(dlock.pid(), Signal::SIGTERM);
     recorder.expect(Signal::SIGTERM);
     process::wait_taken(dlock.pid(), Signal::SIGTERM);
-    // Of another sender it is another signal, however soon it comes.
+    // From another sender it is another signal, however soon it comes.
     send_as_somebody_else(dlock.pid(), Signal::SIGTERM);
     recorder.expect(Signal::SIGTERM);
     recorder.expect_nothing_more(dlock.pid());
@@ -112,7 +112,7 @@ fn after_a_signal_to_the_group_one_to_dlock_alone_still_arrives() {
     dlock.wait().code(RECORDER_CODE).quiet();
 }
 
-/// timeout(1) signals dlock and then its own group, dlock and the command in it. SIGALRM is how its time runs out.
+/// timeout(1) signals dlock and then its own group, dlock and the command in it. A SIGALRM makes its timeout expire.
 #[test]
 fn a_timeout_reaches_the_command_once() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
@@ -124,7 +124,7 @@ fn a_timeout_reaches_the_command_once() {
         let dlock = timeout.dlock_pid();
         timeout.signal(Signal::SIGALRM);
         recorder.expect(signal);
-        // It continues its group too, in case that was suspended.
+        // It also continues its group, in case that was suspended.
         recorder.expect(Signal::SIGCONT);
         recorder.expect_nothing_more(dlock);
         recorder.end();
@@ -167,7 +167,7 @@ fn stop_and_continue_are_never_passed_on() {
         dlock.signal(signal);
         process::wait_taken(dlock.pid(), signal);
     }
-    // The one that cannot be blocked: dlock alone stands still, and what was sent meanwhile arrives afterwards.
+    // SIGSTOP cannot be blocked: dlock alone stops, and what was sent meanwhile arrives afterwards.
     dlock.signal(Signal::SIGSTOP);
     process::wait_stopped(dlock.pid());
     dlock.signal(Signal::SIGTERM);
@@ -231,7 +231,7 @@ fn signals_during_the_release_change_nothing() {
     }
 }
 
-/// A shell stops its loop when the program it waits for died of SIGINT, and not when it exits with 130.
+/// A shell stops its loop when the program it waits for is killed by SIGINT, and not when it exits with 130.
 #[test]
 fn a_loop_ends_with_the_command() {
     let scratch = Scratch::new();
@@ -246,7 +246,7 @@ fn a_loop_ends_with_the_command() {
     assert_eq!(words.closed(), [""; 0]);
 }
 
-/// A command that holds the lock `k` until it is told otherwise.
+/// A command that holds the lock `k` until it is let go.
 struct Holder {
     dlock: Running,
     gate: Gate,
@@ -358,7 +358,7 @@ fn what_the_guard_saw_before_the_command_was_started_counts_for_nothing() {
     let waiter = scratch.dlock().run("k").backend(&url).arg("-q").command([recorder.program()]);
     let waiter = waiter.new_process_group().spawn();
     let guard = waiter.guard_pid();
-    // One that does not end a wait.
+    // A signal that does not end a wait.
     process::signal_group(waiter.pid(), Signal::SIGUSR1);
     process::wait_taken(waiter.pid(), Signal::SIGUSR1);
     process::wait_taken(guard, Signal::SIGUSR1);
@@ -406,15 +406,15 @@ fn with_all_signals_blocked_they_still_reach_the_command() {
     dlock.output().signal(Signal::SIGKILL).quiet();
 }
 
-/// A burst of one signal must not push out another one that was sent before.
+/// A burst of one signal must not push out a different signal that was sent before.
 #[test]
 fn a_burst_loses_no_other_signal() {
     let scratch = Scratch::new();
     let mut recorder = Recorder::new(&scratch);
     let dlock = recording(&scratch, &recorder).spawn();
     recorder.ready();
-    // Each is taken before the next is sent, so that the kernel does not make one of them, and all within the time for
-    // which dlock keeps a signal to itself: hence without a pause.
+    // Each is taken before the next is sent, so that the kernel does not merge them, and all are sent within the time
+    // for which dlock holds a signal back: hence without a pause.
     for signal in std::iter::once(Signal::SIGTERM).chain([Signal::SIGUSR1; 60]) {
         dlock.signal(signal);
         while process::is_pending(dlock.pid(), signal) {

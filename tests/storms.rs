@@ -1,6 +1,6 @@
 /*!
-Commands that fork without a pause, and commands of thousands of processes, under a server that does not answer any more:
-all of it is dead before the lease can end, and dlock ends soon after that.
+Commands that fork without a pause, and commands of thousands of processes, under a server that no longer answers: all
+of it is dead before the lease can expire, and dlock ends soon after that.
 */
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,28 +29,28 @@ on_backend! { only_redis: service::RedisService {
 
 on_backend! { only_file: service::FileService { a_fork_storm_is_over_soon } }
 
-/// The lease of everybody here.
+/// The lease in these tests.
 const TTL: Duration = Duration::from_secs(6);
 
-/// One storm at a time: of several at once each would have to do with a part of the machine.
+/// One storm at a time: several at once would each have only part of the machine.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// Waits until no other storm is going on.
+/// Waits until no other storm is running.
 fn alone() -> MutexGuard<'static, ()> {
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How much later than its command's last process dlock ends, at most: it tries twice to give the lock back, and a request
-/// that gets no answer takes two seconds.
+/// How much later than its command's last process dlock ends, at most: it tries twice to release the lock, and a
+/// request without an answer takes two seconds.
 const SOON: Duration = Duration::from_secs(8);
 
-/// How many chains of processes there are in a storm.
+/// How many chains of processes a storm has.
 fn chains(user: User) -> u32 {
     if user == User::Own { 60 } else { 30 }
 }
 
-/// One whose command does `work` (shell text), and says `begun` first; and another one, who waits behind it and reaches the
-/// servers straight.
+/// A holder whose command does `work` (shell text) after it has said `begun`, and a waiter behind it that reaches the
+/// servers directly.
 struct Scene {
     detour: Detour,
     witness: Witness,
@@ -76,14 +76,14 @@ impl Scene {
         Self { detour, witness, lifeline, holder, waiter, _alone: alone }
     }
 
-    /// After `end` all of it dies, `in_time` perhaps, and dlock ends soon after that as `check` wants it; then the next one
-    /// begins.
+    /// Checks that after `end` the whole command dies (`in_time`, if given), that dlock ends soon after that as `check`
+    /// wants it, and that the next holder begins then.
     #[track_caller]
     fn dies(self, end: impl FnOnce(&Self), in_time: bool, check: impl FnOnce(&Outcome)) {
         let begun = boottime();
         end(&self);
         let died = self.lifeline.closed_at();
-        // The last renewal that was answered was before that.
+        // The last renewal that was answered came before that.
         assert!(!in_time || died - begun < TTL, "it lived for {:?}", died - begun);
         let outcome = self.holder.wait();
         let late = boottime() - died;
@@ -141,8 +141,8 @@ fn thousands_of_processes_die_soon_when_the_guard_is_killed<S: Service>(service:
     }
 }
 
-/// Without a lease all of it is dead, and dlock ends, soon after SIGKILL is due, which is after 700 ms. Left alone the storm
-/// would go on for twenty seconds.
+/// Without a lease everything is dead, and dlock ends, soon after SIGKILL is due, which is after 700 ms. Left alone,
+/// the storm would go on for twenty seconds.
 fn a_fork_storm_is_over_soon<S: Service>(service: &S) {
     let _alone = alone();
     for &user in User::all() {

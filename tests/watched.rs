@@ -1,6 +1,6 @@
 /*!
-From its first renewal on, a holder on etcd or ZooKeeper watches what its lock rests on: what somebody takes away is
-noticed at once, and not at the next renewal, which comes after a third of the ttl on etcd and a sixth on ZooKeeper.
+From its first renewal on, a holder on etcd or ZooKeeper watches the keys or nodes of its lock: losing one is noticed at
+once, and not at the next renewal, which comes after a third of the ttl on etcd and a sixth on ZooKeeper.
 */
 
 use std::thread;
@@ -24,7 +24,7 @@ fn hold(service: &impl Service) -> (Tree, Running) {
     (tree, dlock)
 }
 
-/// `change` takes it away.
+/// Checks that the loss caused by `change` is noticed at once.
 #[track_caller]
 fn ends_at_once(tree: &Tree, change: impl FnOnce()) {
     change();
@@ -56,7 +56,7 @@ fn on_etcd(change: impl FnOnce(&EtcdService, &Entry), why: &str) {
     service.assert_free("job");
 }
 
-/// An event is only a reason to ask, and many of them are not many questions.
+/// An event is only a reason to ask, and many events do not cause many requests.
 #[test]
 fn a_holder_whose_value_is_overwritten_again_and_again_asks_at_most_ten_times_a_second() {
     let service = EtcdService::fresh();
@@ -71,7 +71,7 @@ fn a_holder_whose_value_is_overwritten_again_and_again_asks_at_most_ten_times_a_
         service.etcd.put(&held.key, &format!("theirs, {number}"), held.lease);
     }
     let asked = requests.so_far().get("LeaseKeepAlive").copied().unwrap_or(0);
-    // Those that are due anyway are among them.
+    // The requests that are due anyway are among them.
     let tenths = (boottime() - begun).as_millis() / 100;
     assert!(u128::from(asked) <= tenths + 2, "{asked} renewals in {tenths} tenths of a second");
     assert!(asked > 0, "it did not hear of any");

@@ -1,8 +1,9 @@
 /*!
-Wall clocks that are moved by an hour while locks are held and waited for: of a server, of several, of dlock itself.
+Wall clocks that jump by an hour while locks are held and waited for: a server's clock, the clocks of several servers,
+dlock's own.
 
-Leases are counted at the client, by a clock that nobody sets. What is left to the wall clock is a server of redis, by which its
-keys expire: put forward, it forgets the locks that it has, which is a documented window. Put back, it loses nothing.
+Leases are measured at the client, by a clock that nobody sets. The wall clock of a redis server still decides when its
+keys expire: set forward, the server forgets its locks, which is a documented window. Set back, it loses nothing.
 */
 
 mod rates;
@@ -27,18 +28,18 @@ use crate::support::servers::Redis;
 use crate::support::service::{EtcdService, FileService, Gated, RedisService, Service, ZooKeeperService};
 use crate::support::zookeeper::{ZooKeeper, ZooKeeperOptions};
 
-/// The lease of everybody here, unless a test says otherwise: long enough for a busy machine, also where an answer of the
-/// server proves less than a lease.
+/// The lease in these tests, unless a test says otherwise. It is long enough for a busy machine, also where a server's
+/// answer proves less than a whole lease.
 fn ttl<S: Service>() -> Duration {
     Duration::from_secs(if S::KIND == "zookeeper" { 4 } else { 2 })
 }
 
-/// The options for that, and for no word about waiting.
+/// The options for that lease, and for no messages about waiting.
 fn options<S: Service>() -> [&'static str; 3] {
     ["-q", "-t", if S::KIND == "zookeeper" { "4s" } else { "2s" }]
 }
 
-/// `job`, with [`options`].
+/// `dlock run` for the key `job`, with [`options`].
 fn run<S: Service>(service: &S) -> Dlock {
     service.run("job").args(options::<S>())
 }
@@ -55,7 +56,8 @@ fn queue_up<S: Service>(service: &S) -> Gated {
     service.queue_up("job", &options::<S>())
 }
 
-/// Waits for the next in line to hold the lock, which was free, or would be when its lease ran out, at `since`; its token.
+/// Waits for the next waiter to hold the lock, which was free at `since` or would be when its lease expired, and
+/// returns its token.
 #[track_caller]
 fn takes_over<S: Service>(waiter: &Gated, since: Duration) -> u64 {
     let token = waiter.token();
@@ -67,8 +69,8 @@ fn takes_over<S: Service>(waiter: &Gated, since: Duration) -> u64 {
     token
 }
 
-/// Nobody who holds the lock or waits for it notices `fault`: it stays held, passes on when it is released, and from one
-/// that is killed at the latest when its lease ends; the tokens rise, and nothing is left.
+/// Checks that no holder and no waiter notices `fault`: the lock stays held, passes on when it is released, and passes
+/// on from a killed holder when its lease expires at the latest. Tokens rise, and nothing is left behind.
 #[track_caller]
 fn is_not_noticed<S: Service>(service: &S, fault: impl FnOnce()) {
     let holder = hold(service);
@@ -81,7 +83,7 @@ fn is_not_noticed<S: Service>(service: &S, fault: impl FnOnce()) {
     let mut last = holder.token();
     let released = boottime();
     holder.let_go().success();
-    // In their order, where there is one.
+    // In queue order, where the service keeps one.
     let first = eventually("the next one", || waiters.iter().position(Gated::has_held));
     assert!(!S::IN_ORDER || first == 0);
     let mut waiters = Vec::from(waiters);
@@ -91,7 +93,7 @@ fn is_not_noticed<S: Service>(service: &S, fault: impl FnOnce()) {
     last = token;
     let [second] = waiters.try_into().ok().unwrap();
     service.wait_queued("job", 1);
-    // On file its command lives on, locked, unless it is killed too.
+    // On file its command lives on and stays locked, unless it is killed too.
     let mut all = process::descendants(next.pid());
     all.push(next.pid());
     all.iter().rev().for_each(|&pid| process::signal(pid, Signal::SIGKILL));
@@ -104,7 +106,7 @@ fn is_not_noticed<S: Service>(service: &S, fault: impl FnOnce()) {
     eventually("the end of all traces", || service.litter(&["job"]).is_empty().then_some(()));
 }
 
-/// Puts a clock an hour forward, long enough for a lease to be lost, and then two hours back.
+/// Sets a clock forward by an hour, waits long enough for a lease to be lost, and then sets it back by two hours.
 fn ahead_and_behind<S: Service>(clock: &ClockShim) {
     clock.set(HOUR);
     last_until(boottime() + ttl::<S>());
@@ -114,8 +116,8 @@ fn ahead_and_behind<S: Service>(clock: &ClockShim) {
 mod redis {
     use super::*;
 
-    /// Keeps the last thing that was written to it with the largest token, as a resource should that must never be
-    /// written twice: what comes with a smaller token is refused.
+    /// A store that must never be written twice: it keeps the last value written with the largest token, and refuses
+    /// writes with a smaller one.
     struct FencedStore {
         directory: PathBuf,
     }
@@ -149,8 +151,8 @@ mod redis {
         RedisService::on(Redis::with_clock([""; 0]))
     }
 
-    /// The documented window: the server forgets the lock at once, and only the token is left to protect until the next
-    /// renewal finds out.
+    /// The documented window: the server forgets the lock at once, and until the next renewal notices, only the token
+    /// protects.
     #[test]
     fn an_hour_ahead_the_lock_is_lost_at_the_next_renewal_and_until_then_the_token_protects() {
         let service = with_clock();
@@ -173,7 +175,7 @@ mod redis {
         monitor.wait_renewed(KEY);
         let renewed = boottime();
         redis.clock().set(HOUR);
-        // At once, by a waiter who finds it free.
+        // Immediately, by a waiter that finds the lock free.
         let second = waiter.token();
         gate.open();
         words.expect("late");
@@ -184,7 +186,7 @@ mod redis {
         assert_lost(&holder.wait(), "its key is ");
         let noticed = boottime() - renewed;
         assert!(noticed < Duration::from_secs(5), "noticed only after {noticed:?}");
-        // What is locked and released while the clock is wrong is no trouble when it is right again.
+        // A lock taken and released while the clock was wrong causes no trouble once the clock is right again.
         redis.clock().set(0);
         let third = hold(&service);
         assert!(third.token() > second);
@@ -224,7 +226,7 @@ mod redis {
         is_not_noticed(&service, || service.redis.clock().set(0));
     }
 
-    /// By itself redis would keep the key for an hour more.
+    /// Left alone, redis would keep the key for another hour.
     #[test]
     fn an_hour_behind_the_lock_of_a_holder_that_was_killed_passes_on_when_its_lease_ends() {
         let service = with_clock();
@@ -233,12 +235,12 @@ mod redis {
         service.redis.clock().set(-HOUR);
         let killed = boottime();
         holder.running.wait().signal(Signal::SIGKILL).stderr();
-        // Redis counts a blocking wait by the same clock: dlock gives that up first, and then a lease begins anew.
+        // Redis measures a blocking wait by the same clock. dlock gives up first, and then a new lease begins.
         takes_over::<RedisService>(&waiter, killed + ttl::<RedisService>() + Duration::from_secs(1));
         waiter.let_go().success();
     }
 
-    /// And would take those who died waiting for alive.
+    /// Nor would it take waiters that died for live ones.
     #[test]
     fn an_hour_behind_a_dead_waiter_delays_the_others_by_seconds() {
         let service = with_clock();
@@ -249,8 +251,7 @@ mod redis {
         service.redis.clock().set(-HOUR);
         let before = boottime();
         holder.let_go().success();
-        // Longer than without the fault: one that is alive has to have the time to be heard again, half a ttl and three
-        // seconds.
+        // Longer than without the fault: a live waiter needs time for another heartbeat, half a ttl and three seconds.
         takes_over::<RedisService>(&waiter, before + Duration::from_secs(6));
         waiter.let_go().success();
     }
@@ -293,7 +294,7 @@ mod zookeeper {
 mod client {
     use super::*;
 
-    /// A day on which no clock is right: in 1969, in seconds from now.
+    /// An offset in seconds from now to a date in 1969, before the epoch.
     fn before_1970() -> i64 {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         -now.as_secs().cast_signed() - 24 * HOUR
@@ -329,7 +330,7 @@ mod client {
         }
         assert!(holder.running.is_running() && !waiter.has_held(), "it was lost by\n{:?}", holder.running);
         service.assert_held("job");
-        // What it would wait is counted by another clock.
+        // How long it waits is measured by another clock.
         let outcome = impatient.wait();
         outcome.code(75).stdout_is("").quiet();
         let elapsed = boottime() - started;
@@ -343,7 +344,7 @@ mod client {
         eventually("the end of all traces", || service.litter(&["job"]).is_empty().then_some(()));
     }
 
-    /// Each by a client whose clock is another.
+    /// Checks that tokens rise when every client has a different clock.
     fn tokens_rise<S: Service>() {
         let service = S::fresh();
         let mut last = 0;
@@ -358,7 +359,7 @@ mod client {
         }
     }
 
-    /// What is said about the holder, when whoever says it has another clock.
+    /// Checks what is said about the holder by a client whose clock differs.
     fn times_are_no_nonsense<S: Service>() {
         let service = S::fresh();
         for (theirs, ours) in [(HOUR, 0), (0, HOUR), (-HOUR, HOUR), (HOUR, before_1970()), (before_1970(), 0)] {
@@ -380,7 +381,7 @@ mod client {
         }
     }
 
-    /// `…, since 2026-01-31T12:00:00Z (1h 2s)`, and nothing else where there is a time.
+    /// Checks that a time is written as `…, since 2026-01-31T12:00:00Z (1h 2s)` and in no other way.
     #[track_caller]
     fn assert_sane(line: &str) {
         let Some((_, time)) = line.split_once(", since ") else { return };
@@ -426,11 +427,11 @@ mod client {
     }
 }
 
-/// The host is started again, with an older clock: what was in memory is gone.
+/// The host is rebooted with an earlier clock: everything in memory is lost.
 mod restart {
     use super::*;
 
-    /// The host: what it keeps on disk, how often it was started, and its clock.
+    /// A simulated host: what it keeps on disk, how often it was booted, and its clock.
     struct Host {
         scratch: Scratch,
         clock: ClockShim,
@@ -445,14 +446,14 @@ mod restart {
             Self { scratch, clock: ClockShim::new(), starts: Cell::new(0) }
         }
 
-        /// Started again with a clock that is so many seconds ahead of the true one.
+        /// Boots the host again with a clock that is `seconds` ahead of true time.
         fn start(&self, seconds: i64) {
             self.starts.set(self.starts.get() + 1);
             fs::write(self.scratch.path("boot"), self.starts.get().to_string()).unwrap();
             self.clock.set(seconds);
         }
 
-        /// The tokens of so many runs one after the other, by root, and what was said.
+        /// The tokens of this many consecutive runs as root, and what dlock printed.
         fn tokens(&self, runs: u32) -> (Vec<u64>, String) {
             let [disk, boot] = ["disk", "boot"].map(|name| self.scratch.path(name).into_os_string());
             let script = format!(
@@ -473,7 +474,7 @@ mod restart {
     fn tokens_of_a_lock_file_in_memory_rise_over_it_for_root() {
         let host = Host::new();
         let mut last = 0;
-        // The second and the third time in the same hour, with ever older clocks.
+        // The second and the third boot in the same hour, each with an earlier clock.
         for seconds in [0, -HOUR / 2, -HOUR, -48 * HOUR, 0, HOUR] {
             host.start(seconds);
             let (tokens, said) = host.tokens(3);

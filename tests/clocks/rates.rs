@@ -1,6 +1,6 @@
 /*!
-Clocks that run at other rates, by as much as chronyd slews one: a server's, which then ends a lease early, and those of
-the host of dlock, which then thinks a lease younger than it is. The command is dead before its lease ends.
+Clocks that run at a different rate, by as much as chronyd slews one. A server whose clock is fast ends a lease early; a
+dlock whose clock is slow takes its lease for younger than it is. The command must be dead before the lease ends.
 */
 
 use std::time::Duration;
@@ -27,7 +27,7 @@ struct Holder {
     running: Running,
 }
 
-/// Returns when all of the tree runs.
+/// Returns once the whole tree runs.
 fn hold(url: &str, ttl: &str, clock: Option<&ClockShim>) -> Holder {
     let scratch = Scratch::new();
     let mut tree = Tree::new(&scratch);
@@ -39,7 +39,7 @@ fn hold(url: &str, ttl: &str, clock: Option<&ClockShim>) -> Holder {
 }
 
 impl Holder {
-    /// Waits until the tree is gone, when the lock must still be its own; then until it is nobody's.
+    /// Waits until the tree is gone, checks that the lock is still its own then, and waits until the lock is free.
     #[track_caller]
     fn dies_before(&self, lease_ends: impl Fn() -> bool) {
         let died = self.tree.died_at();
@@ -80,7 +80,7 @@ mod redis {
         falls_silent(None);
     }
 
-    /// More than the margin has to bear: only a clock that is not slewed helps.
+    /// More than the margin covers: only a clock that is not slewed helps here.
     #[test]
     fn a_client_that_is_slewed_the_other_way_is_not_late() {
         let clock = ClockShim::new();
@@ -88,7 +88,7 @@ mod redis {
         falls_silent(Some(&clock));
     }
 
-    /// What was slewed before dlock began says nothing of how fast the clock is now.
+    /// What was slewed before dlock started says nothing about the clock's present rate.
     #[test]
     fn a_client_whose_clock_is_ahead_and_slow_is_not_late() {
         let clock = ClockShim::new();
@@ -98,7 +98,7 @@ mod redis {
         falls_silent(Some(&clock));
     }
 
-    /// Then the guard's alarm, which is slow too, has to do it.
+    /// Then the guard's alarm, which is slow as well, has to do it.
     #[test]
     fn a_guard_that_is_slewed_is_not_late_for_a_dlock_that_is_frozen() {
         let (redis, _proxy) = server();
@@ -136,7 +136,7 @@ fn a_zookeeper_that_is_fast_ends_no_session_before_its_command() {
     let proxy = Proxy::to(server.port());
     let holder = hold(&format!("zk://127.0.0.1:{}", proxy.port()), "6s", None);
     let mut names = zookeeper.children("/dlock/job").unwrap();
-    // The first of the two is the one that renewals are written to.
+    // Renewals are written to the first of the two.
     names.sort_by_key(|name| name[name.len() - 10..].to_owned());
     let node = format!("/dlock/job/{}", names[0]);
     let version = || zookeeper.get(&node).unwrap().version;

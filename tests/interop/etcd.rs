@@ -1,4 +1,4 @@
-//! The clients of etcd that make keys below the lock's name: one queue of all of them.
+//! The clients of etcd that create keys below the lock's name: dlock and they have one queue.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::support::foreign::Kind;
 use crate::support::rendezvous::eventually;
 use crate::support::service::{EtcdService, Service};
 
-/// The keys of all who hold [`KEY`] or wait for it, in their order.
+/// The keys of all holders and waiters of [`KEY`], in queue order.
 fn keys(service: &EtcdService) -> Vec<Entry> {
     let mut entries = service.etcd.keys(&EtcdService::contenders(KEY));
     entries.sort_by_key(|entry| entry.create_revision);
@@ -29,19 +29,19 @@ impl Shared for EtcdService {
     }
 
     fn rob(&self) {
-        // Those of the others have no value.
+        // The others' keys have no value.
         for entry in keys(self).iter().filter(|entry| !entry.value.is_empty()) {
             self.etcd.delete(&entry.key);
         }
     }
 
     fn is_left_by(&self, kind: Kind, litter: &str) -> bool {
-        // etcdctl takes its key away, and lets its lease run out.
+        // etcdctl deletes its key, and lets its lease expire.
         kind == Kind::Etcdctl && litter.starts_with("Lease ") && !litter.contains("granted: 30")
     }
 }
 
-/// What etcd's users see as a token is the revision under which they hold the lock, and dlock's is the same number.
+/// etcd's users take the revision at which they hold the lock for a token, and dlock's token is that number.
 #[test]
 fn dlocks_and_all_others_are_served_in_the_order_in_which_they_came_with_rising_tokens() {
     let [etcdctl, client, lock_service] = [Kind::Etcdctl, Kind::EtcdMutex, Kind::EtcdLockService].map(Some);
@@ -59,7 +59,7 @@ fn dlocks_key_is_named_after_its_lease_as_the_others_name_theirs() {
     }
     holder.let_go().success();
     waiter.let_go().success();
-    // Leases are random numbers: enough of them that some are short.
+    // Lease ids are random numbers: enough of them that some are short.
     let watch = service.etcd.watch(&EtcdService::contenders(KEY));
     let often = r#"i=0; while [ "$i" -lt 40 ]; do "$@" || exit; i=$((i + 1)); done"#;
     service.run(KEY).wrapped_by(["sh", "-c", often, "sh"]).command(["true"]).output().success();

@@ -1,4 +1,4 @@
-//! flock(1) on the lock file: shared locks, `-o`, deaths, and files and directories that are not dlock's own.
+//! flock(1) on the lock file: shared locks, `-o`, deaths, and files and directories that dlock did not create.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,7 +38,7 @@ impl Shared for FileService {
     }
 
     fn is_left_by(&self, kind: Kind, litter: &str) -> bool {
-        // A lock file that no dlock has used.
+        // A lock file that dlock has never used.
         kind == Kind::Flock && litter == format!("{KEY}.lock: ")
     }
 }
@@ -49,7 +49,7 @@ fn dlocks_and_flocks_are_served_in_the_order_in_which_they_came() {
     is_served_in_order(&FileService::fresh(), &[flock, None, flock, None, None, flock]);
 }
 
-/// The file lock `k` of a scratch directory, and its two kinds of users.
+/// The file lock `k` of a scratch directory, as dlock and flock(1) use it.
 struct FileLock<'a> {
     scratch: &'a Scratch,
 }
@@ -59,7 +59,7 @@ impl FileLock<'_> {
         self.scratch.dlock().run("k").backend(self.scratch.file_url())
     }
 
-    /// `flock OPTIONS locks/k.lock sh -c SCRIPT`, at work in the scratch directory, so that nothing of it stays.
+    /// `flock OPTIONS locks/k.lock sh -c SCRIPT`, which works in the scratch directory, so that nothing of it stays.
     fn flock(&self, options: &[&str], script: &str) -> Command {
         let mut flock = Command::new(need("flock", "util-linux"));
         flock.args(options).arg(self.scratch.lock_dir().join("k.lock")).args(["sh", "-c", script]);
@@ -96,7 +96,7 @@ fn flock_and_dlock_refuse_each_other() {
     let gate = Gate::new(scratch.path("gate"));
     let mut events = Fifo::new(scratch.path("events"));
     let hold = format!("{}; {}", events.say("held"), gate.wait());
-    // A reader's lock keeps a writer out as well.
+    // A reader's shared lock keeps a writer out as well.
     for options in [&["-x"][..], &["-s"], &["-o"]] {
         let flock = Program::start(&mut lock.flock(options, &hold));
         events.expect("held");
@@ -132,7 +132,7 @@ fn a_killed_flock_hands_over_and_a_killed_dlock_leaves_its_command_locked() {
     dlock.wait_stderr("waiting for k");
     flock.0.kill().unwrap();
     events.expect("dlock");
-    // As with flock: the command goes on and stays locked, whatever becomes of the one who locked it.
+    // As with flock: the command goes on and stays locked, whatever becomes of the process that locked it.
     process::signal(dlock.dlock_pid(), nix::sys::signal::Signal::SIGKILL);
     dlock.wait().signal(nix::sys::signal::Signal::SIGKILL).stderr();
     assert_eq!(Program::start(&mut lock.flock(&["-n", "-E", "17"], "true")).code(), 17);
@@ -170,7 +170,7 @@ fn users_who_share_a_sticky_directory_exclude_each_other() {
     let mut events = Fifo::new(scratch.path("events"));
     let hold = format!("{}; {}", events.say("held"), gate.wait());
     let run = || scratch.dlock().run("k").backend(&url).umask(0);
-    // Whoever comes first makes the file; with this umask it is for everybody.
+    // The first one creates the file; with this umask every user can open it.
     let first = run().unprivileged().shell(&hold).spawn();
     events.expect("held");
     run().arg("-n").command(["true"]).output().code(75).stderr_is_one_line("held by");

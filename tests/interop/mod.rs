@@ -1,9 +1,9 @@
 /*!
-The same locks taken by other programs, each by its own library: what holds for every such pair, and below it the table
-of the pairs. What only one service or one library knows is in the file of that service.
+The same locks taken by other programs, each with its own library: what holds for every such pair, and below it the
+table of the pairs. What only one service or one library knows is in the file of that service.
 
-Each property begins with a service that nobody used, and ends with [`leave`]: the others are gone, and nothing of the lock
-is left at the servers.
+Each property begins with an unused service and ends with [`leave`]: the others are gone, and nothing of the lock is
+left at the servers.
 */
 
 mod etcd;
@@ -24,28 +24,28 @@ use crate::support::rendezvous::{boottime, eventually, eventually_within};
 use crate::support::service::{EtcdService, FileService, Gated, RedisService, Service, ZooKeeperService};
 use crate::support::witness::{Witness, read_counter};
 
-/// The lock that dlock and the others share.
+/// The lock that dlock and the other programs share.
 const KEY: &str = "job";
 
-/// What takes longer was not told to a waiter, but noticed by it: a lease here lasts ten seconds or more, unless a test
-/// says otherwise, and a dlock that waits looks by itself after ten.
+/// A waiter that takes longer was not notified, but found out by polling: a lease here lasts ten seconds or more,
+/// unless a test says otherwise, and a waiting dlock polls after ten.
 const PROMPT: Duration = Duration::from_secs(4);
 
 /// A service whose locks other programs take too.
 trait Shared: Service + Sync {
-    /// Where the others find the lock [`KEY`]: its servers and its name, as they spell them.
+    /// Where the other programs find the lock [`KEY`]: its servers and its name, as they spell them.
     fn place(&self) -> (String, String);
 
-    /// What the servers have of each who holds the lock or, where they know, waits for it. Renewals do not change it.
+    /// What the servers have of each holder and, where they know them, of each waiter. Renewals do not change it.
     fn traces(&self) -> BTreeSet<String>;
 
-    /// How a dlock names another program that holds the lock now and has this token.
+    /// How dlock names another program that holds the lock now with this token.
     fn shown(&self, token: &str) -> String;
 
-    /// Takes away all that dlock has of the lock, as somebody does by mistake.
+    /// Deletes everything that dlock has of the lock, as an administrator could by mistake.
     fn rob(&self);
 
-    /// Whether a program of this kind leaves that behind whenever it is used, with dlock or without.
+    /// Whether a program of this kind leaves that line of litter behind whenever it is used, with dlock or without.
     fn is_left_by(&self, _kind: Kind, _litter: &str) -> bool {
         false
     }
@@ -57,7 +57,7 @@ trait Shared: Service + Sync {
         Foreign::spawn(kind, &servers, &name)
     }
 
-    /// Lets `other` begin to take the lock, which is held; returns once it waits.
+    /// Has `other` begin to take the lock, which is held; returns once it waits.
     #[track_caller]
     fn queue_other(&self, other: &mut Foreign) {
         let before = self.queued(KEY);
@@ -157,7 +157,7 @@ fn the_other_keeps_dlock_out_and_hands_over<S: Shared>(service: &S, kind: Kind) 
     leave(service, vec![other]);
 }
 
-/// Both when it finds out while its command runs, and when it does only at the end of that.
+/// It may find out while its command runs, or only when that ends.
 fn a_dlock_that_was_robbed_lets_the_others_lock_alone<S: Shared>(service: &S, kind: Kind) {
     let mut other = service.other(kind);
     let holder = Gated::spawn(service.scratch(), service.run(KEY).args(["--ttl", "3s"]));
@@ -232,7 +232,7 @@ fn a_mixed_crowd_never_overlaps<S: Shared>(service: &S, kind: Kind) {
             scope.spawn(run);
         }
     });
-    // Where the others have tokens too, all of these rise in the order in which they held the lock.
+    // If the others have tokens too, all of these rise in the order in which the lock was held.
     let dlocks = dlocks.len() as u64 * ROUNDS;
     let all = dlocks + others.len() as u64 * ROUNDS;
     assert_eq!(witness.check().len() as u64, if orders(kind) { all } else { dlocks });
@@ -240,13 +240,13 @@ fn a_mixed_crowd_never_overlaps<S: Shared>(service: &S, kind: Kind) {
     leave(service, others.into());
 }
 
-/// Whether what a program of this kind is told orders it among dlock's tokens.
+/// Whether the token of a program of this kind is comparable with dlock's tokens.
 fn orders(kind: Kind) -> bool {
     !matches!(kind, Kind::Flock | Kind::RedisPy | Kind::RedlockPy)
 }
 
-/// What [`Witness::counter_command`] does, for one that holds the lock without dlock: under its own token, or as one that
-/// has none, which the witness only looks out for.
+/// What [`Witness::counter_command`] does, for a holder that is not dlock: under its own token, or without a token,
+/// when the witness only looks for overlaps.
 #[track_caller]
 fn work_as_other(witness: &Witness, directory: &Path, counter: &Path, token: Option<String>) {
     const WITHOUT_TOKEN: &str = r#"
@@ -262,14 +262,14 @@ fn work_as_other(witness: &Witness, directory: &Path, counter: &Path, token: Opt
     assert!(command.status().unwrap().success(), "{}", witness.log());
 }
 
-/// One who waits in a queue of dlocks and others.
+/// A contender in a queue of dlocks and other programs.
 enum Contender {
     Dlock(Gated),
     Other(Kind, Foreign),
 }
 
 impl Contender {
-    /// Waits until it has the lock; what orders it among those who have such a thing.
+    /// Waits until it holds the lock, and returns its token if it has one.
     #[track_caller]
     fn wait_held(&mut self) -> Option<u64> {
         match self {
@@ -290,8 +290,8 @@ impl Contender {
     }
 }
 
-/// A queue of these, in this order (nothing stands for a dlock): the lock passes from one to the next, promptly, nobody else
-/// has it meanwhile, and the tokens of all rise. The first may be one who has it already.
+/// Checks a queue of these contenders in this order (`None` is a dlock): the lock passes promptly from one to the next,
+/// nobody else has it in between, and all tokens rise. The first may hold the lock already.
 #[track_caller]
 fn is_served_in_order<S: Shared>(service: &S, queue: &[Option<Kind>]) {
     let mut waiting: Vec<Contender> = Vec::new();
@@ -341,7 +341,7 @@ fn assert_prompt(since: Duration) {
     assert!(took < PROMPT, "the lock was handed over after {took:?}");
 }
 
-/// The others go, and nothing of the lock is left but what they always leave.
+/// Ends the other programs, and checks that nothing of the lock is left but what they always leave.
 #[track_caller]
 fn leave<S: Shared>(service: &S, others: Vec<Foreign>) {
     let kinds: Vec<Kind> = others.iter().map(Foreign::kind).collect();

@@ -1,4 +1,5 @@
-//! redis-py's `Lock` on the lock's key, the ways of other libraries that use the key alike, and what is in the way.
+//! redis-py's `Lock` on the lock's key, other libraries that use the key in a similar way, and foreign keys in its
+//! place.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +13,11 @@ use crate::support::service::{Gated, RedisService, Service};
 /// The redis key of [`KEY`].
 const NAME: &str = "dlock:job";
 
-/// A service whose locks are on one server, by whatever way dlock comes there.
+/// A service whose locks are on one server, however dlock reaches it.
 pub(super) trait OneServer: Service + Sync {
     fn server(&self) -> &Redis;
 
-    /// The way of redis-py to the server.
+    /// How redis-py reaches the server.
     fn way(&self) -> String {
         format!("redis://127.0.0.1:{}", self.server().port())
     }
@@ -71,13 +72,13 @@ impl<S: OneServer> Shared for S {
         self.server().cli(&["DEL", NAME]);
     }
 
-    /// There is no queue for it: it asks again and again.
+    /// redis-py has no queue: it polls.
     fn queue_other(&self, other: &mut Foreign) {
         wait_asking(self.server(), other);
     }
 }
 
-/// Lets `other` begin to take the lock, and returns when it has asked this server twice.
+/// Has `other` begin to take the lock, and returns once it has asked this server twice.
 pub(super) fn wait_asking(server: &Redis, other: &mut Foreign) {
     let monitor = server.monitor();
     other.start_acquire();
@@ -117,7 +118,7 @@ fn the_expiry_of_the_others_lock_is_let_alone() {
     assert!((1..=before).contains(&service.redis.pttl(NAME)));
     other.release();
     waiter.wait_held();
-    // Taken away, and held by somebody for longer than dlock would.
+    // Deleted, and taken by somebody for longer than dlock would hold it.
     service.rob();
     other.acquire();
     waiter.running.wait().code(79).stderr_is_one_line("lost job");
@@ -144,7 +145,8 @@ fn without_a_namespace_the_key_is_the_others_own() {
     assert_eq!(service.redis.keys(), [counter]);
 }
 
-/// redis-py has no queue and takes what it finds free, also before those who wait: they keep their own order.
+/// redis-py has no queue and takes the lock whenever it finds it free, even before dlock's waiters, which keep their
+/// own order.
 #[test]
 fn dlocks_keep_their_order_around_a_redis_py() {
     let service = RedisService::fresh();
@@ -173,14 +175,14 @@ fn dlocks_keep_their_order_around_a_redis_py() {
     leave(&service, vec![holder, other]);
 }
 
-/// How a library takes a lock for a minute and gives it back: a command or a script with the key, the value and the length.
+/// How a library takes a lock for a minute and releases it: a command or a script with key, value and length.
 struct Library {
     name: &'static str,
     take: &'static str,
     give_back: &'static str,
 }
 
-/// As they do it, where they do not do it as redis-py does. Each answers what its library looks at.
+/// Libraries that do it differently from redis-py. Each answer is what the library checks.
 const LIBRARIES: [Library; 4] = [
     Library {
         name: "the documented pattern",
@@ -221,7 +223,7 @@ const LIBRARIES: [Library; 4] = [
 fn the_scripts_of_other_libraries_and_dlock_keep_each_other_out() {
     let service = RedisService::fresh();
     let eval = |script: &str| {
-        // Not text: what other programs leave may be anything.
+        // Not text: other programs may leave anything.
         let words: [&[u8]; 6] = [b"EVAL", script.as_bytes(), b"1", NAME.as_bytes(), b"\xff\x00id", b"60000"];
         service.redis.call(&words)
     };
@@ -242,7 +244,7 @@ fn the_scripts_of_other_libraries_and_dlock_keep_each_other_out() {
     leave(&service, Vec::new());
 }
 
-/// Redisson keeps its locks in hashes. They are in the way as long as they are there.
+/// Redisson keeps its locks in hashes, which keep dlock out as long as they exist.
 #[test]
 fn a_lock_of_redisson_is_waited_for_and_never_deleted() {
     const LEFT: &str = "60000";
@@ -261,7 +263,7 @@ fn a_lock_of_redisson_is_waited_for_and_never_deleted() {
     redis.cli(&["DEL", NAME]);
     waiter.wait_held();
     assert!(boottime() - deleted < PROMPT);
-    // In the way of dlock's own renewal, it is somebody else's lock as well.
+    // Found at dlock's renewal, it counts as somebody else's lock as well.
     service.rob();
     redis.cli(&["HSET", NAME, "other", "1"]);
     waiter.let_go().code(79).stderr_ends_with_line("lost job");

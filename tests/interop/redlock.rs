@@ -1,4 +1,4 @@
-//! redlock-py, and single locks of others, on the servers of a redlock.
+//! redlock-py, and locks that others hold on single servers of a redlock.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const NAME: &str = "dlock:job";
 
 impl<const N: usize> Shared for RedlockService<N> {
     fn place(&self) -> (String, String) {
-        // In plain text, wherever dlock goes.
+        // In plain text, however dlock connects.
         let places: Vec<String> = self.servers.iter().map(|redis| format!("127.0.0.1:{}", redis.port())).collect();
         (places.join(","), NAME.to_owned())
     }
@@ -33,7 +33,7 @@ impl<const N: usize> Shared for RedlockService<N> {
         }
     }
 
-    /// There is no queue: it asks again and again.
+    /// redlock-py has no queue: it polls.
     fn queue_other(&self, other: &mut Foreign) {
         wait_asking(self.servers.running().next().unwrap(), other);
     }
@@ -61,7 +61,7 @@ impl Shared for RedlocksService {
     }
 }
 
-/// A lock on one server is nothing to a majority, and it is still somebody's.
+/// A lock on one server does not hinder a majority, and it is still somebody's.
 #[test]
 fn a_lock_of_another_on_a_minority_is_let_alone() {
     let service = Redlock3::fresh();

@@ -1,4 +1,4 @@
-//! Curator and kazoo on ZooKeeper, which do not see each other: dlock stands between them, and keeps both out.
+//! Curator and kazoo on ZooKeeper, which do not see each other: dlock is visible to both, and keeps both out.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use crate::support::foreign::Kind;
 use crate::support::service::{Gated, Service, ZooKeeperService};
 use crate::support::zookeeper::Node;
 
-/// The nodes of all who hold [`KEY`] or wait for it, in the order of their numbers, with their names.
+/// The nodes of all holders and waiters of [`KEY`], with their names, in the order of their numbers.
 fn nodes(service: &ZooKeeperService) -> Vec<(String, Node)> {
     let directory = ZooKeeperService::lock(KEY);
     let mut names = service.zookeeper.children(&directory).unwrap_or_default();
     names.sort_by_key(|name| name[name.len() - 10..].to_owned());
-    // One that goes meanwhile is not there.
+    // A node that goes meanwhile is not there.
     let read = |name: String| service.zookeeper.get(&format!("{directory}/{name}")).map(|node| (name, node));
     names.into_iter().filter_map(read).collect()
 }
 
-/// The paths of those that dlocks made: two in each session.
+/// The paths of the nodes that dlocks created: two in each session.
 fn dlocks(service: &ZooKeeperService) -> Vec<String> {
     let nodes = nodes(service);
     let is_dlocks = |session| nodes.iter().filter(|(_, node)| node.ephemeral_owner == session).count() == 2;
@@ -48,7 +48,7 @@ impl Shared for ZooKeeperService {
     }
 
     fn is_left_by(&self, kind: Kind, litter: &str) -> bool {
-        // The directories that they made, or that dlock did not make for itself alone.
+        // The directories that they created, or that dlock did not create for itself alone.
         matches!(kind, Kind::Kazoo | Kind::Curator) && ["/dlock", &ZooKeeperService::lock(KEY)].contains(&litter)
     }
 }
@@ -59,7 +59,8 @@ fn dlocks_and_both_others_are_served_in_the_order_in_which_they_came_with_rising
     is_served_in_order(&ZooKeeperService::fresh(), &[curator, None, kazoo, None, curator]);
 }
 
-/// Where no dlock stands between them they hold the lock at the same time, as without dlock; so this is what it adds.
+/// Without a dlock between them, both hold the lock at the same time, as they do without dlock; this is what dlock
+/// adds.
 #[test]
 fn one_dlock_keeps_both_others_out_at_the_same_time() {
     let service = ZooKeeperService::fresh();
@@ -74,7 +75,7 @@ fn one_dlock_keeps_both_others_out_at_the_same_time() {
     let held: u64 = holder.token();
     holder.let_go().success();
     let tokens = others.each_mut().map(|other| other.wait_held().parse::<u64>().unwrap());
-    // One of them is not enough.
+    // One of the two nodes is not enough.
     for other in &mut others {
         assert!(!dlock.has_held(), "both hold the lock");
         other.release();
@@ -95,7 +96,7 @@ fn a_dlock_that_was_robbed_of_one_node_does_not_hold_the_lock_any_more() {
         holder.wait_held();
         let path = dlocks(&service).into_iter().find(|path| path.contains(marker)).unwrap();
         assert!(service.zookeeper.delete(&path));
-        // For those who look for nodes of the other spelling it is free.
+        // A client that looks for nodes of the other spelling finds it free.
         other.acquire();
         holder.running.wait().code(79).stderr_is_one_line("lost job");
         assert!(other.owns());
@@ -105,8 +106,8 @@ fn a_dlock_that_was_robbed_of_one_node_does_not_hold_the_lock_any_more() {
     }
 }
 
-/// The names that others read: Curator takes all nodes for contenders and sorts those without its own spelling as a
-/// whole, so these must not begin with a digit; and the number must be the last thing in either.
+/// The names that others read: Curator takes all nodes for contenders and sorts those not in its own spelling by their
+/// whole names, so these must not begin with a digit; and in either spelling the number must come last.
 #[test]
 fn dlocks_nodes_are_named_as_the_others_name_theirs() {
     let service = ZooKeeperService::fresh();
@@ -132,7 +133,8 @@ fn dlocks_nodes_are_named_as_the_others_name_theirs() {
     leave(&service, Vec::new());
 }
 
-/// A kazoo sees to the directory once and relies on it from then on: dlock takes away only what nobody else has used.
+/// kazoo creates the directory once and relies on it from then on: dlock removes only directories that nobody else has
+/// used.
 #[test]
 fn a_kazoo_can_take_the_lock_again_whatever_dlocks_came_between() {
     let service = ZooKeeperService::fresh();

@@ -1,4 +1,4 @@
-//! The files of dlock and what they use of each other, read as the compiler reads it.
+//! dlock's source files and what they use of each other, parsed the way the compiler resolves it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,30 +16,30 @@ pub(super) fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// A source file, read as far as its uses of other files go.
+/// A source file, parsed as far as its uses of other files go.
 pub(super) struct Source {
     /// Its place in `src`.
     pub(super) place: String,
-    /// Its module, from the root.
+    /// Its module path, from the root.
     pub(super) module: Vec<String>,
-    /// Its text without comments and without what exists only for tests.
+    /// Its text without comments and without test code.
     pub(super) code: String,
-    /// What its `use` items name of dlock's own.
+    /// What its `use` items import from dlock's own modules.
     pub(super) imports: Vec<Import>,
-    /// What else it names of dlock's own, by paths from the root.
+    /// What else it names of dlock's own modules, by paths from the root.
     pub(super) paths: Vec<Vec<String>>,
 }
 
 pub(super) struct Import {
-    /// What it is called here.
+    /// The name it has here.
     pub(super) name: String,
-    /// From the root.
+    /// The path from the root.
     pub(super) path: Vec<String>,
-    /// Whether it is passed on.
+    /// Whether it is re-exported.
     pub(super) is_public: bool,
 }
 
-/// All files of dlock, without those that exist only for tests.
+/// All source files of dlock, except those that exist only for tests.
 pub(super) fn read_sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
@@ -50,7 +50,7 @@ pub(super) fn read_sources() -> Vec<Source> {
     sources
 }
 
-/// These files, (place, text), without those that exist only for tests.
+/// These files, as (place, text), except those that exist only for tests.
 pub(super) fn from_texts(texts: impl Iterator<Item = (String, String)>) -> Vec<Source> {
     let mut for_tests: Vec<Vec<String>> = Vec::new();
     let mut read: Vec<(String, Vec<String>, String)> = Vec::new();
@@ -81,7 +81,8 @@ fn below(module: &[String], names: &[String]) -> Vec<String> {
     module.iter().chain(names).cloned().collect()
 }
 
-/// A file's text without comments and without what exists only for tests, and the names of the files below it that do.
+/// A file's text without comments and without test code, and the names of the modules below it that exist only for
+/// tests.
 fn code(text: &str) -> (String, Vec<String>) {
     let text = text.strip_prefix("/*!").and_then(|head| head.split_once("*/")).map_or(text, |(_, rest)| rest);
     let (mut code, mut files) = (String::new(), Vec::new());
@@ -103,7 +104,7 @@ fn code(text: &str) -> (String, Vec<String>) {
     (code, files)
 }
 
-/// The `use` items of a file that name another one of dlock's, and what else does.
+/// The `use` items of a file that name another file of dlock's, and the other paths that do.
 fn imports(module: &[String], modules: &[Vec<String>], code: &str) -> (Vec<Import>, Vec<Vec<String>>) {
     let (mut found, mut others) = (Vec::new(), String::new());
     let mut rest = code;
@@ -131,7 +132,7 @@ fn imports(module: &[String], modules: &[Vec<String>], code: &str) -> (Vec<Impor
     (found, paths)
 }
 
-/// The paths from the root that stand in this code, which has no `use` items.
+/// The paths from the root in this code, which has no `use` items.
 fn paths(module: &[String], modules: &[Vec<String>], imports: &[Import], code: &str) -> Vec<Vec<String>> {
     let is_of_path = |character: char| character.is_alphanumeric() || character == '_' || character == ':';
     let code = code.replace("pub(in crate", "");
@@ -146,7 +147,7 @@ fn paths(module: &[String], modules: &[Vec<String>], imports: &[Import], code: &
     words.filter_map(resolve).collect()
 }
 
-/// Each path of a tree of uses, with the name that it is imported by.
+/// Each path of a use tree, with the name that it is imported as.
 fn leaves(tree: &str) -> Vec<(Vec<String>, String)> {
     let Some((before, inner)) = tree.split_once('{') else {
         let (path, name) = tree.split_once(" as ").unwrap_or((tree, ""));
@@ -173,7 +174,7 @@ fn leaves(tree: &str) -> Vec<(Vec<String>, String)> {
     parts.flat_map(leaves).map(leaf).collect()
 }
 
-/// A path from dlock's root, unless it leads elsewhere.
+/// A path from dlock's root, or none if it leads outside dlock.
 fn from_the_root(module: &[String], modules: &[Vec<String>], path: &[String]) -> Option<Vec<String>> {
     match path.first()?.as_str() {
         "crate" => Some(path[1..].to_vec()),
@@ -183,14 +184,14 @@ fn from_the_root(module: &[String], modules: &[Vec<String>], path: &[String]) ->
 }
 
 impl Source {
-    /// What it names of other files, re-exports left out.
+    /// What the file names of other files, without re-exports.
     pub(super) fn uses(&self) -> Vec<Vec<String>> {
         let imports = self.imports.iter().filter(|import| !import.is_public).map(|import| import.path.clone());
         imports.chain(self.paths.clone()).collect()
     }
 }
 
-/// The file in which `path` is defined: a name that is only passed on there is looked for where it comes from.
+/// The file that defines `path`: a name that is only re-exported there is looked up where it comes from.
 fn definition<'a>(sources: &'a [Source], path: &[String]) -> &'a Source {
     let mut path = path.to_vec();
     for _ in 0..10 {
@@ -206,14 +207,14 @@ fn definition<'a>(sources: &'a [Source], path: &[String]) -> &'a Source {
     panic!("{path:?} is passed on in a circle")
 }
 
-/// Who uses whom, by places: the first way round a circle, if there is one.
+/// The first circle in the graph of which file uses which, as a list of places, if there is one.
 pub(super) fn circle(sources: &[Source]) -> Option<Vec<String>> {
     let mut graph: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for source in sources {
         let used = source.uses().into_iter().map(|path| definition(sources, &path).place.as_str());
         graph.insert(&source.place, used.filter(|place| *place != source.place).collect());
     }
-    // Who uses nobody, or only such, is in no circle.
+    // A file that uses nothing, or only such files, is in no circle.
     while let Some(done) = graph.iter().find(|(_, used)| used.is_empty()).map(|(place, _)| *place) {
         graph.remove(done);
         for used in graph.values_mut() {

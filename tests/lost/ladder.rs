@@ -7,7 +7,7 @@ fn on_lost_kill_sends_no_term() {
     let redis = Redis::start();
     let scratch = Scratch::new();
     let mut words = Fifo::new(scratch.path("words"));
-    // With so many children that there is time to tell of a SIGTERM before a SIGKILL that follows it.
+    // With so many children that there is time to report a SIGTERM before the SIGKILL that follows it.
     let script = format!(
         "exec 9>'{}'; trap 'echo TERM >&9' TERM; for i in $(seq 100); do sleep 1000 & done; echo running >&9
              while :; do wait; done",
@@ -74,7 +74,7 @@ fn ignoring(redis: &Redis) -> (Running, Fifo, Gate, Scratch) {
     (dlock, words, gate, scratch)
 }
 
-/// The one warning has come.
+/// Checks that the one warning has come and that the command was not harmed.
 fn unharmed(dlock: Running, mut words: Fifo, gate: Gate) {
     gate.open();
     dlock.wait().code(7).stderr_is_one_line("goes on without it");
@@ -91,7 +91,7 @@ fn kill_comes_only_kill_after_term() {
     let termed = scene.tree.termed_at();
     assert!(scene.tree.is_alive());
     scene.assert_dies_in_time(stopped);
-    // Half of it, because the command may tell late.
+    // Half of it, because the command may be late in reporting.
     let grace = scene.tree.died_at() - termed;
     assert!(grace > Duration::from_millis(450), "SIGKILL came only {grace:?} after SIGTERM");
     redis.cont();

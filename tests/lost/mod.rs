@@ -1,10 +1,10 @@
 /*!
-The command never outlives its lease, whatever becomes of the server and of the way to it.
+The command never outlives its lease, whatever happens to the server and to the network.
 
-What is measured is the server's own account against the end of the last process of a stubborn tree ([`Tree`]): the
-lease can end at the server a ttl after the server carried out the last acquire or renewal (`PTTL`, or `MONITOR` where
-the server cannot be asked any more), and by then everything has to be dead. A waiter that reaches the server all the
-time, and the witness, find out whether two commands ever overlapped.
+The server's own account is compared with the end of the last process of a stubborn tree ([`Tree`]): the lease can
+expire at the server one ttl after it carried out the last acquire or renewal (`PTTL`, or `MONITOR` where the server
+cannot be asked any more), and everything has to be dead by then. A waiter that reaches the server all the time, and the
+witness, find out whether two commands ever overlapped.
 */
 
 mod ladder;
@@ -30,7 +30,7 @@ use crate::support::servers::{Redis, need};
 use crate::support::tree::Tree;
 use crate::support::witness::Witness;
 
-/// A lease at the server.
+/// A lease at the server: when it expires at the earliest, and how long it is.
 #[derive(Clone, Copy)]
 struct Lease {
     ends: Duration,
@@ -38,9 +38,9 @@ struct Lease {
 }
 
 impl Lease {
-    /// Waits for the end of a tree whose lock was taken away. The next renewal has to find out, a third of the lease after
-    /// the last one: SIGTERM comes in the lease's first half, and SIGKILL a quarter of a lease later, in its first
-    /// three quarters.
+    /// Waits for the end of a tree whose lock was taken away. The next renewal has to find out, a third of the lease
+    /// after the last one: SIGTERM comes in the first half of the lease, and SIGKILL a quarter of a lease later, in its
+    /// first three quarters.
     #[track_caller]
     fn ends_at_the_next_renewal(self, tree: &mut Tree) {
         let began = self.ends - self.ttl;
@@ -51,8 +51,8 @@ impl Lease {
     }
 }
 
-/// A lock of twice [`TTL`] on `redis` at `url` is held through `outage`, which begins just after a renewal, and is
-/// renewed `renewals` times after it: nobody hears of anything, and the command comes to its own end.
+/// Checks that a lock with a lease of twice [`TTL`] on `redis` at `url` survives `outage`, which begins just after a
+/// renewal, and is renewed `renewals` times after it: nobody notices, and the command comes to its own end.
 fn outlives_unnoticed(redis: &Redis, url: &str, renewals: usize, outage: impl FnOnce()) {
     let scratch = Scratch::new();
     let monitor = redis.monitor();
@@ -66,8 +66,8 @@ fn outlives_unnoticed(redis: &Redis, url: &str, renewals: usize, outage: impl Fn
     for _ in 0..renewals {
         monitor.wait_renewed(KEY);
     }
-    // A renewal may have been sent before the outage ended and its answer given up. That dlock knows of one shows when
-    // the command lives beyond the lease that it had before.
+    // A renewal may have been sent before the outage ended and its answer given up. dlock knows of a renewal if the
+    // command lives beyond the lease that it had before.
     last_until(lease_before);
     assert!(process::is_alive(dlock.command_pid()));
     gate.open();
@@ -75,7 +75,8 @@ fn outlives_unnoticed(redis: &Redis, url: &str, renewals: usize, outage: impl Fn
     assert_eq!(redis.get(KEY), None);
 }
 
-/// Does `change` (Lua, `KEYS[1]` is the lock) at the server; when the lease would have ended, by [`boottime`].
+/// Runs `change` (Lua, `KEYS[1]` is the lock) on the server; returns when the lease would have expired, by
+/// [`boottime`].
 #[track_caller]
 fn replace(redis: &Redis, change: &str) -> Duration {
     // In one script, so that no renewal comes in between.

@@ -1,4 +1,4 @@
-//! The network between drops packets.
+//! The network drops packets.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn packets_dropped_both_ways_are_survived_by_no_command() {
     waiter.wait_stderr("waiting for job");
 
     net.drop_port(PORT);
-    // By a way that the fault does not touch. What was under way and got through has come by now.
+    // By a way that the fault does not touch. What was under way and got through has arrived by now.
     let expiry = server.expiry(KEY);
     let died = tree.died_at();
     assert_in_time(died, expiry);
@@ -29,7 +29,7 @@ fn packets_dropped_both_ways_are_survived_by_no_command() {
     assert_taken_over(&witness, waiter);
 }
 
-/// A redis in a namespace that can also be asked through the file system.
+/// A redis in a namespace that can also be reached through its unix socket.
 struct ServerInside {
     child: std::process::Child,
     socket: std::path::PathBuf,

@@ -1,4 +1,4 @@
-//! The connection is there, and what is said over it is late or lost.
+//! The connection is open, and what is sent over it is late or lost.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn silence_both_ways_is_survived_by_no_command() {
     lost_behind(Mode::Silent, "does not answer");
 }
 
-/// At the server the lease is extended, but nobody here can know that.
+/// At the server the lease is extended, but the client cannot know that.
 #[test]
 fn renewals_whose_answers_are_lost_do_not_count() {
     lost_behind(Mode::DropReplies, "does not answer");
@@ -20,7 +20,7 @@ fn requests_that_are_lost_are_survived_by_no_command() {
 
 #[test]
 fn connections_that_are_reset_are_survived_by_no_command() {
-    // How it is called depends on what the reset came upon.
+    // The wording depends on what the reset interrupted.
     lost_behind(Mode::Reset, "no renewal was confirmed");
 }
 
@@ -34,13 +34,13 @@ fn answers_that_drip_do_not_count() {
     lost_behind(Mode::Drip(Duration::from_millis(100)), "does not answer");
 }
 
-/// The holder reaches the server through the fault, the waiter past it.
+/// The holder reaches the server through the faulty proxy, the waiter directly.
 fn lost_behind(mode: Mode, why: &str) {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
     let scene = Scene::start(&redis, &behind(&proxy), &[]);
     let waiter = scene.wait_behind(&redis.url());
-    // The next renewal is far: what is confirmed now is the last one.
+    // The next renewal is far away: what is confirmed now is the last one.
     scene.monitor.wait_renewed(KEY);
     let confirmed = boottime();
     proxy.set(mode);
@@ -52,12 +52,12 @@ fn lost_behind(mode: Mode, why: &str) {
     scene.assert_lost(why).taken_over_by(waiter);
 }
 
-/// A deadline that counted from the answer would be late by as much as the answer.
+/// A deadline measured from the answer would be as late as the answer.
 #[test]
 fn a_deadline_counts_from_when_the_renewal_was_sent() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
-    // With nothing of the lease for the way from SIGTERM to SIGKILL, a renewal may take 740 ms; the margin is 450 ms.
+    // With no part of the lease reserved for SIGTERM, a renewal may take 740 ms; the margin is 450 ms.
     let scene = Scene::start(&redis, &behind(&proxy), &["-t", "4s", "--kill-after", "0"]);
     let waiter = scene.wait_behind(&redis.url());
     proxy.set(Mode::DelayReplies(Duration::from_millis(650)));
@@ -74,7 +74,7 @@ fn a_deadline_counts_from_when_the_renewal_was_sent() {
 fn a_server_that_is_far_away_serves() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
-    // A renewal of this lease may take 194 ms: a third of what is left then until SIGTERM.
+    // With this lease, a renewal may take 194 ms: a third of what is left until SIGTERM.
     proxy.set(Mode::Delay(Duration::from_millis(60)));
     outlives_unnoticed(&redis, &behind(&proxy), 3, || {});
 }
@@ -86,23 +86,23 @@ fn an_acquire_whose_answer_is_lost_ends_in_time_and_leaves_no_lock() {
     proxy.set(Mode::DropReplies);
     let monitor = redis.monitor();
     let scratch = Scratch::new();
-    // With a lease that would outlast this test by far.
+    // With a lease that outlasts this test by far.
     let dlock = scratch.dlock().run("job").backend(behind(&proxy)).args(["-t", "10m"]).shell("echo ran");
     let outcome = dlock.output();
     outcome.code(69).stdout_is("").stderr_is_one_line("did not get job: ");
-    // Every request has two seconds at most: the acquire, and what takes it back.
+    // Every request has two seconds at most: the acquire, and the request that takes it back.
     assert!(outcome.elapsed() < Duration::from_secs(8), "{outcome:?}");
-    // It was granted all the same, and given back.
+    // It was granted all the same, and released.
     monitor.expiry(KEY, boottime());
     eventually("the lock to be given back", || redis.get(KEY).is_none().then_some(()));
 }
 
-/// It is a lock all the same, until it is given back.
+/// It is a valid lock until it is released.
 #[test]
 fn a_grant_that_comes_with_too_little_left_is_not_used() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
-    // With half of the lease for SIGTERM, it is of use for 1.6 s after the request; an answer may take 2 s.
+    // With half of the lease reserved for SIGTERM, it is of use for 1.6 s after the request; an answer may take 2 s.
     proxy.set(Mode::DelayReplies(Duration::from_millis(1940)));
     let scratch = Scratch::new();
     let dlock = scratch.dlock().run("job").backend(behind(&proxy)).args(["-t", "6s", "--kill-after", "3s"]);
@@ -110,7 +110,7 @@ fn a_grant_that_comes_with_too_little_left_is_not_used() {
     assert_eq!(redis.get(KEY), None);
 }
 
-/// The lease is what bounds it when not even that can be done.
+/// If not even that is possible, the lease ends it.
 #[test]
 fn an_acquire_that_cannot_be_taken_back_leaves_the_lock_for_no_more_than_a_lease() {
     let redis = Redis::start();

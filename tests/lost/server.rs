@@ -49,7 +49,7 @@ fn a_server_that_comes_back_empty_at_once_ends_the_command_at_the_next_renewal()
     let lease = Lease { ends: scene.monitor.expiry(KEY, killed), ttl: 2 * TTL };
     lease.ends_at_the_next_renewal(&mut scene.tree);
     let aftermath = scene.assert_lost("its key is gone from the server");
-    // Only now: for the time until that renewal nothing but the token protects.
+    // Only now: until that renewal nothing but the token protects.
     let next = aftermath.next(&redis.url(), "true");
     aftermath.taken_over_by(next);
 }

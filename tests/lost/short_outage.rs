@@ -1,4 +1,4 @@
-//! What is over before the lease is.
+//! Outages that are over before the lease expires.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn a_moment_of_silence_is_not_noticed() {
     let proxy = Proxy::to(redis.port());
     outlives_unnoticed(&redis, &behind(&proxy), 1, || {
         proxy.set(Mode::Silent);
-        // Until one renewal has got no answer.
+        // Until one renewal has gone unanswered.
         eventually("a lost renewal", || (proxy.counts().lost_requests > 0).then_some(()));
         let connections = proxy.counts().accepted;
         eventually("another try", || (proxy.counts().accepted > connections).then_some(()));

@@ -1,4 +1,4 @@
-//! The server itself says that the lock is not ours any more.
+//! The server itself says that the lock belongs to somebody else.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn a_key_that_is_anothers_ends_the_command_and_stays_anothers() {
     let redis = Redis::start();
     taken_away_by(&redis, "redis.call('SET', KEYS[1], 'theirs', 'PX', 600000)", "its key is held by");
     assert_eq!(redis.get(KEY).as_deref(), Some("theirs"));
-    // Neither shortened nor extended to our lease.
+    // Neither shortened nor extended to dlock's lease.
     assert!(redis.pttl(KEY) > 500_000);
 }
 

@@ -91,7 +91,8 @@ impl Fifo {
                 return word;
             }
             let left = CAP.checked_sub(start.elapsed());
-            let left = left.unwrap_or_else(|| panic!("timed out after {CAP:?} waiting for a word from {}", self.path.display()));
+            let left = left
+                .unwrap_or_else(|| panic!("timed out after {CAP:?} waiting for a word from {}", self.path.display()));
             if self.poll(left).contains(PollFlags::POLLHUP) {
                 // All writers so far are gone, which stays an event until another process opens the pipe.
                 thread::sleep(PAUSE);
@@ -122,7 +123,8 @@ impl Fifo {
         let start = Instant::now();
         loop {
             let left = CAP.checked_sub(start.elapsed());
-            let left = left.unwrap_or_else(|| panic!("timed out after {CAP:?} waiting for the end of {}", self.path.display()));
+            let left = left
+                .unwrap_or_else(|| panic!("timed out after {CAP:?} waiting for the end of {}", self.path.display()));
             let events = self.poll(left);
             self.read_available();
             if events.contains(PollFlags::POLLHUP) {

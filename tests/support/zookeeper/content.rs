@@ -203,7 +203,8 @@ impl Watch {
     #[track_caller]
     pub fn wait_deleted(mut self) -> Duration {
         let event = self.client.wait_event();
-        let event = event.unwrap_or_else(|error| panic!("timed out after {CAP:?} waiting for {}: {error:?}", self.path));
+        let event =
+            event.unwrap_or_else(|error| panic!("timed out after {CAP:?} waiting for {}: {error:?}", self.path));
         let at = boottime();
         assert_eq!(event, (NODE_DELETED, self.path), "what happened, and where");
         at
