@@ -14,7 +14,7 @@ use crate::support::redis_services::Redlock3;
 use crate::support::rendezvous::{boottime, eventually, eventually_within, last_until};
 use crate::support::servers::Redis;
 use crate::support::service::{EtcdService, FileService, Gated, RedisService, Service, ZooKeeperService};
-use crate::support::zookeeper::{Server, ZooKeeper, ZooKeeperOptions};
+use crate::support::zookeeper::{ZooKeeper, ZooKeeperOptions};
 
 /// The lease in these tests.
 const TTL: Duration = Duration::from_secs(2);
@@ -465,13 +465,13 @@ mod disk {
         let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "4s"]));
         let first = holder.token();
         let waiter = service.queue_up("job", &["-t", "4s", "-q"]);
-        servers.iter().for_each(Server::fill_disk);
+        servers.iter().for_each(|server| server.fill_disk());
         let outcome = holder.running.wait();
         outcome.code(79).stderr_is_one_line("lost job at ");
         assert!(!waiter.has_held());
         let other = service.run("other").command(["echo", "ran"]).output();
         other.code(69).stdout_is("").stderr_is_one_line("did not get other: ");
-        servers.iter().for_each(Server::free_disk);
+        servers.iter().for_each(|server| server.free_disk());
         assert!(waiter.token() > first);
         waiter.let_go().success();
     }

@@ -14,13 +14,15 @@ use std::os::unix::process::{CommandExt, parent_id};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt::ReuseAddr};
 use tempfile::TempDir;
 
+use super::clock::ClockShim;
+use super::exhausted::SmallDisk;
 use super::islands::Island;
 use super::process::{self, NOBODY, State};
 use super::rendezvous::eventually;
@@ -98,6 +100,10 @@ pub struct Daemon {
     child: Mutex<Option<Child>>,
     /// The island on which it runs, if not on this host.
     island: Option<Island>,
+    /// Its wall clock, if it does not use the machine's.
+    clock: Option<Arc<ClockShim>>,
+    /// A disk of its own, if it has one; empty after a restart.
+    disk: Option<SmallDisk>,
     aside: AtomicBool,
 }
 
@@ -107,12 +113,24 @@ impl Daemon {
         let directory = scratch::directory(&format!("dlock-{name}-"));
         give_to_nobody(directory.path());
         let (child, aside) = (Mutex::default(), AtomicBool::new(false));
-        Self { name: name.to_owned(), directory, child, island: None, aside }
+        Self { name: name.to_owned(), directory, child, island: None, clock: None, disk: None, aside }
     }
 
     /// Puts it on an island, if one is given.
     pub fn on(mut self, island: Option<&Island>) -> Self {
         self.island = island.cloned();
+        self
+    }
+
+    /// Gives it a wall clock of its own, [`Self::clock`].
+    pub fn with_clock(mut self) -> Self {
+        self.clock = Some(Arc::new(ClockShim::new()));
+        self
+    }
+
+    /// Gives it a disk of its own of 4 MiB, [`Self::disk`].
+    pub fn with_small_disk(mut self) -> Self {
+        self.disk = Some(SmallDisk::on(self.subdirectory("disk"), 4));
         self
     }
 
@@ -161,14 +179,53 @@ impl Daemon {
         self.aside.store(aside, Ordering::Relaxed);
     }
 
+    /// Its wall clock, which outlives the process. Fails the test if it uses the machine's.
+    #[track_caller]
+    pub fn clock(&self) -> &ClockShim {
+        self.own_clock().unwrap_or_else(|| panic!("{} has no clock of its own", self.name))
+    }
+
+    /// Its wall clock, if it does not use the machine's.
+    pub fn own_clock(&self) -> Option<&Arc<ClockShim>> {
+        self.clock.as_ref()
+    }
+
+    /// The directory of its own disk, if it has one.
+    pub fn disk(&self) -> Option<&Path> {
+        self.disk.as_ref().map(SmallDisk::directory)
+    }
+
+    /// Leaves no room on its own disk. Fails the test if it has none.
+    #[track_caller]
+    pub fn fill_disk(&self) {
+        self.small_disk().fill(self.pid());
+    }
+
+    /// Frees the room that [`Self::fill_disk`] took.
+    #[track_caller]
+    pub fn free_disk(&self) {
+        self.small_disk().free(self.pid());
+    }
+
+    #[track_caller]
+    fn small_disk(&self) -> &SmallDisk {
+        self.disk.as_ref().unwrap_or_else(|| panic!("{} has no disk of its own", self.name))
+    }
+
     /// Everything that it has printed since it was first started.
     pub fn log(&self) -> String {
         fs::read(self.log_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// Starts `command` as this server.
+    /// Starts `command` as this server, with its clock and its disk.
     #[track_caller]
     pub fn launch(&self, mut command: Command) {
+        if let Some(clock) = &self.clock {
+            clock.attach(&mut command);
+        }
+        if let Some(disk) = &self.disk {
+            command = disk.wrap(&command);
+        }
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
         command.current_dir(self.directory()).stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);

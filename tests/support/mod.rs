@@ -9,6 +9,7 @@ pub mod clock;
 pub mod cluster;
 pub mod daemon;
 pub mod dlock;
+pub mod ensemble;
 pub mod etcd;
 pub mod exhausted;
 pub mod foreign;
@@ -19,17 +20,20 @@ pub mod programs;
 pub mod proxy;
 pub mod pty;
 pub mod recorder;
+pub mod redis;
 pub mod redis_services;
 pub mod redis_sets;
 pub mod rendezvous;
 pub mod scene;
 pub mod scratch;
-pub mod servers;
 pub mod service;
 pub mod tree;
 pub mod witness;
 pub mod zookeeper;
 pub mod zookeeper_proxy;
+
+// The name by which most tests know it.
+pub use redis as servers;
 
 /// The names of all tests of this test program, from its own `--list`.
 pub fn own_tests() -> Vec<String> {

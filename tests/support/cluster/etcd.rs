@@ -1,17 +1,12 @@
 //! etcd: one member or several.
 
-use std::ffi::OsString;
+use std::path::PathBuf;
 
-use crate::support::daemon::Daemon;
 use crate::support::etcd::{Etcd, Member};
 
-use super::{Cluster, Node, trusting};
+use super::{Cluster, Node};
 
 impl Node for Member {
-    fn daemon(&self) -> &Daemon {
-        &self.daemon
-    }
-
     fn port(&self) -> u16 {
         self.port()
     }
@@ -22,8 +17,8 @@ impl Cluster for Etcd {
         self.url()
     }
 
-    fn options(&self) -> Vec<OsString> {
-        if self.is_tls() { trusting(self.certificates().ca()) } else { Vec::new() }
+    fn authority(&self) -> Option<PathBuf> {
+        self.is_tls().then(|| self.certificates().ca())
     }
 
     fn nodes(&self) -> Vec<&dyn Node> {
@@ -31,12 +26,7 @@ impl Cluster for Etcd {
     }
 
     fn restart(&self, killed: &[usize]) {
-        if killed.len() == self.members().len() {
-            return self.restart();
-        }
-        for &index in killed {
-            self.restart_member(index);
-        }
+        self.launch(killed);
     }
 
     fn leader(&self) -> Option<usize> {

@@ -11,49 +11,25 @@ pub mod redis;
 pub mod zookeeper;
 
 use std::ffi::OsString;
+use std::ops::Deref;
 use std::path::PathBuf;
 
-use super::clock::ClockShim;
 use super::daemon::Daemon;
 use super::servers::{Monitor, Redis};
 
-/// One server of a [`Cluster`].
-pub trait Node {
-    /// The server process.
-    fn daemon(&self) -> &Daemon;
-
+/// One server of a [`Cluster`]: a [`Daemon`], with what the campaign calls the things that it does to servers.
+pub trait Node: Deref<Target = Daemon> {
     /// The port at which clients reach it in plain text.
     fn port(&self) -> u16;
 
-    /// Its wall clock. Fails the test if it uses the machine's.
-    fn clock(&self) -> &ClockShim {
-        panic!("its clock cannot be moved");
-    }
-
-    /// Its process id. Fails the test if it is not running.
-    fn pid(&self) -> i32 {
-        self.daemon().pid()
-    }
-
     /// Freezes it: the kernel still accepts connections, and nothing is answered. Returns once it is stopped.
     fn freeze(&self) {
-        self.daemon().stop();
+        self.deref().stop();
     }
 
     /// Continues it if it is frozen.
     fn thaw(&self) {
-        self.daemon().cont();
-    }
-
-    /// Kills it, frozen or not. Returns once it is gone; connections are refused from then on.
-    fn kill(&self) {
-        self.daemon().kill();
-    }
-
-    /// Excludes it from [`Daemon::is_at_work`], or includes it again: one that is cut off from the others cannot know
-    /// that.
-    fn set_aside(&self, aside: bool) {
-        self.daemon().set_aside(aside);
+        self.deref().cont();
     }
 }
 
@@ -64,7 +40,12 @@ pub trait Cluster {
 
     /// The options that a dlock needs in addition to the URL.
     fn options(&self) -> Vec<OsString> {
-        Vec::new()
+        self.authority().map(|ca| vec!["--tls-ca".into(), ca.into()]).unwrap_or_default()
+    }
+
+    /// The certificate of the authority that signed the servers' certificates; none without TLS.
+    fn authority(&self) -> Option<PathBuf> {
+        None
     }
 
     /// All servers.
@@ -158,9 +139,4 @@ pub trait Cluster {
 
     /// Removes the empty directories of `key`, where servers have directories.
     fn remove_directories(&self, _key: &str) {}
-}
-
-/// The options with which a dlock trusts a server whose certificate is signed by this authority.
-fn trusting(ca: PathBuf) -> Vec<OsString> {
-    vec!["--tls-ca".into(), ca.into()]
 }

@@ -1,25 +1,16 @@
 //! Redis: one server, independent servers, a master with its replicas, and such servers under sentinels.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
-use crate::support::clock::ClockShim;
-use crate::support::daemon::Daemon;
 use crate::support::redis_sets::{RedisGroup, RedisReplicas, RedisSentinels};
 use crate::support::servers::{Monitor, Redis, Reply};
 
-use super::{Cluster, Node, trusting};
+use super::{Cluster, Node};
 
 impl Node for Redis {
-    fn daemon(&self) -> &Daemon {
-        &self.daemon
-    }
-
     fn port(&self) -> u16 {
         self.port()
-    }
-
-    fn clock(&self) -> &ClockShim {
-        self.clock()
     }
 }
 
@@ -28,8 +19,8 @@ impl Cluster for Redis {
         self.url()
     }
 
-    fn options(&self) -> Vec<OsString> {
-        if self.is_tls() { trusting(self.certificates().ca()) } else { Vec::new() }
+    fn authority(&self) -> Option<PathBuf> {
+        self.is_tls().then(|| self.certificates().ca())
     }
 
     fn redis(&self) -> Vec<&Redis> {
@@ -66,8 +57,8 @@ impl Cluster for RedisGroup {
         self.url()
     }
 
-    fn options(&self) -> Vec<OsString> {
-        self[0].options()
+    fn authority(&self) -> Option<PathBuf> {
+        self[0].authority()
     }
 
     fn redis(&self) -> Vec<&Redis> {

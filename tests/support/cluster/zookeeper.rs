@@ -1,25 +1,15 @@
 //! ZooKeeper: one server or an ensemble.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::path::PathBuf;
 
-use crate::support::clock::ClockShim;
-use crate::support::daemon::Daemon;
 use crate::support::zookeeper::{Server, ZooKeeper};
 
-use super::{Cluster, Node, trusting};
+use super::{Cluster, Node};
 
 impl Node for Server {
-    fn daemon(&self) -> &Daemon {
-        &self.daemon
-    }
-
     fn port(&self) -> u16 {
         self.port()
-    }
-
-    fn clock(&self) -> &ClockShim {
-        self.clock()
     }
 }
 
@@ -28,8 +18,8 @@ impl Cluster for ZooKeeper {
         self.url()
     }
 
-    fn options(&self) -> Vec<OsString> {
-        if self.is_tls() { trusting(self.certificates().ca()) } else { Vec::new() }
+    fn authority(&self) -> Option<PathBuf> {
+        self.is_tls().then(|| self.certificates().ca())
     }
 
     fn nodes(&self) -> Vec<&dyn Node> {
@@ -37,12 +27,7 @@ impl Cluster for ZooKeeper {
     }
 
     fn restart(&self, killed: &[usize]) {
-        if killed.len() == self.servers().len() {
-            return self.restart();
-        }
-        for &index in killed {
-            self.restart_server(index);
-        }
+        self.launch(killed);
     }
 
     fn leader(&self) -> Option<usize> {

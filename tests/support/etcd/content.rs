@@ -155,7 +155,7 @@ impl Etcd {
     #[track_caller]
     pub fn etcdctl_command(&self) -> Command {
         let mut command = Command::new(need("etcdctl", "etcd-client"));
-        let hosts: Vec<String> = self.members.iter().map(Member::inside_url).collect();
+        let hosts: Vec<String> = self.members().iter().map(Member::inside_url).collect();
         command.env("ETCDCTL_API", "3").env("ETCDCTL_ENDPOINTS", hosts.join(","));
         if self.is_guarded() {
             command.env("ETCDCTL_USER", format!("{}:{}", ROOT.0, ROOT.1));
@@ -170,7 +170,7 @@ impl Etcd {
     /// A member that can answer the test.
     #[track_caller]
     pub(super) fn any_member(&self) -> &Member {
-        self.members.iter().find(|member| member.is_at_work()).expect("no member of etcd is at work")
+        self.at_work().next().expect("no member of etcd is at work").1
     }
 
     /// The JSON gateway's answer. A request that is refused or not answered fails the test.

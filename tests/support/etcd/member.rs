@@ -2,15 +2,52 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::PoisonError;
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Deref;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
+use crate::support::daemon::{Daemon, Port};
+use crate::support::islands::Island;
+
+use super::ANSWER;
 use super::json::{Rpc, STATUS, read_head};
-use super::{ANSWER, Member};
+
+/// One server of an [`Etcd`](super::Etcd).
+pub struct Member {
+    pub(super) name: String,
+    daemon: Daemon,
+    /// For clients, with TLS if that is enabled.
+    client: Port,
+    peer: Port,
+    /// For the test itself, without TLS.
+    inside: Port,
+    /// How often the test itself has made each request to this process, by the names of the metrics.
+    pub(super) own: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Deref for Member {
+    type Target = Daemon;
+
+    fn deref(&self) -> &Daemon {
+        &self.daemon
+    }
+}
 
 impl Member {
+    /// A member that does not run yet.
+    pub(super) fn new(index: usize, island: Option<&Island>) -> Self {
+        Self {
+            name: format!("n{index}"),
+            daemon: Daemon::new("etcd").on(island),
+            client: Port::reserve(),
+            peer: Port::reserve(),
+            inside: Port::reserve(),
+            own: Mutex::default(),
+        }
+    }
+
     /// The port at which clients reach it.
     pub fn port(&self) -> u16 {
         self.client.number()
@@ -19,50 +56,6 @@ impl Member {
     /// The port at which the other members reach it.
     pub fn peer_port(&self) -> u16 {
         self.peer.number()
-    }
-
-    /// Its process id. Fails the test if it is not running.
-    #[track_caller]
-    pub fn pid(&self) -> i32 {
-        self.daemon.pid()
-    }
-
-    /// What it has logged.
-    pub fn log(&self) -> String {
-        self.daemon.log()
-    }
-
-    /// Its address.
-    pub fn host(&self) -> Ipv4Addr {
-        self.daemon.host()
-    }
-
-    /// Excludes it from [`Self::is_at_work`], or includes it again: one that is cut off from the others cannot know
-    /// that.
-    pub fn set_aside(&self, aside: bool) {
-        self.daemon.set_aside(aside);
-    }
-
-    /// Whether it is running, and neither frozen nor set aside.
-    pub fn is_at_work(&self) -> bool {
-        self.daemon.is_at_work()
-    }
-
-    /// Freezes it: the kernel still accepts connections, and nothing is answered. Returns once it is stopped.
-    #[track_caller]
-    pub fn stop(&self) {
-        self.daemon.stop();
-    }
-
-    /// Continues it if it is frozen.
-    #[track_caller]
-    pub fn cont(&self) {
-        self.daemon.cont();
-    }
-
-    /// Kills it, frozen or not. Returns once it is gone; connections are refused from then on.
-    pub fn kill(&self) {
-        self.daemon.kill();
     }
 
     /// The URL at which the test itself reaches it.
@@ -75,8 +68,8 @@ impl Member {
     }
 
     #[track_caller]
-    pub(super) fn wait_ready(&self) {
-        self.daemon.wait_ready(|| {
+    pub(super) fn wait_answers(&self) {
+        self.wait_ready(|| {
             let (_, body) = self.http("GET", "/health", "", None).ok()?;
             body.contains(r#""health":"true""#).then_some(())
         });

@@ -48,7 +48,7 @@ impl Etcd {
             let value = value as u64;
             value
         };
-        self.members.iter().filter(|member| member.is_at_work()).map(value).sum()
+        self.at_work().map(|(_, member)| value(member)).sum()
     }
 
     /// How many bytes the members at work have sent to clients, without the answers to the test's requests for metrics.
@@ -61,7 +61,7 @@ impl Etcd {
     #[track_caller]
     fn requests_by_others(&self) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
-        for member in self.members.iter().filter(|member| member.is_at_work()) {
+        for (_, member) in self.at_work() {
             // The test's own first: a request in between would otherwise be counted as another's.
             let own = member.own.lock().unwrap().clone();
             for (method, count) in member.requests() {

@@ -71,7 +71,7 @@ impl ZooKeeper {
     #[track_caller]
     pub fn sessions(&self) -> BTreeSet<i64> {
         let leader = self.leader();
-        let dump = self.servers[leader].four_letters("dump");
+        let dump = self.server(leader).four_letters("dump");
         let own = self.own.lock().unwrap();
         let sessions = dump.split("ephemeral nodes dump").next().unwrap();
         sessions.lines().filter_map(session_id).filter(|session| !own.contains(session)).collect()
@@ -81,7 +81,7 @@ impl ZooKeeper {
     #[track_caller]
     pub fn ephemerals(&self) -> BTreeMap<i64, BTreeSet<String>> {
         let leader = self.leader();
-        let dump = self.servers[leader].four_letters("dump");
+        let dump = self.server(leader).four_letters("dump");
         let nodes = dump.split("ephemeral nodes dump").nth(1).unwrap_or_else(|| panic!("no dump: {dump}"));
         let mut found = BTreeMap::<i64, BTreeSet<String>>::new();
         let mut owner = 0;
@@ -98,7 +98,7 @@ impl ZooKeeper {
     /// How many watches clients have set at the first server.
     #[track_caller]
     pub fn watches(&self) -> usize {
-        let monitored = self.servers[0].four_letters("mntr");
+        let monitored = self.server(0).four_letters("mntr");
         let count = monitored.lines().find_map(|line| line.strip_prefix("zk_watch_count\t"));
         count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no count of watches: {monitored}"))
     }
@@ -107,7 +107,7 @@ impl ZooKeeper {
     /// ended before.
     #[track_caller]
     pub fn end_session(&self, session: i64) -> bool {
-        let server = self.servers.iter().find(|server| server.is_at_work()).expect("no server of zookeeper is at work");
+        let server = self.at_work().next().expect("no server of zookeeper is at work").1;
         // Its owner may take it back before it is closed.
         for attempt in 0..5 {
             let Ok(client) = Client::reattach(server.place(), ANSWER, session) else { return attempt > 0 };
@@ -154,7 +154,7 @@ impl ZooKeeper {
         match answer {
             Ok(answer) => Some(answer),
             Err(Error::Refused(NO_NODE)) => None,
-            Err(error) => panic!("zookeeper {index} failed at {path}: {error:?}\n{}", self.servers[index].last_words()),
+            Err(error) => panic!("zookeeper {index} failed at {path}: {error:?}\n{}", self.server(index).last_words()),
         }
     }
 
@@ -164,7 +164,7 @@ impl ZooKeeper {
         let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         // A connection whose server is broken or has closed it is replaced; one that fails during a request is not,
         // because the request may have been carried out.
-        let usable = |(index, client): &(usize, Client)| self.servers[*index].is_at_work() && client.is_usable();
+        let usable = |(index, client): &(usize, Client)| self.server(*index).is_at_work() && client.is_usable();
         // A server of an ensemble may be behind the others. Requesting a sync changes nothing, so it can be repeated.
         let (index, mut client) = eventually("a server of zookeeper that is up to date", || {
             let (index, mut client) = kept.take().filter(usable).unwrap_or_else(|| self.any_client());
@@ -180,9 +180,8 @@ impl ZooKeeper {
     #[track_caller]
     fn any_client(&self) -> (usize, Client) {
         eventually("a server of zookeeper to take a connection", || {
-            let mut at_work = (0..self.servers.len()).filter(|&index| self.servers[index].is_at_work());
-            at_work.find_map(|index| {
-                let mut client = Client::connect_at(self.servers[index].place(), ANSWER).ok()?;
+            self.at_work().find_map(|(index, server)| {
+                let mut client = Client::connect_at(server.place(), ANSWER).ok()?;
                 self.own.lock().unwrap().insert(client.session());
                 client.add_auth(SUPER.0, SUPER.1).ok()?;
                 Some((index, client))

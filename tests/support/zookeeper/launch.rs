@@ -21,17 +21,16 @@ const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 const REQUEST_LOGGER: &str = "org.apache.zookeeper.server.FinalRequestProcessor";
 
 impl ZooKeeper {
+    /// Starts these servers, which do not run, and returns once they answer.
     #[track_caller]
-    pub(super) fn launch_all(&self) {
-        // All are started first: a server of an ensemble is not ready before most of them are.
-        (0..self.servers.len()).for_each(|index| self.launch(index));
-        self.servers.iter().for_each(|server| server.wait_ready(self.is_tls()));
+    pub(in crate::support) fn launch(&self, indices: &[usize]) {
+        self.ensemble.start(indices, |index| self.launch_one(index), |server| server.wait_answers(self.is_tls()));
     }
 
     #[track_caller]
-    pub(super) fn launch(&self, index: usize) {
-        let server = &self.servers[index];
-        let here = server.daemon.directory();
+    fn launch_one(&self, index: usize) {
+        let server = self.server(index);
+        let here = server.directory();
         for jar in JARS {
             assert!(
                 Path::new(jar).exists(),
@@ -56,19 +55,12 @@ impl ZooKeeper {
         command.arg(here.join("zoo.cfg"));
         // Java takes options from environment variables too.
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        if let Some(clock) = &server.clock {
-            clock.attach(&mut command);
-        }
         fs::write(server.data().join("myid"), (index + 1).to_string()).unwrap();
-        let command = match &server.disk {
-            Some(disk) => disk.wrap(&command),
-            None => command,
-        };
-        server.daemon.launch(command);
+        server.launch(command);
     }
 
     fn configuration(&self, index: usize) -> String {
-        let server = &self.servers[index];
+        let server = self.server(index);
         let mut lines = vec![
             format!("tickTime={}", self.options.tick),
             format!("minSessionTimeout={}", self.options.min_session),
@@ -80,15 +72,15 @@ impl ZooKeeper {
             "4lw.commands.whitelist=*".into(),
             "maxClientCnxns=0".into(),
         ];
-        lines.extend(server.disk.as_ref().map(|disk| format!("dataLogDir={}", disk.directory().display())));
-        if self.servers.len() > 1 {
+        lines.extend(server.disk().map(|disk| format!("dataLogDir={}", disk.display())));
+        if self.servers().len() > 1 {
             lines.extend(["initLimit=25".into(), "syncLimit=10".into()]);
-            for (other, peer) in self.servers.iter().enumerate() {
+            for (other, peer) in self.servers().iter().enumerate() {
                 let quorum = self.links[index][other].as_ref().map_or(peer.quorum.number(), Proxy::port);
                 lines.push(format!("server.{}={}:{quorum}:{}", other + 1, peer.host(), peer.election.number()));
             }
         }
-        if let Some((tls, files)) = self.options.tls.zip(self.certificates.as_ref()) {
+        if let Some((tls, files)) = self.tls() {
             let clients = match tls.clients {
                 ClientCertificate::Ignored => "none",
                 ClientCertificate::Wanted => "want",

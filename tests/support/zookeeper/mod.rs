@@ -8,6 +8,7 @@ mod requests;
 mod server;
 
 use std::collections::HashSet;
+use std::ops::Deref;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ use std::time::Duration;
 pub use client::{Acl, Client, Error, Kind, NO_AUTH, NO_NODE, Node};
 pub use server::Server;
 
-use crate::support::certificates::{Certificates, Tls};
+use crate::support::certificates::Tls;
+use crate::support::ensemble::Ensemble;
 use crate::support::islands::Island;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::rendezvous::{CAP, eventually, eventually_within};
@@ -41,9 +43,9 @@ pub struct ZooKeeperOptions {
     pub tls: Option<Tls>,
     /// Whether [`ZooKeeper::cut_off`] can be used.
     pub cuttable: bool,
-    /// Whether every server has a wall clock of its own, [`Server::clock`].
+    /// Whether every server has a wall clock of its own, see `Daemon::clock`.
     pub clocks: bool,
-    /// Whether every server has its transaction log on a disk of 4 MiB, [`Server::fill_disk`].
+    /// Whether every server has its transaction log on a disk of 4 MiB, see `Daemon::fill_disk`.
     pub small_disks: bool,
     /// More lines for every server's configuration.
     pub lines: Vec<String>,
@@ -81,15 +83,22 @@ impl ZooKeeperOptions {
 /// The test uses a port in plain text, whatever clients have to use, and may do everything. All methods take `&self`,
 /// so that another thread may break the servers while the test goes on.
 pub struct ZooKeeper {
-    servers: Vec<Server>,
+    ensemble: Ensemble<Server>,
     options: ZooKeeperOptions,
-    certificates: Option<Certificates>,
     /// The test's own connection, and the index of the server at its other end.
     client: Mutex<Option<(usize, Client)>>,
     /// The test's own sessions, which tell them from those of the program under test.
     own: Mutex<HashSet<i64>>,
     /// The proxy from each server (the first index) to each other one (the second), where that connection can be cut.
     links: Vec<Vec<Option<Proxy>>>,
+}
+
+impl Deref for ZooKeeper {
+    type Target = Ensemble<Server>;
+
+    fn deref(&self) -> &Ensemble<Server> {
+        &self.ensemble
+    }
 }
 
 impl ZooKeeper {
@@ -111,10 +120,9 @@ impl ZooKeeper {
         let link =
             |from: usize, to: usize| (options.cuttable && from != to).then(|| Proxy::to(servers[to].quorum.number()));
         let links = (0..servers.len()).map(|from| (0..servers.len()).map(|to| link(from, to)).collect()).collect();
-        let certificates = options.tls.map(|_| Certificates::new());
         let (client, own) = (Mutex::default(), Mutex::default());
-        let zookeeper = Self { servers, options, certificates, client, own, links };
-        zookeeper.launch_all();
+        let zookeeper = Self { ensemble: Ensemble::new(servers, options.tls), options, client, own, links };
+        zookeeper.launch(&zookeeper.indices());
         zookeeper
     }
 
@@ -128,61 +136,22 @@ impl ZooKeeper {
     pub fn hosts(&self) -> String {
         let tls = self.is_tls();
         let port = |server: &Server| if tls { server.secure_port() } else { server.port() };
-        let hosts: Vec<String> =
-            self.servers.iter().map(|server| format!("{}:{}", server.host(), port(server))).collect();
-        hosts.join(",")
-    }
-
-    pub fn servers(&self) -> &[Server] {
-        &self.servers
-    }
-
-    pub fn server(&self, index: usize) -> &Server {
-        &self.servers[index]
-    }
-
-    /// Whether clients have to use TLS.
-    pub fn is_tls(&self) -> bool {
-        self.options.tls.is_some()
-    }
-
-    /// The certificates that clients need for TLS. Fails the test if it is not enabled.
-    #[track_caller]
-    pub fn certificates(&self) -> &Certificates {
-        self.certificates.as_ref().expect("zookeeper was started without TLS")
-    }
-
-    /// Freezes all servers.
-    #[track_caller]
-    pub fn stop(&self) {
-        self.servers.iter().for_each(Server::stop);
-    }
-
-    /// Continues all frozen servers.
-    #[track_caller]
-    pub fn cont(&self) {
-        self.servers.iter().for_each(Server::cont);
-    }
-
-    /// Kills all servers.
-    pub fn kill(&self) {
-        self.servers.iter().for_each(Server::kill);
+        self.addresses(port)
     }
 
     /// Kills all running servers, and restarts all on their ports with their data. Returns once they answer.
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
-        self.launch_all();
+        self.launch(&self.indices());
     }
 
     /// Kills this server if it runs, and restarts it on its port with its data. Returns once it answers, which takes a
     /// majority.
     #[track_caller]
     pub fn restart_server(&self, index: usize) {
-        self.servers[index].kill();
-        self.launch(index);
-        self.servers[index].wait_ready(self.is_tls());
+        self.server(index).kill();
+        self.launch(&[index]);
     }
 
     /// The index of the present leader. Waits until a server that is neither frozen nor killed leads, and most of the
@@ -191,11 +160,10 @@ impl ZooKeeper {
     pub fn leader(&self) -> usize {
         let mut patience = EARLY_ANSWER;
         eventually("a leader", || {
-            let at_work = (0..self.servers.len()).filter(|&index| self.servers[index].is_at_work());
             let modes: Vec<(usize, String)> =
-                at_work.filter_map(|index| Some((index, self.servers[index].mode(&mut patience)?))).collect();
+                self.at_work().filter_map(|(index, server)| Some((index, server.mode(&mut patience)?))).collect();
             let (leader, _) = modes.iter().find(|(_, mode)| mode == "leader" || mode == "standalone")?;
-            (modes.len() * 2 > self.servers.len()).then_some(*leader)
+            (modes.len() * 2 > self.servers().len()).then_some(*leader)
         })
     }
 
@@ -208,14 +176,13 @@ impl ZooKeeper {
             self.own.lock().unwrap().insert(client.session());
             client.close().ok()
         };
-        let mut at_work = self.servers.iter().filter(|server| server.is_at_work());
-        at_work.all(|server| eventually_within(4 * CAP, || serves(server)).is_some())
+        self.at_work().all(|(_, server)| eventually_within(4 * CAP, || serves(server)).is_some())
     }
 
     /// How often the ensemble has elected a leader, by the last transaction id of the first server that answers: its
     /// first half is the epoch.
     pub fn epoch(&self) -> Option<i64> {
-        self.servers.iter().filter(|server| server.is_at_work()).find_map(|server| {
+        self.at_work().find_map(|(_, server)| {
             let answer = server.try_four_letters("srvr", Duration::from_millis(500)).ok()?;
             let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x"))?;
             Some(i64::from_str_radix(zxid, 16).ok()? >> 32)

@@ -70,7 +70,7 @@ impl ZooKeeper {
     fn requests_by_others(&self) -> Requests {
         let own = self.own.lock().unwrap().clone();
         let mut found = Requests::default();
-        for server in &self.servers {
+        for server in self.servers() {
             for line in server.log().lines() {
                 let Some(request) = parse_request(line) else { continue };
                 if own.contains(&request.session) {
