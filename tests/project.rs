@@ -60,6 +60,42 @@ fn the_paths_that_readme_names_for_development_are_there() {
     }
 }
 
+/// The names of the variants of the enum `name` in the Rust code `text`.
+fn variants(text: &str, name: &str) -> Vec<String> {
+    let (_, body) = text.split_once(&format!("pub enum {name} {{\n")).unwrap();
+    let (body, _) = body.split_once("\n}\n").unwrap();
+    let names =
+        body.lines().map(str::trim).filter(|line| !line.starts_with("//")).filter_map(|line| line.strip_suffix(','));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_campaigns_readme_names_every_invariant_and_class() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    let readme = read("README.md");
+    let (invariants, classes) = readme.split_once("Each cell of the matrix has a class:").unwrap();
+    let named = |text: &str, start: &str| -> Vec<String> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(start)?.split_once('`'));
+        lines.map(|(name, _)| name.to_owned()).collect()
+    };
+    assert_eq!(named(invariants, "| `"), variants(&read("episode/report.rs"), "Invariant"));
+    assert_eq!(named(classes, "- `"), variants(&read("matrix.rs"), "Class"));
+}
+
+/// The campaign's README tells contributors where to add what.
+#[test]
+fn the_paths_that_the_campaigns_readme_names_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("tests/faults/README.md")).unwrap();
+    let named = readme.split('`').skip(1).step_by(2).filter(|name| name.starts_with("tests/") && !name.contains(' '));
+    let named: Vec<&str> = named.filter(|name| *name != "tests/").collect();
+    assert!(named.len() >= 15, "{named:?}");
+    for path in named {
+        assert!(root.join(path).exists(), "it names {path}, which is not there");
+    }
+}
+
 /// The map at the head of main.rs names every module at the top.
 #[test]
 fn the_map_of_the_source_is_complete() {
