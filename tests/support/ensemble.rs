@@ -58,8 +58,12 @@ impl<S: Deref<Target = Daemon>> Ensemble<S> {
     /// Starts these servers by `launch`, and returns once `ready` has returned for each. All are started first: a server
     /// of several is not ready before most of them are.
     pub fn start(&self, indices: &[usize], launch: impl Fn(usize), ready: impl Fn(&S)) {
-        indices.iter().for_each(|&index| launch(index));
-        indices.iter().for_each(|&index| ready(&self.servers[index]));
+        for &index in indices {
+            launch(index);
+        }
+        for &index in indices {
+            ready(&self.servers[index]);
+        }
     }
 
     /// The indices of all servers.
