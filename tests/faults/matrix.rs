@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::episode::Episode;
 use super::faults::{
-    clocks, crowds, files, group, leftovers, limits, mixed, multitude, network, partitions, process, redis, servers,
-    signals, storms, tampering, unseen,
+    clocks, crowds, failover, files, group, leftovers, limits, mixed, multitude, network, partitions, process, redis,
+    servers, signals, storms, tampering, terminal, unseen,
 };
 use super::world::Column;
 use Class::{Documented, Safe};
@@ -204,13 +204,13 @@ pub static FAULTS: &[Fault] = &[
         "failover",
         "failover by sentinels, the lock not yet replicated",
         &[(Sentinel, Documented)],
-        redis::failover_without_the_lock,
+        failover::without_the_lock,
     ),
     fault(
         "failover-replicated",
         "failover by sentinels, the lock replicated",
         &[(Sentinel, Safe)],
-        redis::failover_with_the_lock,
+        failover::with_the_lock,
     ),
     Fault {
         needs: Needs::Clocks,
@@ -262,8 +262,8 @@ pub static FAULTS: &[Fault] = &[
     fault("group-signal", "a signal to the whole group", EVERYWHERE, signals::to_the_group),
     fault("signal-storm-release", "INT, TERM and HUP during the release", EVERYWHERE, signals::storm_at_release),
     fault("signal-storm-acquire", "INT, TERM and HUP during the acquire", EVERYWHERE, signals::storm_at_acquire),
-    fault("terminal-closed", "HUP of a closed terminal", EVERYWHERE, signals::terminal_closed),
-    fault("broken-pipe", "EPIPE: nobody reads what dlock says", EVERYWHERE, signals::broken_pipe),
+    fault("terminal-closed", "HUP of a closed terminal", EVERYWHERE, terminal::terminal_closed),
+    fault("broken-pipe", "EPIPE: nobody reads what dlock says", EVERYWHERE, terminal::broken_pipe),
     heavy("contenders-500", "500 contenders on one key", EVERYWHERE, crowds::contenders),
     Fault {
         needs: Needs::Minutes,

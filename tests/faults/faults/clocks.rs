@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::redis::{fail_over, sentinels};
+use super::failover::{fail_over, sentinels};
 use crate::episode::{Ending, Episode, Way};
 use crate::support::clock::{ClockShim, HOUR, SLEW};
 use crate::support::process;

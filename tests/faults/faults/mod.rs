@@ -2,6 +2,7 @@
 
 pub mod clocks;
 pub mod crowds;
+pub mod failover;
 pub mod files;
 pub mod group;
 pub mod leftovers;
@@ -16,4 +17,5 @@ pub mod servers;
 pub mod signals;
 pub mod storms;
 pub mod tampering;
+pub mod terminal;
 pub mod unseen;
