@@ -124,7 +124,7 @@ fn a_circle_is_found_and_what_is_only_declared_or_passed_on_is_none() {
 }
 
 #[test]
-fn nobody_knows_more_than_he_should() {
+fn a_file_uses_only_what_its_place_allows() {
     let sources = read_sources();
     for source in &sources {
         let place = &source.place;

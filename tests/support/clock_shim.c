@@ -2,8 +2,8 @@
  * Moves the wall clock of a process that preloads this, and changes the rate of its clocks: of all but
  * CLOCK_MONOTONIC_RAW, as a slewing chronyd does, or of all of them, as a bad oscillator does.
  *
- * Without a rate only the wall clock is moved: leases and time-outs that are counted by CLOCK_MONOTONIC or CLOCK_BOOTTIME
- * do not notice.
+ * Without a rate only the wall clock is moved: leases and timeouts that are measured by CLOCK_MONOTONIC or CLOCK_BOOTTIME
+ * are not affected.
  *
  * CLOCK_SHIM_FILE names a file that holds a `struct settings`, which may change at any moment.
  *
@@ -41,7 +41,7 @@ struct settings {
 };
 
 static const struct settings none;
-/* Until the constructor has run, the clock is right. */
+/* Until the constructor has run, the clock is not changed. */
 static const struct settings *shared = &none;
 
 __attribute__((constructor)) static void attach(void)
@@ -129,7 +129,7 @@ int clock_gettime(clockid_t clock, struct timespec *now)
     if (is_wall(clock))
         now->tv_sec += set.ahead;
     if (gains(&set, clock)) {
-        /* A pause between the two would have the clock jump. */
+        /* A pause between the two would make the clock jump. */
         while (real(CLOCK_MONOTONIC) - monotonic > CLOSE) {
             monotonic = real(CLOCK_MONOTONIC);
             syscall(SYS_clock_gettime, clock, now);
@@ -162,7 +162,7 @@ time_t time(time_t *now)
     return exact.tv_sec;
 }
 
-/* When it will be `at` by this clock, by the kernel's, which the kernel waits by. */
+/* The time by the kernel's clock, by which it waits, at which this clock shows `at`. */
 static struct timespec by_the_kernel(clockid_t clock, const struct timespec *at)
 {
     struct settings set = settings();
@@ -173,7 +173,7 @@ static struct timespec by_the_kernel(clockid_t clock, const struct timespec *at)
     return timespec(real(clock) + (int64_t)((__int128)left * 1000000 / (1000000 + set.rate)));
 }
 
-/* dlock's timers, which are all on CLOCK_BOOTTIME: slow where that is. */
+/* dlock's timers, which all use CLOCK_BOOTTIME and are as slow as that. */
 int timerfd_settime(int timer, int flags, const struct itimerspec *new, struct itimerspec *old)
 {
     struct itimerspec set = *new;
@@ -194,7 +194,7 @@ int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restr
         *(void **)&wait = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
     if (!wait)
         *(void **)&wait = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
-    /* Which clock it is only the condition knows; none but the wall clock shows so much. */
+    /* Only the condition knows its clock; no clock but the wall clock shows such a large value. */
     struct timespec at = by_the_kernel(until->tv_sec > 1000000000 ? CLOCK_REALTIME : CLOCK_MONOTONIC, until);
     return wait(cond, mutex, &at);
 }

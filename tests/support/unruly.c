@@ -36,11 +36,11 @@ static void stay(void)
     _exit(0);
 }
 
-// A process whose number is another one with each step: it forks, and goes on as its child. By the system calls alone,
-// because the library has more to do for each.
+// A process whose pid changes with each step: it forks, and goes on as its child. By plain system calls, because the
+// library does more for each.
 static void chain(time_t end)
 {
-    // No limit holds for root, and the machine is for others too.
+    // No limit holds for root, and others use the machine too.
     useconds_t pause = geteuid() == 0 ? 5000 : 0;
     while (now() < end) {
         if (pause)
@@ -51,11 +51,11 @@ static void chain(time_t end)
     syscall(SYS_exit, 0);
 }
 
-// So many of them.
+// This many of them.
 static void storm(long count)
 {
     time_t end = now() + 20;
-    // What has ended and was not collected yet counts.
+    // Processes that have ended and were not collected yet count.
     struct rlimit limit = { 6000, 6000 };
     setrlimit(RLIMIT_NPROC, &limit);
     for (long i = 0; i < count; i++) {
@@ -66,7 +66,7 @@ static void storm(long count)
     stay();
 }
 
-// So many processes that do nothing.
+// This many processes that do nothing.
 static void crowd(long count)
 {
     for (long i = 0; i < count; i++) {
@@ -92,7 +92,7 @@ static void *work(void *nothing)
     return NULL;
 }
 
-// A process whose first thread has ended, and another one works.
+// A process whose first thread has ended while another one works.
 static void headless(void)
 {
     pthread_t worker;
@@ -101,7 +101,7 @@ static void headless(void)
     pthread_exit(NULL);
 }
 
-// One that leaves a child and takes more memory than there is.
+// A process that leaves a child behind and takes more memory than there is.
 static void hog(void)
 {
     pid_t child = fork();

@@ -17,7 +17,7 @@ const A_WHILE: Duration = Duration::from_secs(10);
 /// A lease that survives an intermittent partition, however often it strikes.
 const OUTLIVES_OUTAGES: Duration = Duration::from_secs(10);
 /// How long a newcomer waits for the lock where no member can serve it.
-const IN_VAIN: &str = "2s";
+const UNSERVED: &str = "2s";
 /// How long a newcomer may have to wait at most where it is served; this includes an election.
 const LONG: &str = "60s";
 
@@ -103,7 +103,7 @@ pub fn all(episode: &mut Episode<'_>) {
     let cut = episode.world.islands().cut(&ways);
     let silent = boottime();
     (0..SHORE).for_each(|member| episode.world.node(member).set_aside(true));
-    let newcomer = come_in_vain(episode, &ISLANDS);
+    let newcomer = come_unserved(episode, &ISLANDS);
     let died = holder.died_at();
     // Without a majority no lease ends.
     if died >= silent + ttl {
@@ -190,7 +190,7 @@ fn apart(episode: &mut Episode<'_>, split: &Split) {
         episode.report.hindered = None;
         taken(episode);
     }
-    let in_vain = come_in_vain(episode, &split.apart);
+    let in_vain = come_unserved(episode, &split.apart);
     // The majority may have to elect a leader first.
     episode.wait_serving();
     let late = if episode.coin() { episode.rng.choice(&served).copied() } else { None };
@@ -244,10 +244,10 @@ fn queue_and_linger(episode: &mut Episode<'_>, holder: &Holder, ways: &[Way]) {
 }
 
 /// Starts a newcomer on one of these islands, where no member can serve it.
-fn come_in_vain(episode: &mut Episode<'_>, islands: &[usize]) -> Running {
+fn come_unserved(episode: &mut Episode<'_>, islands: &[usize]) -> Running {
     let place = *episode.rng.choice(islands).expect("one of several");
     // It would end with another code if it ran.
-    episode.dlock(Way::From(place)).args(["-w", IN_VAIN]).command(["false"]).spawn()
+    episode.dlock(Way::From(place)).args(["-w", UNSERVED]).command(["false"]).spawn()
 }
 
 /// Starts a newcomer on this island, which gets the lock in the end.

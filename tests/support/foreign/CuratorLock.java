@@ -6,7 +6,7 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.RetryOneTime;
 
-/** Curator's {@code InterProcessMutex}, driven as {@code driver.py} says. */
+/** Curator's {@code InterProcessMutex}, driven by the lines that {@code driver.py} defines. */
 public final class CuratorLock extends InterProcessMutex {
     private final CuratorFramework client;
 

@@ -43,7 +43,7 @@ class Session:
             self.etcd.call('lease/keepalive', ID=self.id)
 
     def close(self):
-        """Ends the lease, if it has not ended by itself."""
+        """Ends the lease, if it has not expired on its own."""
         self.over.set()
         try:
             self.etcd.call('lease/revoke', ID=self.id)

@@ -17,13 +17,13 @@ class Lock:
         self.session, self.key = None, None
 
     def ask(self, session):
-        """Asks for the lock; the connection over which the answer will come."""
+        """Asks for the lock; returns the connection over which the answer will come."""
         connection = http.client.HTTPConnection(self.etcd.server)
         connection.request('POST', '/v3/lock/lock', json.dumps({'name': b64(self.name), 'lease': session.id}))
         return connection
 
     def hear(self, session, connection):
-        """Waits for the lock; the revision."""
+        """Waits for the lock; returns the revision."""
         answer = json.load(connection.getresponse())
         connection.close()
         self.key, self.session = answer['key'], session

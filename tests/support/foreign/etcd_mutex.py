@@ -15,7 +15,7 @@ class Lock:
         self.id, self.key, self.revision = self.session.id, None, None
 
     def try_enter(self):
-        """The transaction that both begin with: the owner's create revision, and the header's."""
+        """The transaction that both begin with; returns the owner's create revision, and the header's."""
         key = f'{self.prefix}{self.id:x}'
         owner = {'request_range': {**etcd.below(self.prefix), 'sort_order': 'ASCEND', 'sort_target': 'CREATE', 'limit': 1}}
         put = {'request_put': {'key': b64(key), 'value': '', 'lease': self.id}}
@@ -33,14 +33,14 @@ class Lock:
         if owner == self.revision:
             return header
         self.wait_deletes()
-        # The answer counts, not that we waited: the lease may be over.
+        # The answer counts, and not the wait: the lease may have expired.
         answer = self.etcd.call('kv/range', key=b64(self.key))
         if not answer.get('kvs'):
             raise RuntimeError('session expired')
         return answer['header']['revision']
 
     def wait_deletes(self):
-        """Waits until no key before ours is left, and watches only the last of them."""
+        """Waits until no key before its own is left, and watches only the last of them."""
         while True:
             options = {'sort_order': 'DESCEND', 'sort_target': 'CREATE', 'limit': 1}
             answer = self.etcd.call('kv/range', **etcd.below(self.prefix), **options,

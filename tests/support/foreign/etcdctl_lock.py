@@ -23,7 +23,7 @@ class Lock(holding.Holding):
         self.start(['etcdctl', f'--endpoints={self.servers}', *lock, '--'], COMMAND, ETCDCTL_API='3')
 
     def held(self):
-        """Waits for the command to run; the revision."""
+        """Waits for the command to run; returns the revision."""
         words = self.line()
         if not words:
             raise RuntimeError(f'etcdctl ended with {self.ended()}')

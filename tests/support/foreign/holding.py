@@ -30,7 +30,7 @@ class Holding:
         return self.child.stdout.readline().split()
 
     def ended(self):
-        """Waits for the program to end; its exit code."""
+        """Waits for the program to end; returns its exit code."""
         code = self.child.wait()
         self.child = None
         return code

@@ -15,7 +15,7 @@ class Lock:
     def take(self, blocking):
         timeout = None if self.lease == 'never' else float(self.lease)
         lock = self.connection.lock(self.key, timeout=timeout, sleep=0.01)
-        # A late owner still knows the lock that it had, until it has another.
+        # A late owner still has the lock object of its last lock, until it takes another.
         if not lock.acquire(blocking=blocking):
             return None
         self.lock = lock
