@@ -1,6 +1,6 @@
 /*!
-What is special to a majority of independent redis servers: who counts, what a minority may do, when a majority is lost,
-what is left where, and tokens from counters that know nothing of each other.
+What only a majority of independent redis servers has: which servers count, what a minority may do, when a majority is
+lost, what failed attempts leave behind, and tokens from independent counters.
 */
 
 use std::time::Duration;
@@ -19,9 +19,9 @@ use crate::support::servers::{Monitor, Redis};
 use crate::support::service::{Gated, Service};
 use crate::support::tree::Tree;
 
-/// The lock `job` at a server.
+/// The key of the lock `job`.
 const KEY: &str = "dlock:job";
-/// The counter of its tokens.
+/// The key of its fencing counter.
 const FENCE: &str = "{dlock:job}\u{1}fence";
 
 fn urls(ports: impl IntoIterator<Item = u16>) -> String {
@@ -40,13 +40,13 @@ fn set_all(proxies: &[Proxy], mode: Mode) {
     }
 }
 
-/// On how many servers somebody holds the lock.
+/// The number of servers on which the lock is held.
 fn votes(servers: &RedisGroup) -> usize {
     servers.running().filter(|redis| redis.get(KEY).is_some()).count()
 }
 
-/// The scripts that were run at a server for others, by the number of their keys: 1 for those that renew and give back, 2
-/// for those that ask for a vote and write a token back.
+/// The scripts that clients ran at a server, by the number of their keys: 1 for renewals and releases, 2 for requests
+/// for a vote and write-backs.
 fn scripts(monitor: &Monitor) -> Vec<String> {
     let commands = monitor.client_commands();
     commands.into_iter().filter(|words| words[0] == "EVAL").map(|words| words[2].clone()).collect()
@@ -85,7 +85,7 @@ mod who_counts {
             let url = urls([replica.port(), other.port(), Redis::start().port()]);
             let outcome = scratch.dlock().run("job").backend(url).command(["echo", "run"]).output();
             if replica.port() == set[0].port() {
-                // Of its master nothing is wrong; the third server is gone.
+                // Nothing is wrong with its master; the third server is gone.
                 outcome.success().stdout_is("run\n");
             } else {
                 outcome.code(69).stdout_is("").stderr_is_one_line("is a replica");
@@ -119,11 +119,11 @@ mod who_counts {
             assert!(refused.stderr().contains(&servers[server].port().to_string()), "{refused:?}");
             assert!(monitors.iter().all(|monitor| scripts(monitor).is_empty()), "something was asked for");
             drop(monitors);
-            // Without the option nobody minds.
+            // Without the option, this is no reason to refuse.
             scratch.dlock().run("job").backend(servers.url()).command(["true"]).output().success();
             servers[server].cli(&["CONFIG", "SET", setting, &before]);
         }
-        // One that does not say counts as one that does not.
+        // A server that does not say counts as one that does not keep its counter.
         servers[1].cli(&["ACL", "SETUSER", "default", "-config"]);
         let refused = strict().command(["echo", "run"]).output();
         refused.code(69).stdout_is("").stderr_is_one_line("may forget its counter");
@@ -150,11 +150,11 @@ mod a_minority {
     fn that_is_silent_keeps_nobody_waiting() {
         let service = Redlock3::fresh();
         service.servers[1].stop();
-        // At the default ttl a server is given a second for every answer.
+        // At the default ttl, a server has a second for every answer.
         let outcome = service.run("job").command(["echo", "run"]).output();
         outcome.success().stdout_is("run\n");
         assert!(outcome.elapsed() < Duration::from_secs(1), "{outcome:?}");
-        // What was asked of it while it was frozen leaves nothing either.
+        // What was sent to it while it was frozen leaves nothing behind either.
         service.run("job").arg("-n").command(["true"]).output().success();
         let holder = service.hold("job");
         service.run("job").args(["-n", "-q"]).command(["true"]).output().code(75);
@@ -186,7 +186,7 @@ mod a_minority {
         let value = eventually("the late server's vote", || service.servers[2].get(KEY));
         assert_eq!(Some(value), service.servers[0].get(KEY));
         assert_eq!(service.servers[2].get(FENCE), service.servers[0].get(FENCE));
-        // It counts from now on: the lock outlives the loss of another one.
+        // Its vote counts from now on: the lock survives the loss of another server.
         service.servers[0].kill();
         for _ in 0..2 {
             service.servers[2].monitor().wait_renewed(KEY);
@@ -253,14 +253,14 @@ mod a_minority {
 mod a_majority {
     use super::*;
 
-    /// Holds the lock with a stubborn tree, does `harm` right after a renewal, and expects the tree to be dead before the
-    /// leases that a majority had by then can end.
+    /// Holds the lock with a stubborn tree of processes, does `harm` right after a renewal, and asserts that the tree
+    /// is dead before the leases on a majority of the servers can end.
     fn assert_dies_in_time(service: &Redlock3, url: &str, harm: impl FnOnce(), why: &str) {
         let mut tree = Tree::new(service.scratch());
         let dlock = service.scratch().dlock().run("job").backend(url).args(["-t", "1s"]);
         let holder = dlock.shell(tree.work()).lifeline(tree.end()).spawn();
         tree.wait_grown();
-        // All in one round, and the next one is some time away: what is read now is what holds when the harm is done.
+        // All in one round, and the next one is some time away: these expiries still hold when the harm is done.
         let mut expiries = eventually("a renewal everywhere", || {
             let expiries: Vec<_> = service.servers.iter().filter_map(|redis| redis.expiry(KEY)).collect();
             let soon = boottime() + Duration::from_millis(850);
@@ -268,7 +268,7 @@ mod a_majority {
         });
         harm();
         expiries.sort_unstable();
-        // When the second of three is gone, others can have a majority.
+        // When the second of three leases has ended, another client can get a majority.
         assert_in_time(tree.died_at(), expiries[1]);
         holder.wait().code(79).stderr_is_one_line(why);
     }
@@ -297,7 +297,7 @@ mod a_majority {
         let url = urls(proxies.iter().map(Proxy::port));
         assert_dies_in_time(&service, &url, harm, "does not answer");
         set_all(&proxies, Mode::Forward);
-        // Whatever was on its way.
+        // Whatever was still on its way must be given back.
         eventually("the lock to be free", || (votes(&service.servers) == 0).then_some(()));
     }
 
@@ -394,7 +394,7 @@ mod failed_attempts {
     #[test]
     fn of_two_that_came_at_once_are_not_both_refused() {
         let service = Redlock3::fresh();
-        // With two votes left each can have one.
+        // With two votes left, each can get one.
         service.servers[2].kill();
         for _ in 0..10 {
             let at_once = || service.run("job").args(["-n", "-q", "-E", "75"]).command(["true"]).spawn();
@@ -405,7 +405,7 @@ mod failed_attempts {
         assert_eq!(votes(&service.servers), 0);
     }
 
-    /// node-redlock #369: dlock stands still between its request and the answer, until others have the lock.
+    /// As in node-redlock #369: dlock is stopped between its request and the answer, until another holder has the lock.
     #[test]
     fn whose_lease_was_over_before_it_was_known_are_no_lock() {
         let service = Redlock3::fresh();
@@ -450,14 +450,14 @@ mod tokens {
         // Far above what the clock proposes, and below 2^53.
         const HIGH: u64 = 5_000_000_000_000_000;
         let service = Redlock3::fresh();
-        // The two that grant disagree, whoever is the first to answer.
+        // The two that grant disagree, whichever answers first.
         service.servers[2].kill();
         service.servers[0].cli(&["SET", FENCE, &HIGH.to_string()]);
         let first = token(&service);
         assert_eq!(first, HIGH + 1);
         let counters: Vec<_> = service.servers.running().filter_map(|redis| redis.get(FENCE)).collect();
         assert_eq!(counters, [first.to_string(), first.to_string()]);
-        // The one that had the high number is gone, and the one that never saw it is back.
+        // The server that had the high counter is gone, and the one that never saw it is back.
         service.servers[2].restart();
         service.servers[0].kill();
         let second = token(&service);

@@ -1,5 +1,5 @@
 /*!
-Which backend: a URL or a bare name, read into a [`Target`], shown without its password, and opened.
+The backend of the locks: a URL or a bare name is parsed into a [`Target`], shown without its password, and opened.
 */
 
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::backend::net::tls::Tls;
 use crate::backend::registry::{DEFAULT, choice, meant, schemes};
 use crate::backend::{Options, Service};
 
-/// Where the locks are.
+/// The backend of the locks, as its URL names it.
 pub(crate) struct Target {
     driver: &'static Driver,
     scheme: &'static Scheme,
@@ -17,12 +17,12 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Where the locks are when the user says nothing. The error is that of [`Self::parse`], and never happens.
+    /// The backend when the user chooses none. Fails as [`Self::parse`] does, which never happens.
     pub(crate) fn default_one() -> Result<Self, String> {
         Self::parse(DEFAULT)
     }
 
-    /// Reads a backend URL. The error says what to do and holds no part of the URL that could be a password.
+    /// Parses a backend URL. The error says what to do, and contains no part of the URL that could be a password.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (name, rest) = match text.split_once(':') {
             Some((name, rest)) => (name, Some(rest)),
@@ -47,13 +47,13 @@ impl Target {
         self.driver.name
     }
 
-    /// Whether locks there end by themselves when they are not renewed.
+    /// Whether locks there expire when they are not renewed.
     #[must_use]
     pub(crate) fn has_lease(&self) -> bool {
         self.driver.has_lease
     }
 
-    /// Which part of a lease may at most be between SIGTERM and SIGKILL: one of so many.
+    /// The longest time between SIGTERM and SIGKILL, as a divisor of the lease.
     #[must_use]
     pub(crate) fn kill_after_share(&self) -> u32 {
         self.driver.kill_after_share
@@ -66,25 +66,25 @@ impl Target {
         }
     }
 
-    /// Whether what travels to the servers is encrypted; none where nothing leaves this host.
+    /// Whether the connection to the servers is encrypted; `None` where nothing leaves this host.
     #[must_use]
     pub(crate) fn is_tls(&self) -> Option<bool> {
         self.scheme.tls
     }
 
-    /// Whether `--replicas` means anything there.
+    /// Whether `--replicas` applies to it.
     #[must_use]
     pub(crate) fn has_replicas(&self) -> bool {
         self.driver.abilities.replicas
     }
 
-    /// Whether `--strict-fencing` means anything there: a majority of independent servers keeps the locks.
+    /// Whether `--strict-fencing` applies to it: a majority of independent servers keeps the locks.
     #[must_use]
     pub(crate) fn is_redlock(&self) -> bool {
         self.driver.abilities.strict_fencing
     }
 
-    /// Opens the service; nothing is sent yet. The error names the option to mend.
+    /// Opens the service; nothing is sent yet. The error names the option to correct.
     pub(crate) fn open(&self, options: &Options) -> Result<Box<dyn Service>, String> {
         let tls = match self.is_tls() {
             Some(true) => Some(Tls::load(&options.tls)?),
@@ -108,8 +108,7 @@ impl fmt::Debug for Target {
     }
 }
 
-/// What to say of a scheme that no backend has. Only what is certainly a scheme may be repeated: anything else could be a
-/// password.
+/// The error for an unknown scheme. It repeats only what is certainly a scheme: anything else could be a password.
 fn unknown(scheme: &str, rest: Option<&str>) -> String {
     let is_scheme = scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
     if !is_scheme || !rest.is_some_and(|rest| rest.starts_with("//")) {
@@ -121,13 +120,13 @@ fn unknown(scheme: &str, rest: Option<&str>) -> String {
     }
 }
 
-/// `text` with the password of its user part removed, whatever else is wrong with it: for the command's environment.
+/// `text` without the password of its user part, whether it is a valid URL or not: for the command's environment.
 #[must_use]
 pub(crate) fn without_password(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| *scheme != "file") else {
         return text.to_owned();
     };
-    // A password with a bare `/` or `@` is wrong and still a secret: the last `@` is where it ends.
+    // A password with a raw `/` or `@` is invalid and still a secret: it ends at the last `@`.
     let Some((credentials, place)) = rest.rsplit_once('@') else { return text.to_owned() };
     match credentials.split_once(':') {
         Some(("", _)) => format!("{scheme}://{place}"),

@@ -1,4 +1,4 @@
-//! What redis alone has, as it is run in production.
+//! Tests of what only redis has: names with several addresses, and redis as it is run in production.
 
 mod names;
 mod production;

@@ -1,5 +1,5 @@
 /*!
-A name with several addresses: of one server, of a master and its replica, or of servers that know nothing of each other.
+Names with several addresses: of one server, of a master and its replica, or of independent servers.
 */
 
 use std::ffi::OsString;
@@ -12,14 +12,14 @@ use crate::support::rendezvous::{Gate, eventually};
 use crate::support::scratch::Scratch;
 use crate::support::servers::{Redis, need};
 
-/// The name, in a host's file of its own.
+/// The name, defined in a hosts file of its own.
 const NAME: &str = "locks.test";
 
 /// A second redis at another address of this host, at the port of the first.
 struct Second {
     child: Child,
     port: u16,
-    // After the server goes its directory.
+    // Removed after the server has ended.
     _scratch: Scratch,
 }
 
@@ -90,7 +90,7 @@ fn a_server_with_several_addresses_and_one_with_its_replica_are_taken() {
 #[test]
 fn an_address_that_leads_nowhere_delays_nobody() {
     let (redis, scratch) = (Redis::start(), Scratch::new());
-    // Refused, and silent.
+    // One address refuses connections, the other is silent.
     for addresses in [BOTH, &["127.0.0.1", "203.0.113.1"]] {
         run(&scratch, redis.port(), addresses).command(["echo", "ran"]).output().success().stdout_is("ran\n");
     }
@@ -99,7 +99,7 @@ fn an_address_that_leads_nowhere_delays_nobody() {
     run(&scratch, redis.port(), BOTH).command(["echo", "ran"]).output().success().stdout_is("ran\n");
 }
 
-/// Only one server could be seen at first.
+/// At first, only one of the servers can be reached.
 #[test]
 fn whoever_waits_does_not_go_over_to_an_independent_server() {
     let (redis, scratch) = (Redis::start(), Scratch::new());
@@ -123,7 +123,7 @@ fn a_server_that_is_started_again_is_the_same_one() {
     let holder = scratch.dlock().run("job").backend(redis.url()).args(["-t", "5s"]).shell(gate.wait()).spawn();
     eventually("the lock to be held", || redis.get("dlock:job"));
     let waiter = run(&scratch, redis.port(), BOTH).args(["-w", "30s"]).command(["echo", "ran"]).spawn();
-    // Then it knows of its place.
+    // Then it is in the queue.
     waiter.wait_stderr("waiting for job");
     redis.kill();
     redis.restart();

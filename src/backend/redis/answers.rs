@@ -1,5 +1,5 @@
 /*!
-What a server's answers say. One that has another form than the scripts give it says nothing, and above all it is no
+What the answers of a server mean. An answer in a form that the scripts never give means nothing; above all it is not a
 grant.
 */
 
@@ -13,24 +13,24 @@ use crate::holder::Holder;
 pub(super) enum Attempted {
     /// The lock is ours, with this token.
     Granted(u64),
-    /// It is somebody else's.
+    /// Another client holds the lock, or is ahead in the queue.
     Busy(Obstacle),
 }
 
 /// What is in the way of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Obstacle {
-    /// Whose the lock is.
+    /// The holder.
     pub holder: Holder,
-    /// For how long yet, in milliseconds; negative for ever.
+    /// The remaining time of its lease in milliseconds; negative when it never expires.
     pub pttl: i64,
-    /// Our place in the queue; 0 when we are not in it.
+    /// Our position in the queue; 0 when we are not in it.
     pub position: i64,
     /// The server's time in milliseconds since 1970.
     pub now: u64,
 }
 
-/// Reads the answer to `attempt.lua`; none when it makes no sense.
+/// Reads the answer to `attempt.lua`; `None` when it makes no sense.
 pub(super) fn attempted(answer: &Value) -> Option<Attempted> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
@@ -48,7 +48,7 @@ pub(super) fn attempted(answer: &Value) -> Option<Attempted> {
     }
 }
 
-/// Reads the answer to `renew.lua`: ours, or what is there instead; none when it makes no sense.
+/// Reads the answer to `renew.lua`: extended, or what is at the key instead; `None` when it makes no sense.
 pub(super) fn renewed(answer: &Value) -> Option<Result<(), String>> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
@@ -56,7 +56,7 @@ pub(super) fn renewed(answer: &Value) -> Option<Result<(), String>> {
         [Value::Int(0), kind, value] => Some(Err(match (bytes(kind), bytes(value)) {
             (Some(b"none"), _) => "its key is gone from the server".to_owned(),
             (Some(b"string"), Some(value)) => {
-                // Without the time: this clock may not be the one that granted it.
+                // Without its age: this host's clock is not the one that granted it.
                 format!("its key is {}", Holder::read(value).describe(0))
             }
             _ => "something else is at its key".to_owned(),
@@ -65,7 +65,7 @@ pub(super) fn renewed(answer: &Value) -> Option<Result<(), String>> {
     }
 }
 
-/// Reads an answer of 1 for yes and 0 for no.
+/// Reads an answer that is 1 for yes and 0 for no; `None` when it is neither.
 pub(in crate::backend) fn yes_or_no(answer: &Value) -> Option<bool> {
     match answer {
         Value::Int(1) => Some(true),
@@ -74,7 +74,7 @@ pub(in crate::backend) fn yes_or_no(answer: &Value) -> Option<bool> {
     }
 }
 
-/// A fencing token, which the scripts give as text. One that is too large was made from a damaged counter.
+/// Reads a fencing token, which the scripts give as text. A token that is too large comes from a damaged counter.
 pub(in crate::backend) fn token(value: &Value) -> Option<u64> {
     text_of(value)?.parse().ok().filter(|token| *token < TOKEN_LIMIT)
 }
@@ -98,7 +98,7 @@ pub(in crate::backend) fn number(value: &Value) -> Option<i64> {
     }
 }
 
-/// What any server might answer, for the tests of all that read answers.
+/// Arbitrary answers of servers, for the tests of everything that reads answers.
 #[cfg(test)]
 pub(in crate::backend) mod any {
     use ::redis::{Value, parse_redis_value};
@@ -108,19 +108,19 @@ pub(in crate::backend) mod any {
 
     use crate::property::{made_of, one_of};
 
-    /// Words that mean something somewhere.
+    /// Words that have a meaning in some answer.
     const WORDS: &str = "\
         none|string|list|17|0|-1|9007199254740991|9007199254740992|18446744073709551615|1e300|+3|\
         |{\"v\":1,\"id\":\"x\",|}|ip|port|flags|config-epoch|127.0.0.1|6379|o_down|master|slave|run_id:abc\r\n\
         |maxmemory|maxmemory-policy|allkeys-lru|appendonly|appendfsync|always|yes|\u{1b}[2J|\n";
 
-    /// Names that stand before values.
+    /// Names of fields, which precede their values.
     const FIELDS: &str = "ip|port|flags|config-epoch|maxmemory|maxmemory-policy|appendonly|appendfsync";
 
-    /// What answers are made of on the way.
+    /// Pieces of answers as they are sent.
     const ON_THE_WAY: &str = "*|$|:|+|-|%|~|#t|_|,|0|1|2|-1|9999999999|\r\n|\r\n|ab";
 
-    /// One answer: often nearly a right one, sometimes anything, also as bytes on the way.
+    /// One answer: often nearly a correct one, sometimes anything, also parsed from arbitrary bytes.
     pub(in crate::backend) fn answer() -> impl Strategy<Value = Value> {
         let word = || {
             prop_oneof![

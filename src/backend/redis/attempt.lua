@@ -9,7 +9,7 @@ local join, wakes = ARGV[6] == '1', ARGV[7]
 local micros, now = clock()
 local kind, value = occupant(lock)
 
--- Granted before, and the answer was lost.
+-- Granted by an earlier request whose answer was lost.
 if kind == 'string' and starts_with(value, prefix) then
   redis.call('PEXPIRE', lock, ttl)
   leave(queue, alive, wakes, id)
@@ -35,7 +35,7 @@ if join then
     redis.call('ZADD', queue, (tonumber(last[2] or '') or 0) + 1, id)
   end
   redis.call('HSET', alive, id, string.format('%.0f', now + patience))
-  -- When every waiter is dead nobody is left to tidy up.
+  -- When every waiter has died, the keys expire.
   for _, key in ipairs({ queue, alive }) do
     if redis.call('PTTL', key) < 2 * patience then
       redis.call('PEXPIRE', key, 2 * patience)

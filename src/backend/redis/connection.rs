@@ -1,5 +1,5 @@
 /*!
-The connection to one server: made anew where it broke or an answer is overdue, and its errors in words.
+The connection to one server. It is made anew when it broke or an answer is overdue; its errors are put into words.
 */
 
 use std::fmt;
@@ -17,14 +17,14 @@ use crate::backend::net::wire::{Address, Choice, Refusal, Ways, Wire, forget};
 use crate::backend::redis::errors::{self, About};
 use crate::backend::redis::stream::Bounded;
 
-/// One server, and who we are there.
+/// One server, and the credentials for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     address: Address,
     login: Login,
     database: u32,
     tls: Option<Tls>,
-    /// How it is called in messages.
+    /// Its name in messages.
     name: String,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Server {
 #[derive(Debug)]
 pub(in crate::backend) struct Connection {
     server: Server,
-    /// Which of the server's addresses it goes to: the same one again, once there was one.
+    /// Which of the server's addresses it uses: always the same one, once a connection was made.
     choice: Choice,
     link: Option<Link>,
 }
@@ -63,13 +63,14 @@ struct Link {
     outstanding: Outstanding,
 }
 
-/// What may still be unanswered on a connection.
+/// What may still be unanswered on a connection, and so decides what may follow on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::backend) enum Outstanding {
+    /// Every request has been answered.
     Nothing,
-    /// A request: what is sent after it is executed after it.
+    /// A request: the server executes what is sent next after it.
     Request,
-    /// A blocking wait or a release: what is sent after it may wait for long.
+    /// A blocking wait or a release: what is sent next may have to wait for long.
     Blocker,
 }
 
@@ -80,27 +81,27 @@ impl Drop for Link {
 }
 
 impl Connection {
-    /// Not connected yet.
+    /// A connection to `server` that is not made yet.
     pub(in crate::backend) fn new(server: Server) -> Self {
         Self { server, choice: Choice::Any, link: None }
     }
 
-    /// Not connected yet, and only to this one of the addresses that the name of the server has.
+    /// A connection to `server` that is not made yet, and that will use only this one of the addresses of its name.
     pub(super) fn at(server: Server, address: SocketAddr) -> Self {
         Self { server, choice: Choice::Only(address), link: None }
     }
 
-    /// The server that it is to.
+    /// The server at the other end.
     pub(super) fn server(&self) -> &Server {
         &self.server
     }
 
-    /// To which address of the server's name it goes, and to which others it could have gone.
+    /// The address that the connection uses, and the other addresses of the server's name.
     pub(super) fn ways(&self) -> Ways {
         self.link.as_ref().map(|link| link.ways.clone()).unwrap_or_default()
     }
 
-    /// Lets the connection go: the next one is made anew.
+    /// Closes the connection: the next request needs a new one.
     pub(super) fn hang_up(&mut self) {
         self.link = None;
     }
@@ -126,8 +127,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Makes sure that there is a connection for what must be executed last. After an unanswered request the same one
-    /// keeps the order, whenever the server gets to it; only behind a blocking wait there is no getting through.
+    /// Makes sure that there is a connection for a request that must be executed last. After an unanswered request the
+    /// same connection keeps the order, however late the server is; a connection with a blocking wait is replaced.
     pub(in crate::backend) async fn connect_in_order(&mut self) -> Result<(), Error> {
         if !self.is_there() {
             self.link = None;
@@ -147,7 +148,7 @@ impl Connection {
         if let Some(user) = &server.login.user {
             info = info.set_username(user);
         }
-        // A user who needs no password is not taken for the default one.
+        // Without a password the library would not send the user's name.
         let none = server.login.user.as_ref().map(|_| String::new());
         if let Some(password) = server.login.password.as_ref().or(none.as_ref()) {
             info = info.set_password(password);
@@ -161,31 +162,32 @@ impl Connection {
         Ok(Link { connection, driver: tokio::spawn(driver), socket, ways, refusal, outstanding: Outstanding::Nothing })
     }
 
-    /// Sends one request and waits for its answer. When this future is dropped, what it sent stays noted.
+    /// Sends one request and waits for its answer. When this future is dropped, the request stays noted as unanswered.
     pub(in crate::backend) async fn ask(&mut self, command: &Cmd, outstanding: Outstanding) -> Result<Value, Error> {
-        self.ask_beside(command, &[], outstanding).await.map(|(answer, _)| answer)
+        self.ask_also(command, &[], outstanding).await.map(|(answer, _)| answer)
     }
 
-    /// Sends one request, and further ones in the same round trip, and waits for all answers. The error is the first one's;
-    /// what the server has against the others is among their answers. When this future is dropped, what it sent stays noted.
-    pub(in crate::backend) async fn ask_beside(
+    /// Sends one request, and further ones in the same round trip, and waits for all answers. An error is that of the
+    /// first request; errors of the others are among their answers. When this future is dropped, the requests stay
+    /// noted as unanswered.
+    pub(in crate::backend) async fn ask_also(
         &mut self,
         command: &Cmd,
-        beside: &[Cmd],
+        also: &[Cmd],
         outstanding: Outstanding,
     ) -> Result<(Value, Vec<Value>), Error> {
         let Some(link) = &mut self.link else {
             return Err(errors::no_connection(&self.server));
         };
         link.outstanding = outstanding;
-        let further: Vec<_> = beside
+        let further: Vec<_> = also
             .iter()
             .map(|command| {
                 let mut connection = link.connection.clone();
                 async move { connection.send_packed_command(command).await.unwrap_or(Value::Nil) }
             })
             .collect();
-        // Each has an answer of its own: what becomes of the others says nothing of the first.
+        // Sent one by one, so that a failure of the others does not fail the first.
         let (answer, further) =
             tokio::join!(link.connection.send_packed_command(command), futures_util::future::join_all(further));
         let answer = answer.and_then(Value::extract_error).map(|answer| (answer, further));
@@ -195,8 +197,8 @@ impl Connection {
                 Ok(answers)
             }
             Err(error) => {
-                // A server's own "no" leaves the connection in order; anything else does not. Behind the same name there
-                // may be another server by now than the one that has become a replica.
+                // An error that the server answered leaves the connection in order; any other does not. After a
+                // failover, the name of a server that has become a replica may lead to another server.
                 let refusal = link.refusal.clone();
                 if error.code().is_some_and(|code| code != "READONLY") {
                     link.outstanding = Outstanding::Nothing;
@@ -222,12 +224,12 @@ impl Connection {
         errors::explain(error, about)
     }
 
-    /// An answer that no lock server gives.
+    /// The error for an answer that no lock server gives.
     pub(in crate::backend) fn nonsense(&self) -> Error {
         errors::nonsense(&self.server)
     }
 
-    /// No answer at all.
+    /// The error for a server that does not answer.
     pub(in crate::backend) fn silence(&self) -> Error {
         errors::silence(&self.server)
     }

@@ -1,5 +1,5 @@
 /*!
-How one redis server is named in a URL: by its place, by its socket, or by the sentinels that know it.
+How a URL names one redis server: by its address, by its socket, or by the sentinels that watch it.
 */
 
 use std::fmt;
@@ -15,7 +15,7 @@ pub(crate) const PORT: u16 = 6379;
 /// The port that sentinels listen on by default.
 const SENTINEL_PORT: u16 = 26379;
 
-/// One redis server.
+/// The driver for one redis server.
 pub(crate) static DRIVER: Driver = Driver {
     name: "redis",
     forms: &[
@@ -71,12 +71,12 @@ struct Database {
     number: u32,
 }
 
-/// One database of the redis server that sentinels name.
+/// One database of the redis server that sentinels call the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Watched {
     /// The sentinels; without a path.
     location: Location,
-    /// What the master is called there.
+    /// The name under which they know the master.
     name: String,
     /// The number of the database.
     number: u32,

@@ -1,5 +1,5 @@
 /*!
-What a redis server or the client library said, in dlock's words: what kind of failure it is, and what to do.
+Errors of redis servers and of the client library, in dlock's words: the kind of failure, and what to do about it.
 
 Nothing here asks or changes anything, so that every sentence has a row in the table below.
 */
@@ -13,29 +13,29 @@ use ::redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind};
 use crate::backend::error::{Error, ErrorKind, reasons};
 use crate::backend::net::wire::Address;
 
-/// What is known of a server beside what it says.
+/// What is known of a server in addition to its answer.
 #[derive(Clone, Copy)]
 pub(super) struct About<'a> {
-    /// How it is called in messages.
+    /// Its name in messages.
     pub name: &'a dyn Display,
     /// Whether a password was given.
     pub has_password: bool,
-    /// Whether it is spoken to in plain text over a network: it may speak TLS there.
+    /// Whether the connection is plain text over a network: then the server may expect TLS.
     pub is_plain: bool,
     /// What to add to advice about credentials.
     pub nested: &'a str,
 }
 
-/// What an error of the client library means, or one that a server answered with.
+/// Explains an error of the client library, or one that a server answered with.
 pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
     let server = about.name;
     let text = crate::printable::shown(error.to_string().as_bytes()).to_string();
-    // The server repeats what it was sent: a script, which nobody wants to read here.
+    // The server repeats the arguments: here a whole script.
     let text = text.split_once(", with args beginning with").map_or(text.as_str(), |(text, _)| text).to_owned();
     if is_denied(error, &text) {
         let text = match (about.has_password, text.contains("unauthenticated")) {
             (true, _) => text,
-            // What is said of a large request is only confusing.
+            // The server complains about the size of the request, which only confuses.
             (false, true) => "no password was given".to_owned(),
             (false, false) => format!("no password was given ({text})"),
         };
@@ -48,17 +48,17 @@ pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
     Error::unavailable(format!("{server} {did}: {text}; {}", hint(error, &text, about.is_plain)))
 }
 
-/// Whether it is about the credentials; `text` is what the error says.
+/// Whether an error is about the credentials; `text` is its message.
 fn is_denied(error: &RedisError, text: &str) -> bool {
     matches!(error.kind(), RedisErrorKind::AuthenticationFailed | RedisErrorKind::Server(ServerErrorKind::NoPerm))
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
-        // What a server that wants a password says to a request as large as a script.
+        // The answer of a server that requires a password to a request as large as a script.
         || text.contains("unauthenticated")
-        // What a script says of a user who may not run its commands or use its keys.
+        // The error of a script whose user may not run one of its commands or use one of its keys.
         || text.contains("No permissions") || text.contains("user executing the script")
 }
 
-/// What to do about an error that is not about the credentials; `text` is what it says.
+/// What to do about an error that is not about the credentials; `text` is its message.
 fn hint(error: &RedisError, text: &str, is_plain: bool) -> &'static str {
     match error.code() {
         Some("LOADING") => "it is still loading its data",
@@ -84,27 +84,27 @@ fn hint(error: &RedisError, text: &str, is_plain: bool) -> &'static str {
     }
 }
 
-/// A new connection cannot be kept.
+/// The error when the socket of a new connection cannot be duplicated.
 pub(super) fn no_socket(server: &dyn Display, error: &std::io::Error) -> Error {
     Error::unavailable(format!("could not connect to {server}: {error}"))
 }
 
-/// There is nothing to send a request on.
+/// The error when there is no connection for a request.
 pub(super) fn no_connection(server: &dyn Display) -> Error {
     Error::unavailable(format!("there is no connection to {server}"))
 }
 
-/// An answer that no lock server gives.
+/// The error for an answer that no lock server gives.
 pub(super) fn nonsense(server: &dyn Display) -> Error {
     Error::unavailable(format!("{server} gave an answer that makes no sense; is it a redis server?"))
 }
 
-/// No answer at all.
+/// The error for a server that does not answer.
 pub(super) fn silence(server: &dyn Display) -> Error {
     Error::unavailable(format!("{server} does not answer"))
 }
 
-/// Only `confirmed` of the `wanted` replicas have confirmed a write within `patience`.
+/// The error when only `confirmed` of the `wanted` replicas confirmed a write within `patience`.
 pub(super) fn unconfirmed(confirmed: i64, wanted: u32, patience: Duration) -> Error {
     let within = humantime::format_duration(patience);
     Error::unavailable(format!(
@@ -112,29 +112,29 @@ pub(super) fn unconfirmed(confirmed: i64, wanted: u32, patience: Duration) -> Er
     ))
 }
 
-/// So few sentinels could be asked for the master called `name` that no majority of them spoke.
+/// The error when too few sentinels answered for the master called `name`: less than a majority.
 pub(super) fn too_few_sentinels(name: &str, errors: &[Error]) -> Error {
     let kind = ErrorKind::of_several(errors.iter().map(|error| error.kind), 1);
     Error::new(kind, format!("too few sentinels of {name} can be asked: {}", reasons(errors)))
 }
 
-/// Most sentinels hold the master called `name` for dead, or another one is about to take its place.
+/// The error when the sentinels consider the master called `name` dead, or a failover is in progress.
 pub(super) fn master_leaves(master: &Address, name: &str) -> Error {
     Error::unavailable(format!("{master} is being replaced as the master of {name}"))
 }
 
-/// The sentinels named another master while the last one was asked.
+/// The error when the sentinels named another master while the last one was asked.
 pub(super) fn another_master(master: &Address, name: &str) -> Error {
     Error::unavailable(format!("the sentinels have made {master} the master of {name}"))
 }
 
-/// Behind the name of the server there is another one than before.
+/// The error when the name of the server leads to another server than before.
 pub(super) fn another_server(server: &dyn Display) -> Error {
     let hint = "does its name lead to several independent ones?";
     Error::unavailable(format!("{server} is another server than before; {hint}"))
 }
 
-/// The name of the server leads to several that know nothing of each other, one of them at `address`.
+/// The error when the name of the server leads to several independent ones, one of them at `address`.
 pub(super) fn several_servers(server: &dyn Display, address: SocketAddr) -> Error {
     let hint = "name one of them, or use redlock:// and name each";
     let message = format!("{server} names several independent redis servers, one of them at {address}: {hint}");
@@ -154,7 +154,7 @@ mod tests {
                             server that has no password set takes none";
     const PLAIN: &str = "is a redis server running there, or one with TLS, which has schemes of its own (rediss://)?";
 
-    /// What a server answers.
+    /// The error that a server answers with this line.
     fn answer(line: &str) -> RedisError {
         let answer = parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("valid");
         answer.extract_error().expect_err("an error")

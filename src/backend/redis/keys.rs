@@ -1,11 +1,12 @@
 /*!
-What a lock's keys are called: the lock's own, which other clients share, and those beside it, which no user can name.
+The names of a lock's keys: the lock's own, which it shares with other clients, and its side keys, which no user can
+name.
 */
 
 use crate::backend::Claim;
 
-/// The names of a lock's keys. All of one lock carry the same hash tag, so that a cluster keeps them together (but for a
-/// lock with a `}` outside of a tag: no tag can hold that). No two locks have one in common.
+/// The names of a lock's keys. All keys of one lock have the same hash tag, so that a cluster keeps them together
+/// (except for a lock with a `}` outside of a tag, which no tag can contain). Two locks never share a key.
 pub(in crate::backend) struct Keys {
     /// The lock itself.
     pub(in crate::backend) lock: String,
@@ -13,22 +14,22 @@ pub(in crate::backend) struct Keys {
 }
 
 impl Keys {
-    /// The names for the lock that `claim` wants.
+    /// The names for the lock of `claim`.
     pub(in crate::backend) fn of(claim: &Claim) -> Self {
         let lock = claim.namespace.join(':', &claim.key);
         let tagged = lock.split_once('{').is_some_and(|(_, rest)| rest.find('}').is_some_and(|end| end > 0));
-        // A control character: no user's key can be one of ours. Two where the lock has a tag already, or `a` and `{a}`
-        // had the same keys.
+        // A control character, which no key of a user contains. Two of them where the lock has a tag already: otherwise
+        // `a` and `{a}` would have the same side keys.
         let side = if tagged { format!("{lock}\u{1}\u{1}") } else { format!("{{{lock}}}\u{1}") };
         Self { lock, side }
     }
 
-    /// The waiters in their order.
+    /// The queue: the waiters in their order.
     pub(in crate::backend) fn queue(&self) -> String {
         format!("{}queue", self.side)
     }
 
-    /// Until when each waiter counts as alive.
+    /// The heartbeats: when each waiter is dropped from the queue without another one.
     pub(in crate::backend) fn alive(&self) -> String {
         format!("{}alive", self.side)
     }
@@ -38,7 +39,7 @@ impl Keys {
         format!("{}fence", self.side)
     }
 
-    /// What the waiters' own wake lists begin with, before the waiter's id.
+    /// The prefix of the waiters' wake lists, which the waiter's id follows.
     pub(in crate::backend) fn wakes(&self) -> String {
         format!("{}wake:", self.side)
     }
@@ -98,7 +99,7 @@ mod tests {
         });
     }
 
-    /// What a cluster hashes of a key.
+    /// The part of a key that a cluster hashes.
     fn tag(key: &str) -> &str {
         match key.split_once('{').and_then(|(_, rest)| rest.split_once('}')) {
             Some((tag, _)) if !tag.is_empty() => tag,

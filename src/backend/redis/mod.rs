@@ -1,10 +1,10 @@
 /*!
-One redis server: a plain string at the lock's key that expires, created only if there is none and deleted only by
-its owner, as every client with the documented pattern does it.
+Locks on one redis server: a plain string with an expiry at the lock's key, created only if there is none and deleted
+only by its owner, as all clients that follow the documented pattern do it.
 
-Beside it, under keys that no user can name, stand a queue (first come, first served) and the fencing counter. A
-release wakes the head of the queue through a list of its own; only the head looks after foreign holders, who announce
-nothing, and after expiry. The scripts are in the `.lua` files; each can be repeated without harm.
+Side keys, which no user can name, hold the queue of waiters (first come, first served) and the fencing counter. A
+release wakes the head of the queue through its wake list; only the head polls, for foreign holders, which announce
+nothing, and for expiry. The scripts are in the `.lua` files; each may be repeated without harm.
 
 ACL: a user needs the commands of the scripts, EVAL and BLPOP on the key patterns `NS:*` and `{NS:*`.
 */
@@ -38,20 +38,20 @@ const ATTEMPT: &str = concat!(include_str!("value.lua"), include_str!("queue.lua
 const RENEW: &str = concat!(include_str!("value.lua"), include_str!("queue.lua"), include_str!("renew.lua"));
 const RELEASE: &str = concat!(include_str!("value.lua"), include_str!("queue.lua"), include_str!("release.lua"));
 
-/// The longest time that a dead waiter counts as alive, however long the leases are.
+/// The longest time that a dead waiter stays in the queue, however long the leases are.
 const MAX_PATIENCE: Duration = Duration::from_secs(30);
-/// How often the head of the queue looks after a foreign holder, who announces nothing.
+/// How often the head of the queue polls while a foreign holder, which announces nothing, has the lock.
 const FOREIGN_POLL: Duration = Duration::from_millis(100);
-/// How long after a key's expiry the head looks, so that it has really gone.
+/// How long after a key's expiry the head looks again, so that the key is certainly gone.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
-/// How much longer than asked a blocking wait may stay unanswered before the connection counts as dead.
+/// How much longer than requested a blocking wait may take before the connection counts as dead.
 const WAKE_SLACK: Duration = Duration::from_secs(2);
 
-/// How long replicas have to confirm a write, however long the leases are.
+/// The longest time that replicas have to confirm a write, however long the leases are.
 const MAX_REPLICATION: Duration = Duration::from_secs(1);
 
-/// How long a waiter counts as alive after its last sign of life: with a sign every third of it, a waiter that died
-/// delays the others by at most two thirds of a ttl.
+/// How long a waiter stays in the queue after its last heartbeat. With a heartbeat every third of this time, a waiter
+/// that died delays the others by at most two thirds of a ttl.
 fn patience(ttl: Duration) -> Duration {
     MAX_PATIENCE.min(ttl / 2)
 }
@@ -64,10 +64,10 @@ pub(crate) struct RedisService {
     replicas: u32,
 }
 
-/// Which server it is.
+/// Which server keeps the locks.
 #[derive(Debug)]
 enum Place {
-    /// This one.
+    /// The server that the URL names.
     Server(Server),
     /// The master that sentinels name.
     Master {
@@ -88,10 +88,10 @@ struct RedisContender {
     connection: Master,
     /// How many replicas must confirm every grant and renewal.
     replicas: u32,
-    /// Whether the server has been asked for what makes locks unsafe.
+    /// Whether the server has been asked for settings that make locks unsafe.
     inspected: bool,
     concerns: Vec<String>,
-    /// How long the next [`Contender::changed`] waits at most.
+    /// The longest time that the next [`Contender::changed`] waits.
     look_again: Duration,
 }
 
@@ -106,14 +106,14 @@ pub(super) fn millis(duration: Duration) -> String {
 }
 
 impl RedisService {
-    /// The locks of this server; not connected yet. `replicas` must confirm what is granted there.
+    /// The locks of `server`; not connected yet. As many `replicas` must confirm every grant and renewal.
     #[must_use]
     pub(super) fn new(server: Server, replicas: u32) -> Self {
         Self { place: Place::Server(server), replicas }
     }
 
-    /// The locks of the master that the sentinels at `location` call `name`; not connected yet. `replicas` must confirm
-    /// what is granted there.
+    /// The locks of the master that the sentinels at `location` call `name`; not connected yet. As many `replicas` must
+    /// confirm every grant and renewal.
     #[must_use]
     pub(super) fn with_sentinels(
         location: Location,
@@ -146,7 +146,7 @@ impl Service for RedisService {
 }
 
 impl RedisContender {
-    /// Waits until enough replicas have what this connection wrote last, and no longer than `patience`.
+    /// Waits until enough replicas have confirmed what this connection wrote last, but no longer than `patience`.
     async fn replicate(&mut self, patience: Duration) -> Result<(), Error> {
         if self.replicas == 0 {
             return Ok(());
@@ -161,11 +161,11 @@ impl RedisContender {
         }
     }
 
-    /// What is in the way, in words for those who wait; decides when to look again.
+    /// Turns what is in the way into what waiters are told, and decides when to look again.
     fn busy(&mut self, obstacle: Obstacle) -> Busy {
         let Obstacle { holder, pttl, position, now } = obstacle;
         let holder = match holder {
-            // It is free when somebody deletes it, and not before: whoever waits must know what and where.
+            // The lock stays taken until the key is deleted by hand: tell waiters which key.
             Holder::Foreign(mark) if pttl < 0 => {
                 let lock = Keys::of(&self.claim).lock;
                 let what = format!(" (redis key {lock}, which never expires: delete it if its owner is gone)");
@@ -186,14 +186,15 @@ impl RedisContender {
     }
 }
 
-/// What is asked once, in the round trip of the first attempt, to find what makes locks unsafe at a server.
+/// The commands that ask a server for settings that make locks unsafe; sent once, in the round trip of the first
+/// attempt.
 pub(super) fn inspection() -> Vec<Cmd> {
     let mut limits = ::redis::cmd("CONFIG");
     limits.arg("GET").arg("maxmemory*");
     vec![limits, ::redis::cmd("ROLE")]
 }
 
-/// What the answers to [`inspection`] say against the server. One that may not be asked is taken as it is.
+/// The warnings that follow from the answers to [`inspection`]. A server that refuses to answer gets none.
 pub(super) fn concerns(answers: &[Value]) -> Vec<String> {
     let mut concerns = Vec::new();
     if let Some(Value::Array(fields)) = answers.first() {
@@ -239,9 +240,9 @@ impl Contender for RedisContender {
             &[claim.owner.as_str(), &claim.owner.prefix(), &claim.about.rest(), &ttl, &patience, join, &keys.wakes()],
         );
         let sent = Instant::now();
-        let beside = if self.inspected { Vec::new() } else { inspection() };
-        let (answer, about_server) = self.connection.ask_master(&command, &beside).await?;
-        if !beside.is_empty() {
+        let also = if self.inspected { Vec::new() } else { inspection() };
+        let (answer, about_server) = self.connection.ask_master(&command, &also).await?;
+        if !also.is_empty() {
             self.inspected = true;
             self.concerns = concerns(&about_server);
         }
@@ -256,7 +257,7 @@ impl Contender for RedisContender {
 
     async fn changed(&mut self) -> Result<(), Error> {
         let keys = Keys::of(&self.claim);
-        // Redis counts in milliseconds and takes zero for ever.
+        // Redis counts in milliseconds, and zero means no time-out.
         let wait = self.look_again.max(Duration::from_millis(10));
         let mut command = ::redis::cmd("BLPOP");
         command.arg(format!("{}{}", keys.wakes(), self.claim.owner.as_str())).arg(format!("{:.3}", wait.as_secs_f64()));
@@ -276,7 +277,7 @@ impl Contender for RedisContender {
         let (answer, _) = self.connection.ask_master(&command, &[]).await?;
         match answers::renewed(&answer).ok_or_else(|| self.connection.nonsense())? {
             Ok(()) => {
-                // Soon enough for the answer to come before the request is given up; there are further tries.
+                // Short enough for the answer to arrive before the request times out; there are further tries.
                 self.replicate(self.claim.ttl / 20).await?;
                 Ok(Renewal::Extended(Lease::until(sent, self.claim.ttl)))
             }

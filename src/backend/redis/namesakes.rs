@@ -1,10 +1,9 @@
 /*!
-One name, several servers: a name with several addresses may lead to one server by several ways, to a server and its
-replicas, or to servers that know nothing of each other. With the last, every client would lock where it happens to come
-out.
+Names with several addresses. They may all belong to one server, to a master and its replicas, or to independent
+servers. In the last case each client would lock on the server that it happens to reach, and none would exclude another.
 
-It is looked for when a name has several addresses, before the first attempt, and only for as long as an address answers
-about as fast as the one that is used: one that leads nowhere must not delay anybody.
+The check runs before the first attempt, when a name has several addresses. It waits only for addresses that answer
+about as fast as the one in use: an address that leads nowhere must not delay anybody.
 */
 
 use std::net::SocketAddr;
@@ -19,23 +18,24 @@ use crate::backend::redis::connection::{Connection, Outstanding};
 use crate::backend::redis::errors;
 use crate::clock::{Instant, before};
 
-/// How many times as long as our own connection took another one may take, and how long at least.
+/// How long connecting to another address may take: a multiple of the time that our own connection took, but at least
+/// the second value.
 const TIMES: u32 = 4;
 const AT_LEAST: Duration = Duration::from_millis(10);
-/// What stands for no earlier master.
+/// The replication id of a server that had no earlier master.
 const NO_MASTER: &str = "0000000000000000000000000000000000000000";
 
 /// What tells one server from another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Identity {
-    /// Its own, since it was started.
+    /// The id of the process, new with each start.
     run: String,
-    /// That of the data: the master's and its replicas', now and before the last failover.
+    /// The ids of the data, which a master and its replicas share: now and before the last failover.
     data: Vec<String>,
 }
 
 impl Identity {
-    /// Reads the answers to [`questions`]; none where the server does not say.
+    /// Reads the answers to [`questions`]; `None` where the server does not say.
     fn read(server: &Value, replication: &Value) -> Option<Self> {
         let field = |text: &str, name: &str| {
             text.lines()
@@ -49,7 +49,7 @@ impl Identity {
         Some(Self { run: field(server, "run_id")?, data })
     }
 
-    /// Whether both are one server, or have the same data.
+    /// Whether both are the same server or have the same data.
     fn is_related(&self, other: &Self) -> bool {
         self.run == other.run || self.data.iter().any(|id| other.data.contains(id))
     }
@@ -65,11 +65,11 @@ fn questions() -> [Cmd; 2] {
 
 async fn identity(connection: &mut Connection) -> Option<Identity> {
     let [server, replication] = questions();
-    let (server, replication) = connection.ask_beside(&server, &[replication], Outstanding::Request).await.ok()?;
+    let (server, replication) = connection.ask_also(&server, &[replication], Outstanding::Request).await.ok()?;
     Identity::read(&server, replication.first()?)
 }
 
-/// The server behind a name, as it was found first.
+/// The server behind a name, as it was seen first.
 #[derive(Debug, Default)]
 pub(super) struct Namesakes {
     home: Option<SocketAddr>,
@@ -77,9 +77,9 @@ pub(super) struct Namesakes {
 }
 
 impl Namesakes {
-    /// Looks at where a new `connection`, which `took` so long to make, leads to. Fails if another address of the same name
-    /// leads to a server that has nothing to do with this one; another one that does not answer in time is nobody's fault.
-    /// Fails for now if it leads elsewhere than before. Takes as long as this server takes to answer.
+    /// Checks where a new `connection` leads, which took the time `took` to make. Fails for good if another address of
+    /// the same name leads to an independent server, and temporarily if the connection leads to another server than
+    /// before. Addresses that do not answer in time are ignored. Takes as long as this server takes to answer.
     pub(super) async fn look(&mut self, connection: &mut Connection, took: Duration) -> Result<(), Error> {
         let ways = connection.ways();
         if ways.others.is_empty() || self.home.is_some() && self.home == ways.taken {
@@ -89,7 +89,7 @@ impl Namesakes {
         let ours = match identity(connection).await {
             Some(ours) => ours,
             None if self.identity.is_none() => return Ok(()),
-            // Nobody may go over to a server that does not say which one it is.
+            // Without its identity, it may be another server than before.
             None => return Err(connection.silence()),
         };
         let limit = Instant::now() + AT_LEAST.max(took * TIMES);

@@ -1,8 +1,8 @@
--- Shared by the scripts of a single server: the queue of waiters beside a lock.
---   queue  sorted set: waiter's id by ticket, first come first served
---   alive  hash: waiter's id to the server time in ms until which it counts as alive
---   wakes  what a waiter's own wake list begins with, before its id
--- The server's clock is the only one that counts here.
+-- Shared by the scripts of a single server: a lock's queue of waiters.
+--   queue  sorted set: waiters' ids by ticket, first come, first served
+--   alive  hash: waiter's id to the server time in ms at which it is dropped without another heartbeat
+--   wakes  prefix of the waiters' wake lists, which the waiter's id follows
+-- Only the server's clock counts here.
 
 local function clock()
   local time = redis.call('TIME')
@@ -16,9 +16,8 @@ local function leave(queue, alive, wakes, id)
   redis.call('DEL', wakes .. id)
 end
 
--- The first waiter that is alive; those before it are dropped. One whose time is from before the clock was put back
--- counts as alive for `patience`, which may be nil, and for as long as it takes to give up a blocking wait that became
--- longer with it.
+-- The first waiter that is alive; dead ones before it are dropped. A deadline from before the clock was set back is cut
+-- to `patience` (which may be nil) plus the time by which that step can prolong a blocking wait.
 local function head_of(queue, alive, wakes, now, patience)
   while true do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -26,7 +25,7 @@ local function head_of(queue, alive, wakes, now, patience)
       return nil
     end
     local deadline = tonumber(redis.call('HGET', alive, head) or '')
-    -- No waiter is given more.
+    -- The longest patience: a later deadline is from another time.
     if deadline and patience and deadline > now + 30000 then
       deadline = now + patience + 3000
       redis.call('HSET', alive, head, string.format('%.0f', deadline))
@@ -38,8 +37,8 @@ local function head_of(queue, alive, wakes, now, patience)
   end
 end
 
--- One message is enough: a waiter that has one has not looked yet. It waits as long as the most patient of waiters,
--- because the one that is to read it may just be between two connections.
+-- One message is enough: a waiter with a message has not looked yet. It is kept for the longest patience, because the
+-- waiter may be between two connections.
 local function wake(wakes, head)
   if redis.call('EXISTS', wakes .. head) == 0 then
     redis.call('LPUSH', wakes .. head, '1')

@@ -1,4 +1,4 @@
--- Gives the lock back if it is ours, leaves the queue, and wakes the next waiter when the lock is free.
+-- Releases the lock if it is ours, leaves the queue, and wakes the next waiter if the lock is free.
 --   KEYS  lock, queue, alive
 --   ARGV  id, prefix, wakes
 -- Returns 1 when it was ours, 0 when not.

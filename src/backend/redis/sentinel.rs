@@ -1,8 +1,8 @@
 /*!
-Which of several servers is the master, as redis' sentinels see it, and a connection to that one.
+Finds the master through redis' sentinels, and keeps a connection to it.
 
 A grant or a renewal counts only when the sentinels, asked at the same time, still name the server that gave it: a
-master that was cut off goes on answering until it finds out.
+master that was cut off from them goes on answering until it notices.
 */
 
 use ::redis::{Cmd, Value};
@@ -21,29 +21,29 @@ use crate::clock::Instant;
 /// The sentinels of one master.
 #[derive(Debug)]
 pub(super) struct Sentinels {
-    /// What the master is called there.
+    /// The name under which they know the master.
     name: String,
-    /// Where the URL says that they are.
+    /// Their addresses, as the URL gives them.
     location: Location,
     database: u32,
     tls: Option<Tls>,
     connections: Vec<Connection>,
 }
 
-/// What one sentinel says.
+/// What one sentinel says of the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Statement {
     master: Address,
-    /// Of two statements the one with the larger number is the newer one.
+    /// Of two statements, the one with the larger number is newer.
     epoch: u64,
-    /// Most sentinels hold it for dead, or another one is about to be made the master.
+    /// The sentinels consider it dead, or a failover is in progress.
     leaving: bool,
 }
 
 impl Sentinels {
     /// The sentinels at `location`, which watch a master called `name`.
     pub(super) fn new(location: Location, name: String, database: u32, tls: Option<Tls>) -> Self {
-        // Most sentinels want no password where the servers want one.
+        // Many sentinels have no password although their servers require one.
         let connections = location
             .addresses
             .iter()
@@ -57,8 +57,8 @@ impl Sentinels {
         Server::new(self.location.scheme, address, &self.location.login, self.database, self.tls.clone())
     }
 
-    /// Who is master: the newest of the first statements from a majority of the sentinels (of two, one is enough: a pair
-    /// must survive the loss of one).
+    /// Who is master: the newest of the first statements from a majority of the sentinels (of two, one is enough: a
+    /// pair must survive the loss of one).
     async fn master(&mut self) -> Result<Address, Error> {
         let needed = match self.connections.len() {
             2 => 1,
@@ -113,7 +113,7 @@ async fn ask(connection: &mut Connection, name: &str) -> Result<Statement, Error
     Ok(statement)
 }
 
-/// Reads names and values in turn.
+/// Reads a statement from alternating names and values; `None` when a field is missing or invalid.
 fn read(fields: &[Value]) -> Option<Statement> {
     let field = |name: &str| {
         fields.chunks_exact(2).find_map(|pair| (text_of(&pair[0])? == name).then(|| text_of(&pair[1])).flatten())
@@ -132,12 +132,12 @@ pub(super) struct Master {
     connection: Connection,
     address: Option<Address>,
     sentinels: Option<Sentinels>,
-    /// The server behind a name that somebody chose.
+    /// Checks the addresses of the server's name; not for masters, which sentinels name by address.
     namesakes: Option<Namesakes>,
 }
 
 impl Master {
-    /// The one server there is.
+    /// A connection to this server; not made yet.
     pub(super) fn named(server: Server) -> Self {
         Self {
             connection: Connection::new(server),
@@ -147,9 +147,9 @@ impl Master {
         }
     }
 
-    /// Whichever the sentinels name.
+    /// A connection to the master that the sentinels name; not made yet.
     pub(super) fn of(sentinels: Sentinels) -> Self {
-        // Nobody connects there before the sentinels have been asked.
+        // A placeholder: the sentinels are asked before anything connects.
         let connection = Connection::new(sentinels.server(&sentinels.location.addresses[0]));
         Self { connection, address: None, sentinels: Some(sentinels), namesakes: None }
     }
@@ -171,7 +171,7 @@ impl Master {
         Ok(())
     }
 
-    /// Makes sure that there is a connection to the master for what must be executed last, see
+    /// Makes sure that there is a connection to the master for a request that must be executed last, see
     /// [`Connection::connect_in_order`].
     pub(super) async fn connect_in_order(&mut self) -> Result<(), Error> {
         if !self.connection.is_there() {
@@ -196,10 +196,10 @@ impl Master {
         self.connection.ask(command, outstanding).await
     }
 
-    /// Sends a request whose answer counts only if the server is still the master, and others with it, see
-    /// [`Connection::ask_beside`].
-    pub(super) async fn ask_master(&mut self, command: &Cmd, beside: &[Cmd]) -> Result<(Value, Vec<Value>), Error> {
-        let asked = self.connection.ask_beside(command, beside, Outstanding::Request);
+    /// Sends a request whose answer counts only if the server is still the master, and further requests with it, see
+    /// [`Connection::ask_also`].
+    pub(super) async fn ask_master(&mut self, command: &Cmd, also: &[Cmd]) -> Result<(Value, Vec<Value>), Error> {
+        let asked = self.connection.ask_also(command, also, Outstanding::Request);
         let Some(sentinels) = &mut self.sentinels else { return asked.await };
         let (master, answer) = tokio::join!(sentinels.master(), asked);
         let (master, answer) = (master?, answer?);
@@ -212,12 +212,12 @@ impl Master {
         Err(error)
     }
 
-    /// See [`Connection::nonsense`].
+    /// The error for an answer that no lock server gives.
     pub(super) fn nonsense(&self) -> Error {
         self.connection.nonsense()
     }
 
-    /// See [`Connection::silence`].
+    /// The error for a server that does not answer.
     pub(super) fn silence(&self) -> Error {
         self.connection.silence()
     }
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(read(&good("master")[..3]), None);
     }
 
-    /// What is nearly a statement: fields in any order, of which some are missing or have no sense.
+    /// Nearly a statement: fields in any order, some of them missing or meaningless.
     fn near_statement() -> impl Strategy<Value = Value> {
         let field = |name: &'static str, values| {
             proptest::option::weighted(0.9, one_of(values)).prop_map(move |value| value.map(|value| (name, value)))

@@ -1,6 +1,6 @@
 /*!
-A connection that bounds what a server can make this process hold in memory: the client library buffers a reply as
-long as the server cares to announce it.
+A stream that bounds how much memory a server can make this process use: the client library buffers a reply of any
+length that the server announces.
 */
 
 use std::io;
@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most that a server may send in answer to one request, in bytes. An honest answer holds at most 4 KiB of
-/// somebody's value and a few numbers.
+/// The most bytes that a server may send in answer to one request. An honest answer holds at most 4 KiB of another
+/// client's value and a few numbers.
 const MAX_ANSWER: usize = 64 * 1024;
 
 /// A stream that fails once more than [`MAX_ANSWER`] has come since the last request was written.
@@ -21,7 +21,7 @@ pub(super) struct Bounded<S> {
 }
 
 impl<S> Bounded<S> {
-    /// Bounds what comes from `inner`.
+    /// Bounds what is read from `inner`.
     pub(super) fn new(inner: S) -> Self {
         Self { inner, room: MAX_ANSWER }
     }
@@ -76,7 +76,7 @@ mod tests {
     /// What happens on a connection.
     #[derive(Clone, Copy, Debug)]
     enum Happens {
-        /// The server sends so many bytes.
+        /// The server sends this many bytes.
         Sent(usize),
         /// A request is written.
         Asked,

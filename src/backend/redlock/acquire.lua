@@ -1,7 +1,7 @@
 -- Takes this server's vote, or says why not; repeating it changes nothing.
 --   KEYS  lock, fence
---   ARGV  owner's prefix, number of the attempt, value, ttl ms, proposal for the counter, token of an attempt that is
---         granted already or ''
+--   ARGV  owner's prefix, number of the attempt, value, ttl ms, proposal for the counter, the attempt's token if a
+--         majority has granted it already, else ''
 -- Returns {1, counter} or {0, type, value, pttl}.
 local lock, fence = KEYS[1], KEYS[2]
 local owner, number, value, ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
@@ -11,7 +11,7 @@ local kind, there = occupant(lock)
 local last = counter(fence)
 local attempt = attempt_of(kind, there, owner)
 
--- Ours without a gap since an earlier request whose answer was lost, or was of no use: the counter that it left holds.
+-- Ours without a gap since an earlier request, whose answer was lost or too late: its counter is still valid.
 if attempt and attempt <= number then
   redis.call('SET', lock, value, 'PX', ttl)
   if granted and granted > last then
@@ -23,7 +23,7 @@ end
 if kind == 'none' then
   local next = last + 1
   if granted then
-    -- The attempt has its token: this server only adds its vote, and learns of the token.
+    -- The attempt has its token: this server only adds its vote and learns the token.
     next = math.max(last, granted)
   else
     local time = redis.call('TIME')

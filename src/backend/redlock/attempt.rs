@@ -1,5 +1,5 @@
 /*!
-One attempt: the servers are asked, their votes are counted, and what was not won is given back.
+One attempt: asks the servers, counts their votes, and gives them back when they are too few.
 */
 
 use std::sync::Arc;
@@ -14,32 +14,34 @@ use crate::backend::redlock::voter::{Answer, Request};
 use crate::backend::{Busy, Error, Grant, Lease};
 use crate::clock::{Instant, sleep_until, wall_micros};
 
-/// How much longer than those who decide the first attempt the others may take to say who they are.
+/// How long the slower servers may take to identify themselves once the first attempt is decided.
 const INTRODUCTION: Duration = Duration::from_millis(100);
-/// Between two looks at a lock that is held: a random time in this range, in milliseconds.
+/// The time between two looks at a lock that is held: random, in this range of milliseconds.
 const LOOK_AGAIN: (u64, u64) = (50, 250);
-/// A look must not take more than one of so many parts of the time: with so many times its length until the next one.
+/// The least time until the next look, in multiples of the length of the last one: waiters must not keep servers busy.
 const LOOK_SHARE: u32 = 8;
-/// But no longer than this: what took so long may have been a server that is not there.
+/// The most that [`LOOK_SHARE`] may add: a look may be slow only because a server is away.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// How long the others have to give back what they have, before it is asked for again.
+/// How long the leader of a split vote waits for the others to give back their votes before it asks again.
 const LEADER_PAUSE: Duration = Duration::from_millis(2);
 
-/// What came of one attempt.
+/// The outcome of one attempt.
 pub(super) enum Tried {
+    /// A majority granted it.
     Held(Grant),
+    /// Another client holds a majority.
     Busy(Busy),
     /// Nobody has a majority, as far as can be told.
     Split(Busy),
 }
 
 impl RedlockContender {
-    /// Asks all servers for the lock once, and gives the votes back where they are too few.
+    /// Asks all servers for the lock once, and gives the votes back if they are too few.
     pub(super) async fn try_once(&mut self, limit: Instant) -> Result<Tried, Error> {
         self.voters.start();
         let patience = patience(self.claim.ttl);
         if let (Some(dropped), None) = (self.attempt.clone(), self.token) {
-            // Before the next one on every connection: order is kept there.
+            // Sent before the next attempt on every connection, which keeps the order.
             self.voters.tell_all(&Request::Release(dropped), patience);
         }
         self.number += 1;
@@ -57,7 +59,7 @@ impl RedlockContender {
             }
             self.introduced = true;
         }
-        // Of several that came at once the others give back what they have: it need only be asked for again.
+        // Of several attempts at once, the others give back their votes: the leader need only ask again.
         while verdict == Verdict::Impossible && count.leads(&self.claim) && Instant::now() < limit {
             sleep_until(Instant::now() + LEADER_PAUSE).await;
             let refused = count.ask_again();
@@ -69,7 +71,7 @@ impl RedlockContender {
             );
             verdict = self.poll(round, &mut count).await?;
         }
-        // Whoever waits shall have little part in the work of the servers, also when they are slow.
+        // Waiters must take only a small part of the servers' time, also when these are slow.
         self.look_again = Instant::now() + (Instant::now().since(sent) * LOOK_SHARE).min(LONGEST_PAUSE);
         let token = match verdict {
             Verdict::Granted(token) => Some(token),
@@ -88,8 +90,8 @@ impl RedlockContender {
         self.lost(&count)
     }
 
-    /// Adds the answers of `round` until they decide the attempt. In the first attempt those that are there have a moment
-    /// to say who they are.
+    /// Counts the answers of `round` until they decide the attempt. In the first attempt, servers that can be reached
+    /// have [`INTRODUCTION`] to identify themselves.
     async fn poll(&mut self, round: u64, count: &mut Count) -> Result<Verdict, Error> {
         let mut decided = None;
         loop {
@@ -116,7 +118,8 @@ impl RedlockContender {
         }
     }
 
-    /// Lets those who granted the attempt with a smaller count hold its token; whether a majority does.
+    /// Raises the counters of servers that granted the attempt with a smaller count to its token. Returns whether a
+    /// majority holds the token.
     async fn write_back(
         &mut self,
         attempt: &Arc<Try>,
@@ -142,7 +145,8 @@ impl RedlockContender {
         }
     }
 
-    /// Gives a failed attempt back everywhere; waits for those who granted it, and a moment for those who are slow.
+    /// Gives a failed attempt back everywhere. Waits for the servers that granted it, and [`LAST_RELEASES`] for the
+    /// others.
     async fn withdraw(&mut self, attempt: &Arc<Try>, votes: &[Vote], patience: Duration) -> Result<(), Error> {
         let round = self.voters.tell_all(&Request::Release(Arc::clone(attempt)), patience);
         let granted = |index: usize| matches!(votes[index], Vote::Granted(_));
@@ -152,7 +156,7 @@ impl RedlockContender {
             let limit = (!missing.iter().copied().any(granted)).then_some(slow);
             match self.voters.hear_of(round, limit).await? {
                 Some(event) => missing.retain(|index| *index != event.voter),
-                // It is on its way to them: that much happens before the time is over.
+                // The releases are on their way.
                 None => break,
             }
         }
@@ -160,7 +164,7 @@ impl RedlockContender {
         Ok(())
     }
 
-    /// What an attempt came to that did not get a majority.
+    /// The outcome of an attempt that got no majority.
     fn lost(&mut self, count: &Count) -> Result<Tried, Error> {
         let servers = self.voters.len();
         if count.failures.len() > servers - majority(servers) {
@@ -170,7 +174,7 @@ impl RedlockContender {
         let (holder, votes, pttl) = count.holder();
         let busy = Busy { holder, position: None, now };
         let wait = Duration::from_millis(random(LOOK_AGAIN.0, LOOK_AGAIN.1));
-        // Once it has expired everybody looks: not all at the same time.
+        // Waiters look after the expiry, but not all at the same time.
         let expiry = pttl.map_or(wait, |pttl| Duration::from_millis(pttl + random(2, LOOK_AGAIN.0)));
         self.look_again = self.look_again.max(Instant::now() + wait.min(expiry));
         Ok(if votes >= majority(servers) { Tried::Busy(busy) } else { Tried::Split(busy) })

@@ -1,6 +1,6 @@
--- Shared by the scripts of Redlock. A value of ours begins with the owner's prefix and the number of the attempt that wrote it.
+-- Shared by the scripts of Redlock. A value of dlock begins with the owner's prefix and the number of the attempt.
 
--- The number of the attempt that wrote this value, if it is of this owner.
+-- The number of the attempt that wrote this value, if this owner wrote it.
 local function attempt_of(kind, value, owner)
   if kind == 'string' and starts_with(value, owner) then
     return tonumber(string.match(value, '^"try":(%d+),', #owner + 1) or '')

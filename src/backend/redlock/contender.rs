@@ -1,5 +1,5 @@
 /*!
-What a contender at a majority of redis servers knows.
+The state of a contender at a majority of redis servers.
 */
 
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::backend::redlock::scripts::Try;
 use crate::backend::redlock::voters::Voters;
 use crate::clock::Instant;
 
-/// How much longer than those who matter the others may take to give the lock back.
+/// How long the remaining servers may take to release the lock once the outcome is known.
 pub(super) const LAST_RELEASES: Duration = Duration::from_millis(50);
 
-/// How long one server may take to answer: so short that a silent one costs an attempt little of its lease.
+/// How long one server may take to answer: short enough that a silent one costs an attempt little of its lease.
 pub(super) fn patience(ttl: Duration) -> Duration {
     (ttl / 20).clamp(Duration::from_millis(100), Duration::from_secs(1))
 }
 
-/// A random number between the two, or the larger one where the kernel gives none.
+/// A random number from `from` to `to`, or `to` if the kernel provides no random bytes.
 pub(super) fn random(from: u64, to: u64) -> u64 {
     let mut bytes = [0; 8];
     match getrandom::fill(&mut bytes) {
@@ -31,25 +31,29 @@ pub(super) fn random(from: u64, to: u64) -> u64 {
 /// One claim at a majority of redis servers.
 #[derive(Debug)]
 pub(super) struct RedlockContender {
+    /// What it contends for.
     pub claim: Claim,
+    /// The tasks that look after the servers.
     pub voters: Voters,
-    /// With strict fencing.
+    /// Whether fencing is strict: servers that could lose their counters are refused.
     pub strict: bool,
     /// The number of the last attempt.
     pub number: u64,
-    /// The last attempt, unless it was given back.
+    /// The last attempt, until it is given back.
     pub attempt: Option<Arc<Try>>,
     /// The token of that attempt, once it is granted.
     pub token: Option<u64>,
-    /// A majority was reached once.
+    /// Whether a majority was reached once.
     pub reached: bool,
-    /// The servers have had the time to say who they are.
+    /// Whether the servers have had the time to identify themselves.
     pub introduced: bool,
+    /// When a waiter looks again.
     pub look_again: Instant,
 }
 
 impl RedlockContender {
-    /// Contends for `claim`; with `strict`, only servers vote that keep their counters when killed.
+    /// A contender for `claim` at these servers. With `strict`, servers that could lose their counters when killed are
+    /// refused.
     pub(super) fn new(claim: Claim, servers: Vec<Server>, strict: bool) -> Self {
         let mut concerns = Vec::new();
         if servers.len().is_multiple_of(2) {

@@ -1,5 +1,5 @@
 /*!
-What the servers have said to one attempt: their votes, and who stands in the way.
+The answers of the servers to one attempt: their votes, and who holds the lock where it was refused.
 */
 
 use std::collections::BTreeMap;
@@ -11,23 +11,23 @@ use crate::backend::redlock::scripts::{Acquired, Occupant};
 use crate::backend::redlock::voter::{Answer, Event};
 use crate::holder::Holder;
 
-/// The answers to one attempt so far.
+/// The answers to one attempt, as far as they have arrived.
 pub(super) struct Count {
     /// Each server's vote.
     pub votes: Vec<Vote>,
-    /// Why there are no answers from the others.
+    /// The servers without an answer, and why.
     pub failures: Failures,
-    /// Who has the lock on the servers that refused, and for how many milliseconds yet.
+    /// By server that refused: what is at the lock's key, and its remaining time in milliseconds.
     occupants: BTreeMap<usize, (Occupant, i64)>,
 }
 
 impl Count {
-    /// Nobody has answered yet.
+    /// The count before any of so many `servers` has answered.
     pub(super) fn new(servers: usize) -> Self {
         Self { votes: vec![Vote::Pending; servers], failures: Failures::new(), occupants: BTreeMap::new() }
     }
 
-    /// Notes one answer.
+    /// Counts one answer.
     pub(super) fn add(&mut self, event: Event) {
         self.votes[event.voter] = match event.answer {
             Answer::Acquired(Acquired::Granted(count), _) => Vote::Granted(count),
@@ -43,15 +43,15 @@ impl Count {
         };
     }
 
-    /// Whether, of all that are in each other's way, this one is to go on: it has most votes, or as many as another one
-    /// and the smaller id. All of them see about the same.
+    /// Whether this attempt is to go on when several split the votes: it has the most, or as many as another and the
+    /// smaller id. All attempts see about the same votes, so that only one of them leads.
     pub(super) fn leads(&self, claim: &Claim) -> bool {
         let mine = self.votes.iter().filter(|vote| matches!(vote, Vote::Granted(_))).count();
         let (holder, votes, _) = self.holder();
         mine > votes || (mine == votes && holder.id().is_some_and(|id| claim.owner.as_str() < id))
     }
 
-    /// Forgets what the servers said that refused; returns which.
+    /// Forgets the answers of the servers that refused, and returns their numbers.
     pub(super) fn ask_again(&mut self) -> Vec<usize> {
         let refused: Vec<usize> = std::mem::take(&mut self.occupants).into_keys().collect();
         for &index in &refused {
@@ -60,7 +60,7 @@ impl Count {
         refused
     }
 
-    /// Who has most votes, how many, and after how many milliseconds the first of them expires by itself.
+    /// The holder with the most votes, how many these are, and after how many milliseconds the first of them expires.
     pub(super) fn holder(&self) -> (Holder, usize, Option<u64>) {
         let same = |one: &Occupant, other: &Occupant| {
             one == other || {

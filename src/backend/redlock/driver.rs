@@ -1,5 +1,5 @@
 /*!
-How several independent redis servers are named in a URL.
+How a URL names several independent redis servers.
 */
 
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::backend::redis::{PORT, Server, database};
 use crate::backend::redlock::RedlockService;
 use crate::backend::{Options, Service};
 
-/// A majority of independent redis servers.
+/// The driver for a majority of independent redis servers.
 pub(crate) static DRIVER: Driver = Driver {
     name: "redlock",
     forms: &[Form {

@@ -1,6 +1,6 @@
 /*!
-What several servers said together, or are together, in dlock's words: what kind of failure it is, and what to do. What one
-of them said is told by [`crate::backend::redis`].
+Errors of several servers together, in dlock's words: the kind of failure, and what to do about it. Errors of one server
+are explained by [`crate::backend::redis`].
 
 Nothing here asks or changes anything, so that every sentence has a row in the table below.
 */
@@ -11,42 +11,42 @@ use std::fmt::{Display, Write};
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::redlock::quorum::majority;
 
-/// Why there is no answer from a server.
+/// Why a server gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     /// What kind of failure it is.
     pub kind: ErrorKind,
     /// What happened, with the server's name.
     pub reason: String,
-    /// The server is one that must not vote, and no waiting mends it.
+    /// Whether the server must not vote, which waiting does not change.
     pub unfit: bool,
 }
 
-/// Why there are no answers, by server.
+/// The failures, by number of the server.
 pub(super) type Failures = BTreeMap<usize, Failure>;
 
-/// A request to one server came to nothing.
+/// The failure for an error of the connection to one server.
 pub(super) fn failed(error: &Error) -> Failure {
     Failure { kind: error.kind, reason: error.to_string(), unfit: false }
 }
 
-/// Nothing was sent, because the server is not there or has other things to answer first.
+/// The failure when nothing was sent: the server cannot be reached, or has earlier requests to answer.
 pub(super) fn unasked(server: &str) -> Failure {
     Failure { kind: ErrorKind::Unreachable, reason: format!("{server} does not answer"), unfit: false }
 }
 
-/// Something was sent, and no answer came in time.
+/// The failure when no answer came in time.
 pub(super) fn unanswered(server: &str) -> Failure {
     Failure { kind: ErrorKind::Unavailable, reason: format!("{server} does not answer"), unfit: false }
 }
 
-/// The server has no vote of its own.
+/// The failure for a replica, which has no vote of its own.
 pub(super) fn replica(server: &str) -> Failure {
     let reason = format!("{server} is a replica, whose vote is its master's: name the master");
     Failure { kind: ErrorKind::Unavailable, reason, unfit: true }
 }
 
-/// With strict fencing: the server may forget its counter, because it has this `lack`.
+/// With strict fencing, the failure for a server that may lose its counter, for the reason `lack`.
 pub(super) fn forgetful(server: &str, lack: &str) -> Failure {
     let reason = format!(
         "{server} may forget its counter when it is killed: {lack}; --strict-fencing needs appendonly yes and \
@@ -55,24 +55,24 @@ pub(super) fn forgetful(server: &str, lack: &str) -> Failure {
     Failure { kind: ErrorKind::Unavailable, reason, unfit: true }
 }
 
-/// With strict fencing: what is lacking at a server that gave this `failure` when it was asked for its settings.
+/// With strict fencing, the reason against a server that answered the question for its settings with this `failure`.
 pub(super) fn untold(failure: &Failure) -> String {
     format!("it does not say whether it keeps it ({})", failure.reason)
 }
 
-/// A server that must not vote makes the whole list useless.
+/// The error for a list of servers of which one must not vote.
 pub(super) fn misfit(failure: &Failure) -> Error {
     Error::new(failure.kind, &failure.reason)
 }
 
-/// Two of the names lead to one server.
+/// The error for two names that lead to the same server.
 pub(super) fn twins(one: &dyn Display, other: &dyn Display) -> Error {
     Error::unavailable(format!("{one} and {other} are the same server, which has one vote: name each server once"))
 }
 
-/// The servers that are left, of so many in `all`, are no majority.
+/// The error when the servers without a failure are no majority of `all`.
 pub(super) fn no_majority(failures: &Failures, all: usize) -> Error {
-    // So many refusals leave no majority that knows us.
+    // With this many refusals, no majority accepts the credentials.
     let refusals = all - majority(all) + 1;
     let kind = ErrorKind::of_several(failures.values().map(|failure| failure.kind), refusals);
     let mut text = format!("no majority: {} of {all} servers cannot be used", failures.len());
@@ -82,7 +82,7 @@ pub(super) fn no_majority(failures: &Failures, all: usize) -> Error {
     Error::new(kind, text)
 }
 
-/// The tasks that look after the servers have ended.
+/// The error when the tasks that look after the servers have ended; never happens.
 pub(super) fn nobody_there() -> Error {
     Error::unavailable("nobody looks after the servers")
 }

@@ -1,19 +1,19 @@
 /*!
-A majority of independent redis servers: on each the same plain string as on a single one, so that every client of the
-published Redlock algorithm on the same servers is excluded and excludes us.
+Locks on a majority of independent redis servers. Each server has the same plain string as a single one would, so that
+dlock and every client of the published Redlock algorithm on the same servers exclude each other.
 
-All servers are asked at once, each by a task of its own ([`voter`]), and what they say is counted by the pure functions
-of [`quorum`], which also number the grants. The majority is one of the configured number; decisions are made as soon as
-it has spoken, and one server that is dead or silent keeps nobody waiting. There is no queue: who finds the lock busy
+All servers are asked at once, each by a task of its own ([`voter`]); the pure functions of [`quorum`] count the answers
+and number the grants. A majority is more than half of the configured servers. Decisions are made as soon as a majority
+has answered, so that a dead or silent minority delays nobody. There is no queue: a waiter that finds the lock busy
 looks again after a short random time.
 
-After an attempt that failed its votes are given back everywhere, also on servers that seemed to fail, before the next
-one. Every attempt has a number in its value, so that a release that is late on its way cannot delete what a later
-attempt of the same owner holds. A granted attempt asks the servers that did not grant it again, in the background and
-only those that never granted it; a vote that is gone is never made again.
+Before the next attempt, the votes of a failed one are given back everywhere, also on servers that seemed to fail. The
+value holds the number of the attempt, so that a late release cannot delete what a later attempt of the same owner
+holds. A granted attempt asks the remaining servers again, in the background, but only those that never granted it: a
+vote that was lost is never made again.
 
-ACL: as for a single server; `INFO` is asked too, and `CONFIG GET` with strict fencing. Where `INFO` is denied, nobody
-notices that two names mean one server.
+ACL: the commands of the scripts and EVAL, on the key patterns `NS:*` and `{NS:*`; also `INFO`, and `CONFIG GET` with
+strict fencing. Without `INFO`, two names for one server go unnoticed.
 */
 
 mod attempt;
@@ -43,11 +43,11 @@ use crate::backend::{Attempt, Claim, Contender, Error, Lease, Queue, Released, R
 use crate::clock::{Instant, sleep_until};
 use crate::holder::Holder;
 
-/// How long the first connections of those who are slow may take once a majority is there.
+/// How long the slower servers may take to accept a connection once a majority has.
 const FIRST_CONTACT: Duration = Duration::from_millis(250);
-/// The longest first pause between two attempts of which nobody won the last one, in milliseconds; it doubles.
+/// The longest first pause after an attempt that nobody won, in milliseconds. It doubles each time.
 const SPLIT_PAUSE: u64 = 8;
-/// The longest time for which such attempts are repeated at once.
+/// How long attempts that nobody wins are repeated before the caller is told that the lock is busy.
 const SPLIT: Duration = Duration::from_millis(500);
 
 /// The locks of a majority of redis servers.
@@ -58,8 +58,8 @@ pub(crate) struct RedlockService {
 }
 
 impl RedlockService {
-    /// The locks of these servers; not connected yet. With `strict`, only servers vote that keep their counters when
-    /// killed.
+    /// The locks of these servers; not connected yet. With `strict`, servers that could lose their counters when killed
+    /// are refused.
     #[must_use]
     pub(crate) fn new(servers: Vec<Server>, strict: bool) -> Self {
         Self { servers, strict }
@@ -72,14 +72,14 @@ impl Service for RedlockService {
     }
 }
 
-/// Why a lock is not ours any more, from what the servers have instead.
+/// Why a lock is lost, from what the servers have instead.
 fn describe(occupants: &[Occupant], servers: usize) -> String {
     let gone = occupants.iter().filter(|occupant| occupant.kind == "none").count();
     if gone * 2 >= occupants.len() {
         return format!("its key is gone from {gone} of {servers} servers");
     }
     let other = occupants.iter().find(|occupant| occupant.kind == "string");
-    // Without the time: this clock may not be the one that granted it.
+    // Without its age: this host's clock may not be the one that granted it.
     let who = other.map_or_else(|| "something else".to_owned(), |occupant| Holder::read(&occupant.value).describe(0));
     format!("its key is {who} on {} of {servers} servers", occupants.len() - gone)
 }
@@ -101,7 +101,7 @@ impl Contender for RedlockContender {
         let mut limit = None;
         loop {
             let outcome = quorum::outcome(&ballots);
-            // Strict fencing has the time to look at all of them.
+            // Strict fencing looks at all servers.
             if outcome != Outcome::Undecided && !self.strict {
                 limit = limit.or(Some(Instant::now() + FIRST_CONTACT));
             }
@@ -141,7 +141,7 @@ impl Contender for RedlockContender {
                 Tried::Split(busy) if queue == Queue::Join || Instant::now() >= limit => {
                     return Ok(Attempt::Busy(busy));
                 }
-                // Who does not wait must not be refused because of others that are refused as well.
+                // Several that do not wait must not all be refused because of each other.
                 Tried::Split(_) => {
                     sleep_until(Instant::now() + Duration::from_millis(random(1, longest))).await;
                     longest *= 2;
@@ -168,7 +168,7 @@ impl Contender for RedlockContender {
             match quorum::outcome(&ballots) {
                 Outcome::Undecided => {}
                 Outcome::Yes => {
-                    // Only now: a server that joins must not replace one that has lost its vote.
+                    // Only after a majority confirmed: a server that joins must not replace one that lost its vote.
                     let lacking = |index: usize| ballots[index] != Ballot::Yes;
                     self.voters.tell(lacking, &Request::Join(attempt, token), patience);
                     return Ok(Renewal::Extended(Lease::until(sent, self.claim.ttl)));
@@ -209,7 +209,7 @@ impl Contender for RedlockContender {
             }
             let event = if complete { None } else { self.voters.hear_of(round, limit).await? };
             let Some(event) = event else {
-                // Those who have not answered have it before them, behind all that was asked of them.
+                // Servers that have not answered will execute it after everything that was asked of them.
                 return match outcome {
                     Outcome::Yes => {
                         (self.attempt, self.token) = (None, None);
@@ -223,7 +223,7 @@ impl Contender for RedlockContender {
                 };
             };
             ballots[event.voter] = match event.answer {
-                // A try whose answers were too few has freed it too.
+                // An earlier release, which too few servers answered, may have freed it.
                 Answer::Released(freed) if freed || self.voters.has_freed(event.voter) => Ballot::Yes,
                 Answer::Released(_) => Ballot::No,
                 Answer::Failed(failure) => {

@@ -1,15 +1,14 @@
 /*!
-Every way in which two attempts on three servers can go, tried one by one: requests and answers that are late or lost,
-keys that are gone at any moment, attempts that get no further. The decisions are those of
-[`quorum`](crate::backend::redlock::quorum); what a server does is told here again, as the scripts have it.
+A model that tries every way in which two attempts on three servers can go: requests and answers that are late or lost,
+keys that disappear at any moment, attempts that stop. The decisions are those of
+[`quorum`](crate::backend::redlock::quorum); the servers are modelled here, after the scripts.
 
-Without a clock, it holds that tokens differ and that an attempt begun after another was granted gets the larger one.
-With a clock that all share, that no two attempts hold the lock at the same time. And the rules are needed: without one of
-them the same search finds an example of what goes wrong.
+Without a clock, the model shows that tokens differ and that an attempt that begins after another was granted gets the
+larger token; with a shared clock, that no two attempts hold the lock at the same time. It also shows that each rule is
+needed: without it, the same search finds a violation.
 
-Nothing is modelled that cannot make a difference. A request that is refused is as good as one that is on its way for
-ever, and so is an attempt that gives up; a key that expires, or is given back, is gone at the latest when somebody
-notices.
+The model leaves out what makes no difference. A refused request equals one that never arrives, and so does an attempt
+that gives up; a key that expires or is given back is gone, at the latest, when another attempt notices.
 */
 
 mod state;
@@ -19,7 +18,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::backend::redlock::model::state::{Rules, SERVERS, State, Violation, World};
 
-/// Looks at every state that can be reached: how many there are, and all that is wrong with any.
+/// Visits every state that can be reached. Returns their number and all violations.
 fn explore(world: World) -> (usize, BTreeSet<Violation>) {
     let first = State::first(world);
     let mut seen: HashSet<State, BuildHasherDefault<Mix>> = HashSet::default();
@@ -37,7 +36,7 @@ fn explore(world: World) -> (usize, BTreeSet<Violation>) {
     (seen.len(), wrong)
 }
 
-/// A quick hash for small numbers: the default one takes most of the time of a search.
+/// A fast hash for small numbers: the default one would take most of the time of a search.
 #[derive(Default)]
 struct Mix(u64);
 
@@ -65,7 +64,7 @@ impl Hasher for Mix {
     }
 }
 
-/// Every set of counts at first that matters: neither their order does nor what they have in common.
+/// All initial counts that matter: their order and a common offset make no difference.
 fn all_counts() -> impl Iterator<Item = [u8; SERVERS]> {
     (0..3).flat_map(|middle| (middle..3).map(move |last| [0, middle, last]))
 }
@@ -78,7 +77,7 @@ fn timed(rules: Rules) -> World {
     World { rules, timed: true, counts: [0, 0, 0], proposals: [0, 0], repeats: false }
 }
 
-/// Runs the model from every set of counts; all that is wrong.
+/// Runs the model from all initial counts, and returns all violations.
 fn explore_all(rules: Rules, proposals: [u8; 2]) -> BTreeSet<Violation> {
     all_counts().flat_map(|counts| explore(World { proposals, ..timeless(rules, counts) }).1).collect()
 }

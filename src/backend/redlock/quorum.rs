@@ -1,5 +1,5 @@
 /*!
-What a majority has said, as pure functions of the answers so far. Knows no server and no time.
+What a majority has decided, as pure functions of the answers so far. Knows nothing of connections and of time.
 
 A majority is one of the *configured* number of servers, whether they answer or not: two groups of them that are large
 enough always have a server in common.
@@ -11,24 +11,24 @@ count there is larger than the first one's token. So tokens differ, and an attem
 gets the larger one, whatever the clocks say, as long as the counts are kept.
 */
 
-/// How many of so many servers are a majority.
+/// The number of servers that is a majority of `servers`.
 #[must_use]
 pub(super) fn majority(servers: usize) -> usize {
     servers / 2 + 1
 }
 
-/// What one server said to an attempt.
+/// One server's answer to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Vote {
-    /// Nothing yet.
+    /// It has not answered yet.
     Pending,
-    /// The lock is the attempt's there, and its count is this.
+    /// The attempt holds the lock there, and the server's counter is this.
     Granted(u64),
-    /// The lock is somebody else's there, or there is no telling.
+    /// Another client holds the lock there, or the server gave no useful answer.
     Lost,
 }
 
-/// What an attempt has come to.
+/// The outcome of an attempt so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Verdict {
     /// It is too early to say.
@@ -67,33 +67,33 @@ fn count(vote: &Vote) -> Option<u64> {
     }
 }
 
-/// What one server said to a question of yes or no.
+/// One server's answer to a yes-or-no question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Ballot {
-    /// Nothing yet.
+    /// It has not answered yet.
     Pending,
-    /// Yes.
+    /// It said yes.
     Yes,
-    /// No.
+    /// It said no.
     No,
     /// It will not answer.
     Silent,
 }
 
-/// What the servers together said to a question of yes or no.
+/// The servers' common answer to a yes-or-no question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Outcome {
     /// It is too early to say.
     Undecided,
     /// A majority said yes.
     Yes,
-    /// So many said no that no majority can say yes.
+    /// Too many said no for a majority to say yes.
     No,
-    /// Neither, because of those who are silent.
+    /// Neither, because too many servers are silent.
     Unknown,
 }
 
-/// Counts, and decides as soon as the ballots allow it. Silence is never a no.
+/// Decides a yes-or-no question as soon as the ballots allow it. Silence never counts as a no.
 #[must_use]
 pub(super) fn outcome(ballots: &[Ballot]) -> Outcome {
     let count = |wanted| ballots.iter().filter(|ballot| **ballot == wanted).count();
@@ -111,8 +111,8 @@ pub(super) fn outcome(ballots: &[Ballot]) -> Outcome {
     }
 }
 
-/// Where the write-back of `token` begins: who granted the attempt with that count holds it already, who granted it with
-/// a smaller one is to be asked, and nobody else can.
+/// The ballots at the start of the write-back of `token`: servers that granted the attempt with that count hold the
+/// token already, those with a smaller count are to be asked, and the others cannot hold it.
 #[must_use]
 pub(super) fn holders(votes: &[Vote], token: u64) -> Vec<Ballot> {
     let ballot = |vote: &Vote| match count(vote) {

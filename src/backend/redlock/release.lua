@@ -1,4 +1,4 @@
--- Gives the vote back if it is of this attempt or of an earlier one of the same owner.
+-- Gives the vote back if it belongs to this attempt or an earlier one of the same owner.
 --   KEYS  lock
 --   ARGV  owner's prefix, number of the attempt
 -- Returns 1 when it was ours, 0 when not.

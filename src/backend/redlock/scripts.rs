@@ -1,5 +1,5 @@
 /*!
-What is asked of one server, and how its answer is read. The scripts themselves are in the `.lua` files.
+The requests to one server, and how its answers are read. The scripts themselves are in the `.lua` files.
 */
 
 use ::redis::{Cmd, Value};
@@ -26,9 +26,9 @@ const RELEASE: &str = with_common!("release.lua");
 pub(super) struct Try {
     lock: String,
     fence: String,
-    /// How the value of every attempt of this owner begins.
+    /// The prefix of the value of every attempt of this owner.
     owner: String,
-    /// The attempt's number: a release is for it and those before it, however late it arrives.
+    /// The attempt's number: a release applies to this attempt and earlier ones, however late it arrives.
     pub(super) number: u64,
     value: String,
     ttl: String,
@@ -40,7 +40,7 @@ impl Try {
     pub(super) fn new(claim: &Claim, number: u64, now: u64) -> Self {
         let keys = Keys::of(claim);
         let owner = claim.owner.prefix();
-        // The time is the client's, so that the value is the same on all servers.
+        // The client's time, so that the value is the same on all servers.
         let value = format!("{owner}\"try\":{number},\"since\":{},{}", now / 1000, claim.about.rest());
         Self {
             fence: keys.fence(),
@@ -53,7 +53,7 @@ impl Try {
         }
     }
 
-    /// Asks for the vote. With `granted`, the token of this very attempt, a majority has granted it already.
+    /// The request for the vote. `granted` is the attempt's token if a majority has granted it already.
     pub(super) fn acquire(&self, granted: Option<u64>) -> Cmd {
         let granted = granted.map_or_else(String::new, |token| token.to_string());
         let keys = [self.lock.clone(), self.fence.clone()];
@@ -61,18 +61,18 @@ impl Try {
         script(ACQUIRE, &keys, &[&self.owner, &number, &self.value, &self.ttl, &self.proposal, &granted])
     }
 
-    /// Asks to raise the counter to `token` where the vote is ours.
+    /// The request to raise the counter to `token` where the vote is this attempt's.
     pub(super) fn write_back(&self, token: u64) -> Cmd {
         let keys = [self.lock.clone(), self.fence.clone()];
         script(WRITE_BACK, &keys, &[&self.owner, &self.number.to_string(), &token.to_string()])
     }
 
-    /// Extends the vote.
+    /// The request to extend the vote.
     pub(super) fn renew(&self) -> Cmd {
         script(RENEW, std::slice::from_ref(&self.lock), &[&self.owner, &self.number.to_string(), &self.ttl])
     }
 
-    /// Gives the vote back, of this attempt and of those before it.
+    /// The request to give back the vote of this attempt and of earlier ones.
     pub(super) fn release(&self) -> Cmd {
         script(RELEASE, std::slice::from_ref(&self.lock), &[&self.owner, &self.number.to_string()])
     }
@@ -83,20 +83,20 @@ impl Try {
 pub(super) struct Occupant {
     /// The key's type.
     pub(super) kind: String,
-    /// The string there, as much as is ever shown.
+    /// The string there, cut to the part that may be shown.
     pub(super) value: Vec<u8>,
 }
 
-/// What a server said to [`Try::acquire`].
+/// The answer to [`Try::acquire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Acquired {
-    /// The vote is ours, and the counter is this.
+    /// The vote is granted, and the counter is this.
     Granted(u64),
-    /// It is somebody else's.
+    /// Another client holds the lock there.
     Busy {
-        /// Whose.
+        /// What is at the lock's key.
         occupant: Occupant,
-        /// For how long yet, in milliseconds; negative for ever.
+        /// The remaining time of its lease in milliseconds; negative when it never expires.
         pttl: i64,
     },
 }
@@ -105,7 +105,7 @@ fn occupant(kind: &Value, value: &Value) -> Option<Occupant> {
     Some(Occupant { kind: text_of(kind)?.to_owned(), value: bytes(value)?.to_vec() })
 }
 
-/// Reads the answer to [`Try::acquire`]; none when it makes no sense.
+/// Reads the answer to [`Try::acquire`]; `None` when it makes no sense.
 pub(super) fn acquired(answer: &Value) -> Option<Acquired> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
@@ -117,7 +117,7 @@ pub(super) fn acquired(answer: &Value) -> Option<Acquired> {
     }
 }
 
-/// Reads the answer to [`Try::renew`]: ours, or what is there instead.
+/// Reads the answer to [`Try::renew`]: extended, or what is at the key instead; `None` when it makes no sense.
 pub(super) fn renewed(answer: &Value) -> Option<Result<(), Occupant>> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
@@ -127,7 +127,8 @@ pub(super) fn renewed(answer: &Value) -> Option<Result<(), Occupant>> {
     }
 }
 
-/// What is asked of each server once, in the round trip of the first attempt: who it is, and what makes locks unsafe.
+/// The commands that ask a server for its identity and for settings that make locks unsafe; sent once, in the round
+/// trip of the first attempt.
 pub(super) fn introduction() -> Vec<Cmd> {
     let mut server = ::redis::cmd("INFO");
     server.arg("server");
@@ -136,14 +137,14 @@ pub(super) fn introduction() -> Vec<Cmd> {
     all
 }
 
-/// What a server said of itself. One that may not be asked is taken as it is.
+/// What a server said of itself; nothing where it refuses to answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Introduction {
-    /// Which server it is, under whatever name.
+    /// The id of the server, the same under all of its names.
     pub(super) run_id: Option<String>,
-    /// Its votes are another server's.
+    /// Whether it is a replica, whose votes are its master's.
     pub(super) is_replica: bool,
-    /// What makes locks unsafe there.
+    /// Settings that make locks unsafe there, for one warning each.
     pub(super) concerns: Vec<String>,
 }
 
@@ -155,7 +156,7 @@ pub(super) fn introduced(answers: &[Value]) -> Introduction {
         Some(Value::Array(role)) => role.first().and_then(text_of),
         _ => None,
     };
-    // Not of its role: that is no mere concern here.
+    // Without the role: a replica is refused here, not warned about.
     let limits = answers.get(1..2).unwrap_or_default();
     Introduction {
         run_id: run_id.filter(|id| !id.is_empty()),
@@ -164,14 +165,14 @@ pub(super) fn introduced(answers: &[Value]) -> Introduction {
     }
 }
 
-/// Asks whether the server keeps what it has said, also when it is killed.
+/// The command that asks whether the server keeps its data when it is killed.
 pub(super) fn durability() -> Cmd {
     let mut command = ::redis::cmd("CONFIG");
     command.arg("GET").arg("append*");
     command
 }
 
-/// Reads the answer to [`durability`]: what is missing for it, in words. What is not known counts as missing.
+/// Reads the answer to [`durability`]: the setting that is missing, in words. Unknown settings count as missing.
 pub(super) fn lacks_durability(answer: &Value) -> Option<String> {
     let pairs: Vec<(&str, &str)> = match answer {
         Value::Array(list) => {

@@ -1,9 +1,9 @@
 /*!
-One server, looked after by a task of its own, so that it never keeps the others waiting.
+The task that looks after one server, so that a slow server never delays the others.
 
-A voter carries out the requests that it is given, in the order in which they come, each within the time that it has, and
-gives each exactly one answer. It knows what it may have left on its server: that decides which commands may go over a new
-connection and which must follow on the old one.
+A voter carries out its requests in order, each within its time, and gives each exactly one answer. It keeps track of
+what it may have left on its server: that decides which commands may use a new connection and which must follow on the
+old one.
 */
 
 use std::collections::VecDeque;
@@ -18,23 +18,23 @@ use crate::backend::redlock::errors::{self, Failure};
 use crate::backend::redlock::scripts::{self, Acquired, Introduction, Occupant, Try};
 use crate::clock::{Instant, before, sleep_until};
 
-/// How long the first contact may take while nobody has anything to ask yet.
+/// How long the first contact may take while no request is waiting.
 const CONTACT: Duration = Duration::from_secs(3);
-/// How long a connection may take to be made at least, whatever the time for an answer is.
+/// The least time for making a connection, however short the time for an answer is.
 const CONNECT: Duration = Duration::from_millis(250);
 
-/// How long it takes at most to read what has arrived.
+/// The time to read what has arrived already.
 const UNREAD: Duration = Duration::from_millis(10);
 
-/// What to do.
+/// A request to one server.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     /// Connect, and find out whether the server may be used.
     Contact,
-    /// Ask for the vote. The requests before it have released all earlier attempts.
+    /// Ask for the vote. Earlier requests have released all earlier attempts.
     Acquire(Arc<Try>),
     /// Ask for the vote of an attempt that a majority has granted with this token, unless this server may have granted
-    /// it: what it granted and lost is never made again.
+    /// it before: a vote that was lost is never made again.
     Join(Arc<Try>, u64),
     /// Raise the counter to the token.
     WriteBack(Arc<Try>, u64),
@@ -44,48 +44,48 @@ pub(super) enum Request {
     Release(Arc<Try>),
 }
 
-/// A request, what to call its answer, and how long the server may take.
+/// A request, the number of its round, and how long the server may take.
 #[derive(Clone, Debug)]
 pub(super) struct Dispatch {
-    /// Comes back with the answer.
+    /// The number of the round, which its answer carries.
     pub(super) round: u64,
-    /// What to do.
+    /// The request itself.
     pub(super) request: Request,
-    /// How long one answer of the server may take.
+    /// How long each answer of the server may take.
     pub(super) patience: Duration,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
-    /// The server is there.
+    /// The server can be used.
     Ready,
-    /// What it said to an acquire, and of itself if that was new.
+    /// Its answer to an acquire, and what it said of itself if it was asked for the first time.
     Acquired(Acquired, Option<Introduction>),
-    /// Whether it holds the token that was written back.
+    /// Whether its counter is at least the token.
     WroteBack(bool),
-    /// The vote is ours for a new term.
+    /// The vote is extended.
     Extended,
-    /// The vote is not ours; what is there instead.
+    /// The vote is not ours; this is at the key instead.
     NotOurs(Occupant),
-    /// Whether there was a vote of ours to give back.
+    /// Whether one of our votes was given back.
     Released(bool),
-    /// There is no answer.
+    /// No answer.
     Failed(Failure),
 }
 
 /// The answer to one request.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
-    /// Which server.
+    /// The number of the server.
     pub(super) voter: usize,
-    /// Which request.
+    /// The number of the round.
     pub(super) round: u64,
-    /// What it came to.
+    /// The outcome.
     pub(super) answer: Answer,
 }
 
-/// Starts the task that looks after `server`, as number `voter`. It ends when the requests do.
+/// Starts the task that looks after `server`, whose number is `voter`. It ends when the returned sender is dropped.
 pub(super) fn start(
     voter: usize,
     server: Server,
@@ -112,27 +112,27 @@ struct Voter {
     name: String,
     connection: Connection,
     requests: UnboundedReceiver<Dispatch>,
-    /// Requests that came while another one was carried out.
+    /// Requests that arrived during another one.
     waiting: VecDeque<Dispatch>,
-    /// Whether it must keep its counters.
+    /// Whether a server that could lose its counter is refused.
     strict: bool,
     known: Known,
-    /// The attempt whose request for the vote is unanswered on this connection, as long as no release follows it.
+    /// The attempt whose request for the vote is unanswered on this connection, until a release follows it.
     in_flight: Option<u64>,
-    /// Something of ours may be on the server.
+    /// Whether the server may hold one of our votes.
     asked: bool,
-    /// The last attempt that the server granted, or may have granted unseen.
+    /// The last attempt that the server granted, or may have granted in an answer that was lost.
     perhaps: u64,
 }
 
 /// What is known of the present connection.
 #[derive(Debug, Default)]
 struct Known {
-    /// The server said that it keeps its counters.
+    /// Whether the server said that it keeps its counter.
     trusted: bool,
-    /// It said who it is.
+    /// Whether it has identified itself.
     identified: bool,
-    /// A release was sent, and no request for the vote after it.
+    /// Whether a release was sent, and no request for the vote after it.
     released: bool,
     /// Since when there is an unanswered request.
     doubt: Option<Instant>,
@@ -162,7 +162,7 @@ impl Voter {
         }
     }
 
-    /// Whether there is a newer request: then the others have decided what this one is about.
+    /// Whether a newer request is waiting: then the other servers have decided what this one is about.
     fn is_outdated(&mut self) -> bool {
         while let Ok(dispatch) = self.requests.try_recv() {
             self.waiting.push_back(dispatch);
@@ -170,8 +170,8 @@ impl Voter {
         !self.waiting.is_empty()
     }
 
-    /// The first contact has a long time, until there is something to ask: then a majority of the others is there, and
-    /// this server gets only as long as any connection.
+    /// Makes the first contact. It may take long until another request arrives: then a majority of the others can be
+    /// used, and this server has only as long as for any connection.
     async fn contact(&mut self, patience: Duration) -> Result<Answer, Failure> {
         let mut limit = Instant::now() + CONTACT;
         {
@@ -196,7 +196,7 @@ impl Voter {
     }
 
     async fn acquire(&mut self, attempt: &Try, patience: Duration) -> Result<Answer, Failure> {
-        // A frozen server is not to be flooded with requests.
+        // A frozen server must not be flooded with requests.
         if self.in_doubt() && !self.is_overdue(patience) {
             return Err(self.unasked());
         }
@@ -213,15 +213,15 @@ impl Voter {
     async fn vote(&mut self, attempt: &Try, granted: Option<u64>, patience: Duration) -> Result<Answer, Failure> {
         self.connect(patience).await?;
         self.trust(patience).await?;
-        // Connecting may have taken long. What is sent now must not be the last thing that this process does.
+        // Connecting may have taken long: a vote must not be requested after its release.
         if self.is_outdated() {
             return Err(self.unasked());
         }
         self.asked = true;
         self.in_flight = Some(attempt.number);
         self.known.released = false;
-        let beside = if self.known.identified { Vec::new() } else { scripts::introduction() };
-        let (answer, further) = self.ask_beside(&attempt.acquire(granted), &beside, patience).await?;
+        let also = if self.known.identified { Vec::new() } else { scripts::introduction() };
+        let (answer, further) = self.ask_also(&attempt.acquire(granted), &also, patience).await?;
         let said = self.read(&answer, scripts::acquired)?;
         self.asked = matches!(said, Acquired::Granted(_));
         if self.asked {
@@ -257,12 +257,12 @@ impl Voter {
         if !self.asked {
             return Ok(Answer::Released(false));
         }
-        // Nor with releases: one follows the last request for the vote already.
+        // A release follows the last request for the vote already; a frozen server must not be flooded with more.
         if self.known.released && self.in_doubt() && !self.is_overdue(patience) {
             return Err(self.unasked());
         }
         self.connect(patience).await?;
-        // From here on a release follows it, whether that is answered or not.
+        // From here on a release follows the request, whether it is answered or not.
         self.in_flight = None;
         self.known.released = true;
         let answer = self.ask(&attempt.release(), patience).await?;
@@ -271,8 +271,8 @@ impl Voter {
         Ok(Answer::Released(freed))
     }
 
-    /// Makes sure that there is a connection. One on which an answer is overdue is replaced, unless a request for the
-    /// vote is on its way there: what follows must stay behind that, above all the release.
+    /// Makes sure that there is a connection. A connection with an overdue answer is replaced, unless a request for the
+    /// vote is on its way there: later requests, above all the release, must stay behind it.
     async fn connect(&mut self, patience: Duration) -> Result<(), Failure> {
         if self.connection.is_there() && (self.in_flight.is_some() || !self.is_overdue(patience)) {
             return Ok(());
@@ -284,26 +284,26 @@ impl Voter {
         }
     }
 
-    /// Whether something is unanswered on the connection.
+    /// Whether a request is unanswered on the connection.
     fn in_doubt(&self) -> bool {
         self.known.doubt.is_some()
     }
 
-    /// Whether it should have been answered by now.
+    /// Whether an answer is overdue.
     fn is_overdue(&self, patience: Duration) -> bool {
         self.known.doubt.is_some_and(|since| Instant::now() >= since + patience)
     }
 
-    /// What was known of the connection is void: it is replaced, or it broke.
+    /// Forgets what was known of the connection, which is replaced or broke.
     fn forget_connection(&mut self) {
         self.known = Known::default();
-        // Whether the request that was on its way arrived will never be known.
+        // The request that was on its way may have been granted.
         if let Some(attempt) = self.in_flight.take() {
             self.perhaps = attempt;
         }
     }
 
-    /// With strict fencing: the server must say that it keeps its counters.
+    /// With strict fencing, checks that the server says that it keeps its counter.
     async fn trust(&mut self, patience: Duration) -> Result<(), Failure> {
         if !self.strict || self.known.trusted {
             return Ok(());
@@ -320,17 +320,18 @@ impl Voter {
         Ok(())
     }
 
-    /// Sends one command and waits for its answer, but no longer than until it is overdue or a release is asked for. What
-    /// was sent stays on its way.
+    /// Sends one command and waits for its answer until it is overdue or a release is requested. What was sent stays on
+    /// its way.
     async fn ask(&mut self, command: &Cmd, patience: Duration) -> Result<Value, Failure> {
-        self.ask_beside(command, &[], patience).await.map(|(answer, _)| answer)
+        self.ask_also(command, &[], patience).await.map(|(answer, _)| answer)
     }
 
-    /// Sends one command, and further ones in the same round trip, and waits for their answers as [`Self::ask`] does.
-    async fn ask_beside(
+    /// Sends one command, and further ones in the same round trip, and waits until their answers are overdue or a
+    /// release is requested. What was sent stays on its way.
+    async fn ask_also(
         &mut self,
         command: &Cmd,
-        beside: &[Cmd],
+        also: &[Cmd],
         patience: Duration,
     ) -> Result<(Value, Vec<Value>), Failure> {
         let now = Instant::now();
@@ -339,7 +340,7 @@ impl Voter {
         let Self { connection, requests, waiting, .. } = self;
         let is_release = |dispatch: &Dispatch| matches!(dispatch.request, Request::Release(_));
         let answered = {
-            let mut asking = std::pin::pin!(connection.ask_beside(command, beside, Outstanding::Request));
+            let mut asking = std::pin::pin!(connection.ask_also(command, also, Outstanding::Request));
             loop {
                 tokio::select! {
                     biased;
@@ -355,7 +356,7 @@ impl Voter {
                         if std::mem::replace(&mut overdue, true) {
                             break None;
                         }
-                        // It may have come while this process was kept from reading it.
+                        // The answer may have arrived while this process could not read it.
                         limit = Instant::now() + UNREAD;
                     }
                 }
@@ -365,7 +366,7 @@ impl Voter {
             return Err(errors::unanswered(&self.name));
         };
         if self.connection.is_ready() {
-            // Answers come in order: one answers for all before it.
+            // Answers come in order: all earlier requests are answered too.
             self.known.doubt = None;
             self.in_flight = None;
         } else {
@@ -378,7 +379,7 @@ impl Voter {
         read(answer).ok_or_else(|| errors::failed(&self.connection.nonsense()))
     }
 
-    /// See [`errors::unasked`].
+    /// The failure when nothing was sent to this server.
     fn unasked(&self) -> Failure {
         errors::unasked(&self.name)
     }

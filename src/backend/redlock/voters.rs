@@ -1,5 +1,5 @@
 /*!
-All voters together: asking them, hearing them, and what is known of each server by then.
+All voters together: sends requests to them, receives their answers, and keeps what is known of each server.
 */
 
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::clock::{Instant, before};
 #[derive(Debug)]
 pub(super) struct Voters {
     servers: Vec<Server>,
-    /// Only servers vote that keep their counters when killed.
+    /// Whether servers that could lose their counters when killed are refused.
     strict: bool,
     peers: Vec<Peer>,
     events: Option<UnboundedReceiver<Event>>,
-    /// The number of the last round.
+    /// The number of the latest round.
     round: u64,
     concerns: Vec<String>,
 }
@@ -31,7 +31,7 @@ struct Peer {
     requests: UnboundedSender<Dispatch>,
     run_id: Option<String>,
     acquaintance: Acquaintance,
-    /// A vote of the present attempt was given back there.
+    /// Whether a vote of the present attempt was given back there.
     freed: bool,
     denied: bool,
 }
@@ -39,26 +39,27 @@ struct Peer {
 /// How well a server is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Acquaintance {
-    /// Not at all.
+    /// It has not answered yet.
     Stranger,
-    /// It was there once.
+    /// It has answered once.
     Seen,
-    /// It has said who it is, and what makes locks unsafe there.
+    /// It has identified itself and named the settings that make locks unsafe.
     Introduced,
 }
 
 impl Voters {
-    /// One for each of the `servers`; not started yet. With `strict`, only servers vote that keep their counters when killed.
+    /// One voter for each of the `servers`; not started yet. With `strict`, servers that could lose their counters when
+    /// killed are refused.
     pub(super) fn new(servers: Vec<Server>, strict: bool, concerns: Vec<String>) -> Self {
         Self { servers, strict, peers: Vec::new(), events: None, round: 0, concerns }
     }
 
-    /// How many servers were named.
+    /// The number of servers.
     pub(super) fn len(&self) -> usize {
         self.servers.len()
     }
 
-    /// Starts a voter for each server, unless that was done.
+    /// Starts a voter for each server, unless that was done before.
     pub(super) fn start(&mut self) {
         if self.events.is_some() {
             return;
@@ -75,29 +76,31 @@ impl Voters {
         self.events = Some(events);
     }
 
-    /// Sends the request to those of `which`; returns the number of its round, which its answers carry.
+    /// Sends the request to the servers for which `which` is true. Returns the number of its round, which its answers
+    /// carry.
     pub(super) fn tell(&mut self, which: impl Fn(usize) -> bool, request: &Request, patience: Duration) -> u64 {
         self.round += 1;
         self.tell_in(self.round, which, request, patience);
         self.round
     }
 
-    /// Sends the request to all; returns the number of its round, which its answers carry.
+    /// Sends the request to all servers. Returns the number of its round, which its answers carry.
     pub(super) fn tell_all(&mut self, request: &Request, patience: Duration) -> u64 {
         self.tell(|_| true, request, patience)
     }
 
-    /// Sends the request to those of `which` in a round that has begun: its answers carry the number of that one.
+    /// Sends the request to the servers for which `which` is true, in a `round` that has begun: its answers carry that
+    /// number.
     pub(super) fn tell_in(&self, round: u64, which: impl Fn(usize) -> bool, request: &Request, patience: Duration) {
         for (index, peer) in self.peers.iter().enumerate() {
             if which(index) {
-                // The task lives as long as this end of its channel.
+                // Cannot fail: the task lives as long as this end of its channel.
                 let _ = peer.requests.send(Dispatch { round, request: request.clone(), patience });
             }
         }
     }
 
-    /// The next answer to any request, after noting what it tells of its server.
+    /// Receives the next answer to any request, and notes what it tells of its server.
     async fn hear(&mut self) -> Result<Event, Error> {
         let event = match &mut self.events {
             Some(events) => events.recv().await,
@@ -127,7 +130,7 @@ impl Voters {
         Ok(event)
     }
 
-    /// The next answer to the request of this `round`; none when `limit` comes first.
+    /// Receives the next answer of this `round`; `None` when `limit` comes first.
     pub(super) async fn hear_of(&mut self, round: u64, limit: Option<Instant>) -> Result<Option<Event>, Error> {
         loop {
             let event = match limit {
@@ -143,13 +146,14 @@ impl Voters {
         }
     }
 
-    /// The earlier server that this one is under another name.
+    /// The number of the earlier server that is the same one under another name, if any.
     pub(super) fn twin(&self, index: usize) -> Option<usize> {
         let id = self.peers[index].run_id.as_ref()?;
         self.peers[..index].iter().position(|other| other.run_id.as_ref() == Some(id))
     }
 
-    /// What makes the list of servers useless, as far as it is known by now.
+    /// The error in the list of servers, as far as it is known by now: two names for one server, or one that must not
+    /// vote.
     pub(super) fn misfit(&self, failures: &Failures) -> Option<Error> {
         let twins = (0..self.peers.len()).find_map(|index| self.twin(index).map(|twin| (twin, index)));
         if let Some((one, other)) = twins {
@@ -159,7 +163,7 @@ impl Voters {
         failures.values().find(|failure| failure.unfit).map(errors::misfit)
     }
 
-    /// Whether a server has been there, and has not said who it is.
+    /// Whether a server has answered, but has not identified itself.
     pub(super) fn is_unintroduced(&self, index: usize) -> bool {
         self.peers[index].acquaintance == Acquaintance::Seen
     }
@@ -169,14 +173,14 @@ impl Voters {
         self.peers[index].freed
     }
 
-    /// Another attempt begins, of which no vote was given back yet.
+    /// Forgets which servers gave back a vote, because another attempt begins.
     pub(super) fn forget_freed(&mut self) {
         for peer in &mut self.peers {
             peer.freed = false;
         }
     }
 
-    /// What could make the locks unsafe, as far as it has been noticed since the last call.
+    /// What has been noticed since the last call that could make locks unsafe, for one warning each.
     pub(super) fn concerns(&mut self) -> Vec<String> {
         std::mem::take(&mut self.concerns)
     }

@@ -1,6 +1,6 @@
 /*!
-What holds for every backend URL, sensible or not: it is read without harm, what is printed of it can be read again, and
-nothing that is shown depends on the password.
+Properties of every backend URL, valid or not: parsing never panics, what is printed can be parsed again, and nothing
+that is shown depends on the password.
 */
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -14,7 +14,7 @@ use crate::backend::net::location::Location;
 use crate::backend::redis::Server;
 use crate::property::{Holds, holds, made_of, one_of};
 
-/// What URLs are made of.
+/// Pieces of URLs.
 const PIECES: &str = "\
     file:|redis:|rediss:|valkey|redis+unix:|redis+sentinel:|redlock:|etcd:|zks:|http:|//|//|/|/|@|:|:|,|?|#|%\
     |%2F|%40|%00|%ff|%1b|%E2%82%AC|.|..|[|]|[::1]|localhost|127.0.0.1|example.org|EXAMPLE|xn--|host|user|0|7\
@@ -28,7 +28,7 @@ fn any_url() -> impl Strategy<Value = String> {
     prop_oneof![2 => made_of(PIECES), 4 => whole_url(Just(None).boxed()), 1 => file]
 }
 
-/// URLs of a form that is mostly right, with this password.
+/// Mostly valid URLs with this password.
 fn whole_url(password: BoxedStrategy<Option<String>>) -> impl Strategy<Value = String> {
     let user = prop_oneof![part(), Just("user".to_owned())];
     let host = one_of("h|[::1]|10.0.0.1|Example.ORG:80|h:7000|bücher.example|h:0|7");
@@ -48,7 +48,7 @@ fn whole_url(password: BoxedStrategy<Option<String>>) -> impl Strategy<Value = S
     )
 }
 
-/// Any text, encoded so that it can stand in any part of a URL.
+/// Any text, encoded for any part of a URL.
 fn part() -> impl Strategy<Value = String> {
     any::<String>().prop_map(|text| encode(&text))
 }
@@ -57,7 +57,7 @@ fn encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// All that is ever shown of a URL.
+/// Everything that is ever shown of a URL.
 fn shown(url: &str) -> String {
     let (_, rest) = url.split_once("://").unwrap_or_default();
     let servers = Location::parse("redis", rest, 1, "").map(|location| {
@@ -101,7 +101,7 @@ fn nothing_that_is_shown_depends_on_an_encoded_password() {
 #[test]
 fn not_even_a_wrongly_written_password_is_shown() {
     const SECRET: &str = "x7Qsecret";
-    // Often what would be a port and a path.
+    // Often something that looks like a port and a path.
     let before = prop_oneof![2 => made_of(PIECES), 1 => one_of("|7/|6379/x").prop_map(str::to_owned)];
     let raw = (before, made_of(PIECES)).prop_map(|(before, after)| Some(format!("{before}{SECRET}{after}")));
     holds(2000, whole_url(raw.boxed()), |url| is_silent_about(SECRET, &url));

@@ -1,6 +1,6 @@
 /*!
 Redis as it is run in production: behind sentinels and with replicas, at a local socket, as valkey; with settings that
-lose locks, and in all the states in which it says no.
+lose locks, and in every state in which it refuses requests.
 */
 
 mod other_ways;
@@ -26,15 +26,15 @@ use crate::support::servers::{Client, Port, Redis, Reply};
 use crate::support::service::Gated;
 use crate::support::tree::Tree;
 
-/// The lock `k` at a server.
+/// The key of the lock `k`.
 const KEY: &str = "dlock:k";
 
-/// `run --key k` there.
+/// `dlock run --key k` at `url`.
 fn run(scratch: &Scratch, url: impl AsRef<str>) -> Dlock {
     scratch.dlock().run("k").backend(url.as_ref())
 }
 
-/// Somebody who holds the lock.
+/// Starts a holder and waits until it holds the lock.
 #[track_caller]
 fn hold(scratch: &Scratch, dlock: Dlock) -> Gated {
     let holder = Gated::spawn(scratch, dlock);
@@ -42,7 +42,7 @@ fn hold(scratch: &Scratch, dlock: Dlock) -> Gated {
     holder
 }
 
-/// Fails with this code and one line with all of `parts`, and its command has not run.
+/// Asserts that dlock fails with this code and one line that contains all of `parts`, and does not run its command.
 #[track_caller]
 fn refused(scratch: &Scratch, dlock: Dlock, code: i32, parts: &[&str]) -> Outcome {
     let outcome = dlock.command(["touch", "ran"]).output();
@@ -53,7 +53,7 @@ fn refused(scratch: &Scratch, dlock: Dlock, code: i32, parts: &[&str]) -> Outcom
     outcome
 }
 
-/// Waits until the lease of the lock at `redis` has been renewed `times` more from now on, whoever renewed it.
+/// Waits for this many further renewals of the lock at `redis`, by any holder.
 #[track_caller]
 fn wait_renewed(redis: &Redis, times: usize) {
     let monitor = redis.monitor();
@@ -61,6 +61,6 @@ fn wait_renewed(redis: &Redis, times: usize) {
         let renewals = seen.iter().filter(|words| words[0] == "EVAL" && words.get(3).is_some_and(|key| key == KEY));
         renewals.count() >= times
     });
-    // What was asked last has been done; a server in trouble refuses even this.
+    // Answered after the last request was executed. A server in trouble refuses it, which does not matter.
     let _ = redis.call(&[b"PING"]);
 }

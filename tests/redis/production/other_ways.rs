@@ -22,7 +22,7 @@ fn a_local_socket_with_database_and_password() {
     run(&scratch, redis.socket_url()).arg("--password-file").arg(file).command(["true"]).output().success();
     let outcome = refused(&scratch, run(&scratch, redis.socket_url()), 77, &["no password was given"]);
     assert_silent(&outcome);
-    // The same lock as by the other way.
+    // The same lock as through TCP.
     let holder = hold(&scratch, run(&scratch, &url));
     let by_tcp = run(&scratch, redis.url_for("", SECRET, 3)).args(["-n", "-q"]).command(["true"]);
     by_tcp.output().code(75).quiet();

@@ -1,21 +1,22 @@
-//! All the states in which redis says no.
+//! Every state in which redis refuses requests.
 
 use super::*;
 
-/// A proxy in front of `redis`, to count who connects.
+/// A proxy in front of `redis` that counts connections.
 fn counted(redis: &Redis) -> (Proxy, String) {
     let proxy = Proxy::to(redis.port());
     let url = format!("redis://127.0.0.1:{}", proxy.port());
     (proxy, url)
 }
 
-/// `redis` says no with `code`, which is told at once, explained by `hint`, and no reason to ask again and again.
+/// Asserts that a refusal of `redis` with `code` is reported at once, explained by `hint`, and not retried again and
+/// again.
 #[track_caller]
 fn is_explained(scratch: &Scratch, redis: &Redis, code: &str, hint: &str) {
     let (proxy, url) = counted(redis);
     let outcome = refused(scratch, run(scratch, &url), 69, &[code, hint]);
     assert!(outcome.elapsed() < Duration::from_secs(5), "{outcome:?}");
-    // Once, and at most two tries to take back what may have been done.
+    // One attempt, and at most two tries to take back what may have been done.
     let tries = proxy.counts().accepted;
     assert!(tries <= 3, "{tries} connections: {outcome:?}");
 }
@@ -33,7 +34,7 @@ fn is_ridden_out(scratch: &Scratch, redis: &Redis, begin: impl FnOnce(), end: im
     assert!(redis.get(KEY).is_none());
 }
 
-/// Somebody holds the lock while `redis` begins to say no for good.
+/// Asserts that a holder's command ends in time when `redis` begins to refuse everything.
 #[track_caller]
 fn ends_the_hold(scratch: &Scratch, redis: &Redis, code: &str, begin: impl FnOnce()) {
     let mut tree = Tree::new(scratch);
@@ -46,7 +47,7 @@ fn ends_the_hold(scratch: &Scratch, redis: &Redis, code: &str, begin: impl FnOnc
     assert_in_time(tree.died_at(), monitor.expiry(KEY, told));
     let outcome = holder.wait();
     outcome.code(79);
-    // The lock cannot be given back either.
+    // The lock cannot be released either.
     let stderr = outcome.stderr();
     assert!(stderr.starts_with("dlock: lost k at redis://") && stderr.contains(code), "{stderr}");
     let tries = monitor.client_commands().iter().filter(|words| words[0] == "EVAL").count();
@@ -92,7 +93,7 @@ fn misconf() {
 fn oom() {
     let (scratch, redis) = (Scratch::new(), Redis::with(["--maxmemory-policy", "noeviction"]));
     let limit = |limit: &str| drop(redis.cli(&["CONFIG", "SET", "maxmemory", limit]));
-    // What is held can be kept and given back without memory.
+    // Renewals and releases need no memory.
     is_ridden_out(&scratch, &redis, || limit("1"), || ());
     is_explained(&scratch, &redis, "OOM", "see its maxmemory");
     limit("0");
@@ -121,7 +122,7 @@ fn loading() {
     redis.cli(&["SAVE"]);
     redis.kill();
     thread::scope(|scope| {
-        // It returns when the data is there.
+        // Returns when the data is loaded.
         let loading = scope.spawn(|| redis.restart());
         eventually("the server to load", || {
             let mut client = Client::connect(redis.port()).ok()?;
@@ -129,7 +130,7 @@ fn loading() {
         });
         let before = proxy.counts();
         refused(&scratch, run(&scratch, &url), 69, &["loading the dataset", "it is still loading its data"]);
-        // The holder asks again and again meanwhile.
+        // The holder retries meanwhile.
         eventually("the holder to hear it", || (proxy.counts().replies > before.replies + 300).then_some(()));
         assert!(!loading.is_finished());
         let mut client = Client::connect(redis.port()).unwrap();

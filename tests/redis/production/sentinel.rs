@@ -12,7 +12,7 @@ fn a_failover_shorter_than_the_lease_is_not_noticed_by_holder_and_waiter() {
     eventually("the waiter to be in the queue", || (master.queued("k") == 1).then_some(()));
     wait_replicated(master, 2);
     let value = master.get(KEY).unwrap();
-    // Worse than a killed one: who is connected to it has to give it up by himself.
+    // Worse than killing it: clients have to give up their connections themselves.
     master.stop();
     let next = set.wait_failover(master);
     assert_eq!(next.get(KEY).as_deref(), Some(value.as_str()), "the same holder, with the same token");
@@ -49,7 +49,7 @@ fn a_lock_that_the_new_master_never_heard_of_is_lost() {
     assert!(new.get(KEY).is_none(), "what was lost is not made again");
 }
 
-/// Those who look after the servers are shut out of the old master, and dlock is not.
+/// The sentinels are shut out of the old master, and dlock is not.
 #[test]
 fn renewals_at_a_master_that_is_one_no_more_do_not_count() {
     let (scratch, set) = (Scratch::new(), RedisSentinels::start());
@@ -76,7 +76,7 @@ fn renewals_at_a_master_that_is_one_no_more_do_not_count() {
     outcome.code(79).stderr_is_one_line("lost k at redis+sentinel://worker@127.0.0.1:");
     assert_silent(&outcome);
     assert!(new.get(KEY).is_none());
-    // It was no end of the server that ended it.
+    // The old master served renewals until the end.
     let renewals = monitor.wait_until("renewals", |seen| !seen.is_empty());
     assert!(renewals.iter().filter(|words| words[0] == "EVAL").count() >= 2, "{renewals:?}");
     tree.died_at();

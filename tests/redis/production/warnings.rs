@@ -1,8 +1,8 @@
-//! Settings that lose locks are told of.
+//! Warnings about settings that lose locks.
 
 use super::*;
 
-/// What a run says, beside nothing.
+/// What a successful run prints on stderr.
 fn said(scratch: &Scratch, redis: &Redis, options: &[&str]) -> String {
     let outcome = run(scratch, redis.url()).args(options).command(["true"]).output();
     outcome.code(0);
@@ -28,7 +28,7 @@ fn a_policy_that_may_evict_locks() {
         set(policy, limit);
         assert_eq!(said(&scratch, &redis, &[]), "");
     }
-    // Once, however long it waits and holds, and on top of what else is said.
+    // Once, however long dlock waits and holds, and in addition to its other messages.
     set("allkeys-lru", "100mb");
     let first = hold(&scratch, run(&scratch, redis.url()).args(["-q", "-t", "1s"]));
     let second = Gated::spawn(&scratch, run(&scratch, redis.url()).args(["-t", "1s"]));
@@ -39,11 +39,11 @@ fn a_policy_that_may_evict_locks() {
     let outcome = second.let_go();
     outcome.code(0).stderr_ends_with_line("it may evict locks");
     assert_eq!(outcome.stderr().lines().count(), 2, "{outcome:?}");
-    // A refusal is about something else.
+    // Not when the lock is refused.
     let held = hold(&scratch, run(&scratch, redis.url()).arg("-q"));
     refused(&scratch, run(&scratch, redis.url()).arg("-n"), 75, &["held by"]);
     held.let_go().success();
-    // Who may not ask is not warned.
+    // Not for a user who may not read the settings.
     redis.cli(&["ACL", "SETUSER", "worker", "on", ">x", "~*", "&*", "+@all", "-config", "-role"]);
     run(&scratch, redis.url_for("worker", "x", 0)).command(["true"]).output().success();
 }

@@ -1,60 +1,63 @@
 /*!
-What there is at one moment in the model of two attempts on three servers, and what may follow it.
+One state of the model of two attempts on three servers, and the states that may follow it.
 */
 
 use crate::backend::redlock::quorum::{Ballot, Outcome, Verdict, Vote, holders, outcome, verdict};
 
+/// The number of servers.
 pub(super) const SERVERS: usize = 3;
 /// The length of a lease in ticks, and when the clock stops.
 const TTL: u8 = 2;
 const LAST_TICK: u8 = 5;
 
-/// What is done otherwise than by the rules.
+/// Which rule of the protocol is broken, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rules {
+    /// None.
     Kept,
     /// The largest count is the token, whether a majority holds it or not.
     NoWriteBack,
-    /// A token is written back also where the lock is not the attempt's any more.
+    /// A token is written back even where the attempt does not hold the lock any more.
     WriteBackAnywhere,
-    /// Between the two, servers may come back empty.
+    /// Between the two attempts, servers may come back empty.
     Forgetting,
     /// The lease is counted from the grant and not from the first request.
     CountedFromTheAnswer,
 }
 
-/// What a run of the model varies.
+/// The parameters of a run of the model.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct World {
+    /// Which rule is broken.
     pub rules: Rules,
-    /// Keys are gone when their leases end; else at any moment.
+    /// Whether keys expire by a clock; otherwise they may disappear at any moment.
     pub timed: bool,
-    /// The counts at the servers at first.
+    /// The initial counts of the servers.
     pub counts: [u8; SERVERS],
-    /// What each attempt proposes as its count.
+    /// The count that each attempt proposes.
     pub proposals: [u8; 2],
-    /// Each attempt may ask one server twice, because the first answer was lost.
+    /// Whether each attempt may ask one server twice, because the first answer was lost.
     pub repeats: bool,
 }
 
 /// A request of one attempt to one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Request {
-    /// There is none.
+    /// It was not sent.
     Unsent,
     /// It may arrive.
     OnItsWay,
-    /// It was done, and the answer may have arrived.
+    /// The server executed it, and the answer may have arrived.
     Done,
 }
 
-/// What is between one attempt and one server.
+/// The exchange between one attempt and one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Line {
     acquire: Request,
-    /// The count in the answer to that.
+    /// The count in the answer to `acquire`.
     count: u8,
-    /// It is of the majority that granted the attempt.
+    /// Whether the server is of the majority that granted the attempt.
     counted: bool,
     write_back: Request,
     renew: Request,
@@ -63,7 +66,7 @@ struct Line {
 /// One server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Server {
-    /// Whose the key is, perhaps gone already in a world without a clock.
+    /// The attempt that holds the key; without a clock, the key may have disappeared.
     holder: Option<u8>,
     count: u8,
     expires: u8,
@@ -82,9 +85,9 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Attempt {
     phase: Phase,
-    /// When the first request was sent, or that of the renewal that was confirmed last.
+    /// When the first request, or the last renewal that was confirmed, was sent.
     sent: u8,
-    /// When a renewal was sent.
+    /// When the renewal was sent, if it was.
     renewed: Option<u8>,
     may_repeat: bool,
     /// The token that the other attempt had when this one began.
@@ -100,25 +103,28 @@ impl Attempt {
     }
 }
 
-/// All that there is at one moment.
+/// The whole state at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct State {
     now: u8,
-    /// In order: which server is which makes no difference.
+    /// Sorted, because the servers are interchangeable.
     servers: [Server; SERVERS],
     attempts: [Attempt; 2],
 }
 
-/// What must never happen.
+/// A violation of what the protocol promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Violation {
+    /// Both attempts got the same token.
     SameToken,
+    /// The later attempt got the smaller token.
     SmallerToken,
+    /// Both attempts held the lock at the same time.
     TwoHolders,
 }
 
 impl State {
-    /// Where every run of the model begins: one attempt has asked all servers.
+    /// The initial state: one attempt has asked all servers.
     pub(super) fn first(world: World) -> Self {
         let line = Line {
             acquire: Request::Unsent,
@@ -130,7 +136,7 @@ impl State {
         let server = |count| Server { holder: None, count, expires: 0, lines: [line; 2] };
         let attempt = Attempt { phase: Phase::Idle, sent: 0, renewed: None, may_repeat: world.repeats, after: None };
         let mut state = Self { now: 0, servers: world.counts.map(server), attempts: [attempt; 2] };
-        // One of them is the first.
+        // The attempts are interchangeable.
         state.begin(0);
         state
     }
@@ -144,7 +150,7 @@ impl State {
         }
     }
 
-    /// Forgets what can make no difference any more, so that states that differ in nothing else are one.
+    /// Removes what can make no difference any more, so that states that differ in nothing else are equal.
     pub(super) fn tidy(&mut self) {
         for server in &mut self.servers {
             for (line, attempt) in server.lines.iter_mut().zip(&self.attempts) {
@@ -159,7 +165,7 @@ impl State {
         self.servers.sort_unstable();
     }
 
-    /// Adds all states that may follow; an error is what is wrong with one of them.
+    /// Adds all states that may follow to `next`; fails with the violation in one of them.
     pub(super) fn steps(&self, world: World, next: &mut Vec<Self>) -> Result<(), Violation> {
         for me in 0..2 {
             match self.attempts[me].phase {
@@ -199,7 +205,7 @@ impl State {
         Ok(())
     }
 
-    /// The attempt looks at the answers that have arrived: at any of those that were given.
+    /// The attempt decides by the answers that have arrived, which may be any of those that were given.
     fn decide(&self, world: World, me: usize, next: &mut Vec<Self>) -> Result<(), Violation> {
         for seen in 1_u8..1 << SERVERS {
             let mut votes = [Vote::Pending; SERVERS];
@@ -234,7 +240,7 @@ impl State {
         Ok(())
     }
 
-    /// The attempt looks whether a majority holds its token.
+    /// The attempt checks whether a majority holds its token.
     fn confirm(&self, world: World, me: usize, token: u8, next: &mut Vec<Self>) -> Result<(), Violation> {
         let vote = |server: &Server| match server.lines[me] {
             Line { counted: true, count, .. } => Vote::Granted(count.into()),
@@ -249,7 +255,7 @@ impl State {
         if outcome(&ballots) == Outcome::Yes { self.hold(world, me, token.into(), next) } else { Ok(()) }
     }
 
-    /// The attempt is granted, unless its lease is over.
+    /// The attempt is granted, unless its lease has expired.
     fn hold(&self, world: World, me: usize, token: u64, next: &mut Vec<Self>) -> Result<(), Violation> {
         let mut state = *self;
         let other = &self.attempts[1 - me];
@@ -306,7 +312,7 @@ impl State {
         Ok(())
     }
 
-    /// A server gets what an attempt has on its way to it.
+    /// A server executes what an attempt has sent to it.
     fn serve(&self, world: World, me: usize, index: usize, next: &mut Vec<Self>) {
         let (attempt, server) = (&self.attempts[me], &self.servers[index]);
         let (line, id) = (&server.lines[me], u8::from(me == 1));
