@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, Value};
+use ::redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, RedisResult, Value};
 use tokio::task::JoinHandle;
 
 use crate::backend::error::Error;
@@ -72,6 +72,36 @@ pub(in crate::backend) enum Outstanding {
     Request,
     /// A blocking wait or a release: what is sent next may have to wait for long.
     Blocker,
+}
+
+/// Sends the credentials for `server` and selects its database, in one round trip.
+async fn log_in(server: &Server, connection: &mut MultiplexedConnection) -> RedisResult<()> {
+    let Server { login, database, .. } = server;
+    let select = (*database != 0).then(|| ::redis::cmd("SELECT").arg(database).take());
+    // A user without a password is logged in with an empty one, and not taken for the default user.
+    let none = login.user.as_ref().map(|_| String::new());
+    let Some(password) = login.password.as_ref().or(none.as_ref()) else {
+        return send(connection.clone(), select.as_ref()).await;
+    };
+    let auth = ::redis::cmd("AUTH").arg(login.user.as_ref()).arg(password).take();
+    let sent = tokio::join!(send(connection.clone(), Some(&auth)), send(connection.clone(), select.as_ref()));
+    match sent {
+        // Before version 6 there are no users.
+        (Err(error), _) if login.user.is_some() && error.to_string().contains("wrong number of arguments") => {
+            let auth = ::redis::cmd("AUTH").arg(password).take();
+            send(connection.clone(), Some(&auth)).await?;
+            send(connection.clone(), select.as_ref()).await
+        }
+        (authenticated, selected) => authenticated.and(selected),
+    }
+}
+
+/// Sends `command`, if there is one; fails where the server answers with an error.
+async fn send(mut connection: MultiplexedConnection, command: Option<&Cmd>) -> RedisResult<()> {
+    match command {
+        Some(command) => connection.send_packed_command(command).await.and_then(Value::extract_error).map(drop),
+        None => Ok(()),
+    }
 }
 
 impl Drop for Link {
@@ -144,22 +174,18 @@ impl Connection {
         if let (Choice::Any, Some(taken)) = (self.choice, ways.taken) {
             self.choice = Choice::Rather(taken);
         }
-        let mut info = RedisConnectionInfo::default().set_skip_set_lib_name().set_db(i64::from(server.database));
-        if let Some(user) = &server.login.user {
-            info = info.set_username(user);
-        }
-        // Without a password the library would not send the user's name.
-        let none = server.login.user.as_ref().map(|_| String::new());
-        if let Some(password) = server.login.password.as_ref().or(none.as_ref()) {
-            info = info.set_password(password);
-        }
         let socket = wire.socket().map_err(|error| errors::no_socket(server, &error))?;
         let refusal = wire.refusal();
+        // Without credentials and database: the library would drop the text of what the server has against them.
+        let info = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let (connection, driver) = MultiplexedConnection::new_with_config(&info, Bounded::new(wire), config)
             .await
             .map_err(|error| self.explain(&error, &refusal))?;
-        Ok(Link { connection, driver: tokio::spawn(driver), socket, ways, refusal, outstanding: Outstanding::Nothing })
+        let driver = tokio::spawn(driver);
+        let mut link = Link { connection, driver, socket, ways, refusal, outstanding: Outstanding::Nothing };
+        log_in(server, &mut link.connection).await.map_err(|error| self.explain(&error, &link.refusal))?;
+        Ok(link)
     }
 
     /// Sends one request and waits for its answer. When this future is dropped, the request stays noted as unanswered.

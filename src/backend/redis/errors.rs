@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ::redis::{ErrorKind as RedisErrorKind, RedisError, ServerErrorKind};
+use ::redis::{ErrorKind as RedisErrorKind, RedisError};
 
 use crate::backend::error::{Error, ErrorKind, reasons};
 use crate::backend::net::wire::Address;
@@ -48,14 +48,23 @@ pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
     Error::unavailable(format!("{server} {did}: {text}; {}", hint(error, &text, about.is_plain)))
 }
 
-/// Whether an error is about the credentials; `text` is its message.
+/// Whether an error is about the credentials; `text` is its message. Any other answer to them, such as "max number of
+/// clients reached", is an outage that may pass.
 fn is_denied(error: &RedisError, text: &str) -> bool {
-    matches!(error.kind(), RedisErrorKind::AuthenticationFailed | RedisErrorKind::Server(ServerErrorKind::NoPerm))
-        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
+    const SAID: [&str; 5] = [
         // The answer of a server that requires a password to a request as large as a script.
-        || text.contains("unauthenticated")
+        "unauthenticated",
+        // Of a server that has no password set.
+        "called without any password",
+        // Of versions before 6, which have no codes for this.
+        "no password is set",
+        "invalid password",
         // The error of a script whose user may not run one of its commands or use one of its keys.
-        || text.contains("No permissions") || text.contains("user executing the script")
+        "No permissions",
+    ];
+    error.code().is_some_and(|code| matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM"))
+        || error.code().is_some() && SAID.iter().any(|said| text.contains(said))
+        || text.contains("user executing the script")
 }
 
 /// What to do about an error that is not about the credentials; `text` is its message.
@@ -70,6 +79,7 @@ fn hint(error: &RedisError, text: &str, is_plain: bool) -> &'static str {
             "is it a sentinel? those are named by redis+sentinel://host,host/NAME"
         }
         _ if text.contains("unknown command 'SENTINEL'") => "it is no sentinel: is the port right (26379)?",
+        _ if text.contains("max number of clients") => "it has as many clients as its maxclients allows",
         _ if text.contains("DB index") => "it has fewer databases: name a lower number, or none",
         Some("ERR") if text.contains("No such master") => "is the name after the sentinels' hosts right?",
         Some("CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN") => "its cluster is not complete",
@@ -179,6 +189,12 @@ mod tests {
                 "ResponseError: Protocol error: unauthenticated bulk length",
             ),
             ("ERR The user executing the script can't", true, "ResponseError: The user executing the script can't"),
+            (
+                "ERR AUTH <password> called without any password configured for the default user.",
+                true,
+                "ResponseError: AUTH <password> called without any password configured for the default user.",
+            ),
+            ("ERR invalid password", true, "ResponseError: invalid password"),
             ("ERR No permissions to access a key", true, "ResponseError: No permissions to access a key"),
         ] {
             let (kind, told) = explained(&answer(said), has_password, true, "; NESTED");
@@ -211,6 +227,11 @@ mod tests {
                 "it is no sentinel: is the port right (26379)?",
             ),
             (
+                "ERR max number of clients reached",
+                "ResponseError: max number of clients reached",
+                "it has as many clients as its maxclients allows",
+            ),
+            (
                 "ERR DB index is out of range",
                 "ResponseError: DB index is out of range",
                 "it has fewer databases: name a lower number, or none",
@@ -236,7 +257,6 @@ mod tests {
         let broken = RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
         let garbled = RedisError::from((RedisErrorKind::Parse, "garbled"));
         let unexpected = RedisError::from((RedisErrorKind::UnexpectedReturnType, "odd"));
-        let refused = RedisError::from((RedisErrorKind::AuthenticationFailed, "no"));
         let local = "is a redis server running there?";
         for (error, is_plain, kind, text) in [
             (&broken, true, Unavailable, format!("S broke off the connection: broken pipe; {PLAIN}")),
@@ -248,7 +268,6 @@ mod tests {
                 Unavailable,
                 "S did not do as asked: odd - UnexpectedReturnType; is it a redis server?".to_owned(),
             ),
-            (&refused, true, Denied, format!("S refused the credentials: no - AuthenticationFailed; {PASSWORD}")),
         ] {
             assert_eq!(explained(error, true, is_plain, ""), (kind, text), "{error}");
         }

@@ -1,6 +1,6 @@
 /*!
 A stream that bounds how much memory a server can make this process use: the client library buffers a reply of any
-length that the server announces.
+length that the server announces. It also lets a server that hung up have its last word.
 */
 
 use std::io;
@@ -52,7 +52,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.room = MAX_ANSWER;
-        Pin::new(&mut self.inner).poll_write(context, bytes)
+        match Pin::new(&mut self.inner).poll_write(context, bytes) {
+            // A server may say why it hangs up, as a full one does: that is still to be read, and then comes the end.
+            Poll::Ready(Err(error)) if is_hung_up(&error) => Poll::Ready(Ok(bytes.len())),
+            polled => polled,
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -62,6 +66,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_shutdown(context)
     }
+}
+
+fn is_hung_up(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 #[cfg(test)]
@@ -117,6 +125,21 @@ mod tests {
                 }
                 Ok(())
             })
+        });
+    }
+
+    #[test]
+    fn what_a_server_said_before_it_hung_up_is_read_also_after_a_write() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        runtime.block_on(async {
+            let (ours, mut its) = duplex(100);
+            its.write_all(b"-ERR full").await.expect("room");
+            drop(its);
+            let mut bounded = Bounded::new(ours);
+            bounded.write_all(b"AUTH").await.expect("as if it had arrived");
+            let mut said = String::new();
+            bounded.read_to_string(&mut said).await.expect("the end");
+            assert_eq!(said, "-ERR full");
         });
     }
 
