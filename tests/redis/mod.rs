@@ -3,3 +3,4 @@
 mod full;
 mod names;
 mod production;
+mod sentinels;

@@ -122,10 +122,33 @@ pub(super) fn unconfirmed(confirmed: i64, wanted: u32, patience: Duration) -> Er
     ))
 }
 
-/// The error when too few sentinels answered for the master called `name`: less than a majority.
-pub(super) fn too_few_sentinels(name: &str, errors: &[Error]) -> Error {
-    let kind = ErrorKind::of_several(errors.iter().map(|error| error.kind), 1);
+/// The error when too few sentinels answered for the master called `name`: less than a majority. This many `failures` of one
+/// kind leave no majority.
+pub(super) fn too_few_sentinels(name: &str, errors: &[Error], failures: usize) -> Error {
+    let unusable = errors.iter().filter(|error| error.kind == ErrorKind::Unusable).count() >= failures;
+    let kind = match () {
+        () if unusable => ErrorKind::Unusable,
+        () => ErrorKind::of_several(errors.iter().map(|error| error.kind), failures),
+    };
     Error::new(kind, format!("too few sentinels of {name} can be asked: {}", reasons(errors)))
+}
+
+/// The error when no majority of the sentinels names the same master for `name`; these were `named`.
+pub(super) fn no_agreement(name: &str, named: &[Address]) -> Error {
+    let mut named: Vec<String> = named.iter().map(Address::to_string).collect();
+    named.sort_unstable();
+    named.dedup();
+    let named = named.join(" and ");
+    Error::unavailable(format!("the sentinels do not agree on the master of {name}: they name {named}"))
+}
+
+/// The error when a `sentinel` on another host names a master by an address that means this host here.
+pub(super) fn local_master(sentinel: &dyn Display, master: &Address, name: &str) -> Error {
+    let hint = "have the sentinels monitor it by an address that all hosts can use";
+    Error::new(
+        ErrorKind::Unusable,
+        format!("{sentinel} names {master} as the master of {name}, which would be this host; {hint}"),
+    )
 }
 
 /// The error when the sentinels consider the master called `name` dead, or a failover is in progress.
@@ -276,6 +299,8 @@ mod tests {
     #[test]
     fn what_dlock_says_by_itself() {
         let master = Address::Tcp("h".to_owned(), 1);
+        let other = Address::Tcp("g".to_owned(), 2);
+        let local = [Error::new(Unusable, "three"), Error::new(Unusable, "four")];
         let failed = [Error::new(Unreachable, "one"), Error::new(Denied, "two")];
         for (error, kind, text) in [
             (no_socket(&"S", &io::Error::other("full")), Unavailable, "could not connect to S: full"),
@@ -287,8 +312,23 @@ mod tests {
                 Unavailable,
                 "1 of the 2 replicas that --replicas wants confirmed within 500ms; are they connected?",
             ),
-            (too_few_sentinels("m", &failed), Denied, "too few sentinels of m can be asked: one; two"),
-            (too_few_sentinels("m", &failed[..1]), Unreachable, "too few sentinels of m can be asked: one"),
+            (too_few_sentinels("m", &failed, 1), Denied, "too few sentinels of m can be asked: one; two"),
+            // Of three, one that refuses leaves two.
+            (too_few_sentinels("m", &failed, 2), Unavailable, "too few sentinels of m can be asked: one; two"),
+            (too_few_sentinels("m", &failed[..1], 1), Unreachable, "too few sentinels of m can be asked: one"),
+            (too_few_sentinels("m", &local, 2), Unusable, "too few sentinels of m can be asked: three; four"),
+            (too_few_sentinels("m", &local[..1], 2), Unavailable, "too few sentinels of m can be asked: three"),
+            (
+                no_agreement("m", &[master.clone(), other, master.clone()]),
+                Unavailable,
+                "the sentinels do not agree on the master of m: they name g:2 and h:1",
+            ),
+            (
+                local_master(&"S", &master, "m"),
+                Unusable,
+                "S names h:1 as the master of m, which would be this host; have the sentinels monitor it by an address \
+                 that all hosts can use",
+            ),
             (master_leaves(&master, "m"), Unavailable, "h:1 is being replaced as the master of m"),
             (another_master(&master, "m"), Unavailable, "the sentinels have made h:1 the master of m"),
             (

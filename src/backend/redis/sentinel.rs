@@ -1,9 +1,12 @@
 /*!
 Finds the master through redis' sentinels, and keeps a connection to it.
 
-A grant or a renewal counts only when the sentinels, asked at the same time, still name the server that gave it: a
-master that was cut off from them goes on answering until it notices.
+The master is the one that a majority of the sentinels in the URL name: one that lies, or that was left behind by a
+failover, decides nothing. A grant or a renewal counts only when the sentinels, asked at the same time, still name the
+server that gave it: a master that was cut off from them goes on answering until it notices.
 */
+
+use std::net::IpAddr;
 
 use ::redis::{Cmd, Value};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -34,10 +37,43 @@ pub(super) struct Sentinels {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Statement {
     master: Address,
-    /// Of two statements, the one with the larger number is newer.
-    epoch: u64,
     /// The sentinels consider it dead, or a failover is in progress.
     leaving: bool,
+}
+
+/// What the answers of the sentinels so far amount to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Agreement {
+    /// Enough of them name this master.
+    On(Address),
+    /// It is too early to say.
+    Open,
+    /// Too few of them will name the same one.
+    None,
+}
+
+/// Whether `needed` sentinels agree on a master, when these were `named` and this many answers are `pending`.
+fn agreement(named: &[Address], pending: usize, needed: usize) -> Agreement {
+    let votes = |master: &Address| named.iter().filter(|other| *other == master).count();
+    match named.iter().max_by_key(|master| votes(master)) {
+        Some(master) if votes(master) >= needed => Agreement::On(master.clone()),
+        most if most.map_or(0, votes) + pending >= needed => Agreement::Open,
+        _ => Agreement::None,
+    }
+}
+
+/// Whether `master` is an address that means another host to whoever uses it.
+fn is_local(master: &Address) -> bool {
+    match master {
+        Address::Unix(_) => true,
+        Address::Tcp(host, _) => match host.parse::<IpAddr>() {
+            Ok(address) => address.to_canonical().is_loopback() || address.to_canonical().is_unspecified(),
+            Err(_) => {
+                let host = host.trim_end_matches('.').to_ascii_lowercase();
+                host == "localhost" || host.ends_with(".localhost")
+            }
+        },
+    }
 }
 
 impl Sentinels {
@@ -57,13 +93,10 @@ impl Sentinels {
         Server::new(self.location.scheme, address, &self.location.login, self.database, self.tls.clone())
     }
 
-    /// Who is master: the newest of the first statements from a majority of the sentinels (of two, one is enough: a
-    /// pair must survive the loss of one).
+    /// The master that a majority of the sentinels name.
     async fn master(&mut self) -> Result<Address, Error> {
-        let needed = match self.connections.len() {
-            2 => 1,
-            all => all / 2 + 1,
-        };
+        let all = self.connections.len();
+        let needed = all / 2 + 1;
         let (name, location, tls) = (&self.name, &self.location, &self.tls);
         let mut asking: FuturesUnordered<_> = self
             .connections
@@ -81,27 +114,31 @@ impl Sentinels {
                 }
             })
             .collect();
-        let (mut statements, mut errors) = (Vec::new(), Vec::new());
-        while let Some(said) = asking.next().await {
-            match said {
-                Ok(statement) => statements.push(statement),
-                Err(error) => errors.push(error),
+        let (mut named, mut errors) = (Vec::new(), Vec::new());
+        loop {
+            match agreement(&named, asking.len(), needed) {
+                Agreement::On(master) => return Ok(master),
+                Agreement::None => break,
+                Agreement::Open => {}
             }
-            if statements.len() == needed {
-                break;
+            match asking.next().await {
+                Some(Ok(master)) => named.push(master),
+                Some(Err(error)) => errors.push(error),
+                None => break,
             }
         }
         drop(asking);
-        let enough = statements.len() == needed;
-        match statements.into_iter().max_by_key(|statement| statement.epoch) {
-            Some(statement) if enough => Ok(statement.master),
-            _ => Err(errors::too_few_sentinels(name, &errors)),
+        if named.len() < needed {
+            return Err(errors::too_few_sentinels(name, &errors, all - needed + 1));
         }
+        Err(errors::no_agreement(name, &named))
     }
 }
 
-async fn ask(connection: &mut Connection, name: &str) -> Result<Statement, Error> {
+/// The master called `name`, as one sentinel names it.
+async fn ask(connection: &mut Connection, name: &str) -> Result<Address, Error> {
     connection.connect().await?;
+    let is_here = connection.ways().taken.is_none_or(|address| is_local(&Address::Tcp(address.ip().to_string(), 0)));
     let mut command = ::redis::cmd("SENTINEL");
     command.arg("MASTER").arg(name);
     let answer = connection.ask(&command, Outstanding::Request).await?;
@@ -110,7 +147,10 @@ async fn ask(connection: &mut Connection, name: &str) -> Result<Statement, Error
     if statement.leaving {
         return Err(errors::master_leaves(&statement.master, name));
     }
-    Ok(statement)
+    if is_local(&statement.master) && !is_here {
+        return Err(errors::local_master(connection.server(), &statement.master, name));
+    }
+    Ok(statement.master)
 }
 
 /// Reads a statement from alternating names and values; `None` when a field is missing or invalid.
@@ -123,7 +163,7 @@ fn read(fields: &[Value]) -> Option<Statement> {
     let port = port.parse().ok().filter(|number: &u16| number.to_string() == port)?;
     let master = Address::Tcp(field("ip")?.to_owned(), port);
     let leaving = field("flags")?.split(',').any(|flag| flag == "o_down" || flag == "failover_in_progress");
-    Some(Statement { master, epoch: field("config-epoch")?.parse().ok()?, leaving })
+    Some(Statement { master, leaving })
 }
 
 /// The connection to the server that keeps the locks: the one that was named, or the sentinels' master.
@@ -240,16 +280,60 @@ mod tests {
     fn a_statement_is_read_by_the_names_of_its_fields() {
         let good = |flags| {
             let ip = [("name", "ip"), ("ip", "10.0.0.1"), ("port", "6379")];
-            fields(&[ip.as_slice(), &[("flags", flags), ("config-epoch", "7")]].concat())
+            fields(&[ip.as_slice(), &[("flags", flags)]].concat())
         };
         for (flags, leaving) in [("master", false), ("master,s_down", false), ("s_down,o_down,master", true)] {
             let master = Address::Tcp("10.0.0.1".to_owned(), 6379);
-            assert_eq!(read(&good(flags)), Some(Statement { master, epoch: 7, leaving }));
+            assert_eq!(read(&good(flags)), Some(Statement { master, leaving }));
         }
-        for bad in [&[][..], &[("ip", "10.0.0.1")], &[("ip", "h"), ("port", "x"), ("config-epoch", "1")]] {
+        for bad in [&[][..], &[("ip", "10.0.0.1")], &[("ip", "h"), ("port", "x"), ("flags", "master")]] {
             assert_eq!(read(&fields(bad)), None);
         }
         assert_eq!(read(&good("master")[..3]), None);
+    }
+
+    #[test]
+    fn a_master_is_whom_a_majority_names() {
+        let server = |host: &str| Address::Tcp(host.to_owned(), 1);
+        for (named, pending, needed, expected) in [
+            ("", 3, 2, Agreement::Open),
+            ("a", 2, 2, Agreement::Open),
+            ("a a", 1, 2, Agreement::On(server("a"))),
+            ("b a", 1, 2, Agreement::Open),
+            ("b a a", 0, 2, Agreement::On(server("a"))),
+            ("a b c", 0, 2, Agreement::None),
+            ("a b", 0, 2, Agreement::None),
+            ("a", 0, 2, Agreement::None),
+            ("", 1, 2, Agreement::None),
+            ("a", 0, 1, Agreement::On(server("a"))),
+            // Three failed, and two disagree.
+            ("a b", 0, 3, Agreement::None),
+            ("a a b", 1, 3, Agreement::Open),
+            ("a b c", 1, 3, Agreement::None),
+        ] {
+            let masters: Vec<Address> = named.split_whitespace().map(server).collect();
+            assert_eq!(agreement(&masters, pending, needed), expected, "{named}, {pending} to come");
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_another_server_on_each_host() {
+        for (host, expected) in [
+            ("127.0.0.1", true),
+            ("127.9.9.9", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("0.0.0.0", true),
+            ("::", true),
+            ("localhost", true),
+            ("redis.LOCALHOST.", true),
+            ("10.0.0.1", false),
+            ("::2", false),
+            ("localhost.example.org", false),
+            ("notlocalhost", false),
+        ] {
+            assert_eq!(is_local(&Address::Tcp(host.to_owned(), 6379)), expected, "{host}");
+        }
     }
 
     /// Nearly a statement: fields in any order, some of them missing or meaningless.
@@ -258,9 +342,8 @@ mod tests {
             proptest::option::weighted(0.9, one_of(values)).prop_map(move |value| value.map(|value| (name, value)))
         };
         let port = field("port", "6379|6379|0|65536|+3|x|");
-        let all =
-            (field("ip", "10.0.0.1|h|"), port, field("flags", "master|o_down,master|"), field("config-epoch", "7|-1"));
-        let all = all.prop_flat_map(|(ip, port, flags, epoch)| Just(vec![ip, port, flags, epoch]).prop_shuffle());
+        let all = (field("ip", "10.0.0.1|h|"), port, field("flags", "master|o_down,master|"));
+        let all = all.prop_flat_map(|(ip, port, flags)| Just(vec![ip, port, flags]).prop_shuffle());
         all.prop_map(|all| Value::Array(fields(&all.into_iter().flatten().collect::<Vec<_>>())))
     }
 
@@ -273,7 +356,7 @@ mod tests {
                 for text in [host, port.to_string()] {
                     prop_assert!(fields.iter().filter_map(text_of).any(|field| field == text), "{answer:?}");
                 }
-                for name in ["ip", "port", "flags", "config-epoch"] {
+                for name in ["ip", "port", "flags"] {
                     prop_assert!(fields.iter().step_by(2).any(|field| text_of(field) == Some(name)), "{answer:?}");
                 }
             }
