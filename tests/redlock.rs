@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use crate::redis::counters::micros_ahead;
 use crate::support::dlock::DLOCK;
 use crate::support::process;
 use crate::support::proxy::{Mode, Proxy};
@@ -447,14 +448,14 @@ mod tokens {
 
     #[test]
     fn are_held_by_a_majority_also_when_the_counters_disagree() {
-        // Far above what the clock proposes, and below 2^53.
-        const HIGH: u64 = 5_000_000_000_000_000;
+        // Half a year above what the clock proposes.
+        let high = micros_ahead(183);
         let service = Redlock3::fresh();
         // The two that grant disagree, whichever answers first.
         service.servers[2].kill();
-        service.servers[0].cli(&["SET", FENCE, &HIGH.to_string()]);
+        service.servers[0].cli(&["SET", FENCE, &high.to_string()]);
         let first = token(&service);
-        assert_eq!(first, HIGH + 1);
+        assert_eq!(first, high + 1);
         let counters: Vec<_> = service.servers.running().filter_map(|redis| redis.get(FENCE)).collect();
         assert_eq!(counters, [first.to_string(), first.to_string()]);
         // The server that had the high counter is gone, and the one that never saw it is back.

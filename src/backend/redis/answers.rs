@@ -6,6 +6,7 @@ grant.
 use ::redis::Value;
 
 use crate::backend::TOKEN_LIMIT;
+use crate::backend::redis::damage::Damage;
 use crate::holder::Holder;
 
 /// The answer to `attempt.lua`.
@@ -15,6 +16,8 @@ pub(super) enum Attempted {
     Granted(u64),
     /// Another client holds the lock, or is ahead in the queue.
     Busy(Obstacle),
+    /// A side key cannot be used, and nothing was done.
+    Damaged(Damage),
 }
 
 /// What is in the way of an attempt.
@@ -35,6 +38,7 @@ pub(super) fn attempted(answer: &Value) -> Option<Attempted> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
         [Value::Int(1), granted] => Some(Attempted::Granted(token(granted)?)),
+        damaged @ [Value::Int(2 | 3), ..] => Damage::read(damaged).map(Attempted::Damaged),
         [Value::Int(0), kind, value, pttl, position, now] => {
             let holder = match (bytes(kind)?, bytes(value)?) {
                 (b"none", _) => Holder::Nobody,
@@ -141,7 +145,7 @@ pub(in crate::backend) mod any {
         });
         let bytes = prop_oneof![any::<Vec<u8>>(), made_of(ON_THE_WAY).prop_map(String::into_bytes)];
         prop_oneof![
-            4 => (select(vec![0, 1]), vec(word(), 0..7)).prop_map(|(first, rest)| {
+            4 => (select(vec![0, 1, 2, 3]), vec(word(), 0..7)).prop_map(|(first, rest)| {
                 Value::Array(std::iter::once(Value::Int(first)).chain(rest).collect())
             }),
             2 => vec(word(), 0..10).prop_map(Value::Array),
@@ -181,7 +185,8 @@ mod tests {
         holds(2000, any::answer(), |answer| {
             let busy = match attempted(&answer) {
                 Some(Attempted::Busy(obstacle)) => Some(obstacle.holder.describe(obstacle.now)),
-                _ => None,
+                Some(Attempted::Damaged(damage)) => Some(damage.to_string()),
+                Some(Attempted::Granted(_)) | None => None,
             };
             let lost = renewed(&answer).and_then(Result::err);
             let concerns = crate::backend::redis::concerns(&[answer.clone(), answer]);

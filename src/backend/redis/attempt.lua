@@ -1,12 +1,18 @@
 -- Takes the lock, or says why not; repeating it changes nothing.
 --   KEYS  lock, queue, alive, fence
 --   ARGV  id, prefix and rest of the value, ttl ms, patience ms, 1 to join the queue, wakes
--- Returns {1, token} or {0, type, value, pttl, position, now}.
+-- Returns {1, token}, {0, type, value, pttl, position, now}, or before anything is written {2, key, type, value} for a damaged
+-- counter and {3, key, type} for a side key of another type.
 local lock, queue, alive, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, prefix, rest = ARGV[1], ARGV[2], ARGV[3]
 local ttl, patience = tonumber(ARGV[4]), tonumber(ARGV[5])
 local join, wakes = ARGV[6] == '1', ARGV[7]
 local micros, now = clock()
+local last, damage = last_token(fence, micros)
+damage = damage or misplaced(queue, alive)
+if damage then
+  return damage
+end
 local kind, value = occupant(lock)
 
 -- Granted by an earlier request whose answer was lost.
@@ -16,9 +22,8 @@ if kind == 'string' and starts_with(value, prefix) then
   return { 1, string.match(value, '^"token":(%d+)', #prefix + 1) or '' }
 end
 
-local head = head_of(queue, alive, wakes, now, patience)
-if kind == 'none' and (head == nil or head == id) then
-  local last = tonumber(redis.call('GET', fence) or '') or 0
+local head, more = head_of(queue, alive, wakes, now, patience)
+if kind == 'none' and not more and (head == nil or head == id) then
   -- Lua would print a number of this size with an exponent.
   local token = string.format('%.0f', math.max(last + 1, micros))
   redis.call('SET', fence, token, 'EX', 2592000)
@@ -30,6 +35,8 @@ end
 
 local position = 0
 if join then
+  -- What woke this waiter, however many messages that were.
+  redis.call('DEL', wakes .. id)
   if not redis.call('ZSCORE', queue, id) then
     local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')
     redis.call('ZADD', queue, (tonumber(last[2] or '') or 0) + 1, id)
@@ -42,6 +49,9 @@ if join then
     end
   end
   position = redis.call('ZRANK', queue, id) + 1
+  if more then
+    wake(wakes, id)
+  end
 end
 if kind == 'none' and head then
   wake(wakes, head)

@@ -14,6 +14,7 @@ use crate::backend::error::Error;
 use crate::backend::net::location::{Location, Login, nested_hint};
 use crate::backend::net::tls::{Tls, refused};
 use crate::backend::net::wire::{Address, Choice, Refusal, Ways, Wire, forget};
+use crate::backend::redis::damage::Damage;
 use crate::backend::redis::errors::{self, About};
 use crate::backend::redis::stream::Bounded;
 
@@ -253,6 +254,11 @@ impl Connection {
     /// The error for an answer that no lock server gives.
     pub(in crate::backend) fn nonsense(&self) -> Error {
         errors::nonsense(&self.server)
+    }
+
+    /// The error for a side key that cannot be used.
+    pub(in crate::backend) fn damaged(&self, damage: &Damage) -> Error {
+        errors::damaged(&self.server, damage)
     }
 
     /// The error for a server that does not answer.

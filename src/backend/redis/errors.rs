@@ -12,6 +12,7 @@ use ::redis::{ErrorKind as RedisErrorKind, RedisError};
 
 use crate::backend::error::{Error, ErrorKind, reasons};
 use crate::backend::net::wire::Address;
+use crate::backend::redis::damage::Damage;
 
 /// What is known of a server in addition to its answer.
 #[derive(Clone, Copy)]
@@ -107,6 +108,11 @@ pub(super) fn no_connection(server: &dyn Display) -> Error {
 /// The error for an answer that no lock server gives.
 pub(super) fn nonsense(server: &dyn Display) -> Error {
     Error::unavailable(format!("{server} gave an answer that makes no sense; is it a redis server?"))
+}
+
+/// The error for a side key that cannot be used.
+pub(super) fn damaged(server: &dyn Display, damage: &Damage) -> Error {
+    Error::new(ErrorKind::Unusable, format!("{server}: {damage}"))
 }
 
 /// The error for a server that does not answer.

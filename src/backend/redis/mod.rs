@@ -11,6 +11,7 @@ ACL: a user needs the commands of the scripts, EVAL and BLPOP on the key pattern
 
 pub(super) mod answers;
 pub(super) mod connection;
+pub(super) mod damage;
 mod driver;
 mod errors;
 pub(super) mod keys;
@@ -31,7 +32,7 @@ use self::sentinel::{Master, Sentinels};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
-use crate::clock::{Instant, before};
+use crate::clock::{Instant, before, sleep_until};
 use crate::holder::Holder;
 
 const ATTEMPT: &str = concat!(include_str!("value.lua"), include_str!("queue.lua"), include_str!("attempt.lua"));
@@ -44,6 +45,8 @@ const MAX_PATIENCE: Duration = Duration::from_secs(30);
 const FOREIGN_POLL: Duration = Duration::from_millis(100);
 /// How long after a key's expiry the head looks again, so that the key is certainly gone.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+/// The least time between two looks at a lock, whatever the server says.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 /// How much longer than requested a blocking wait may take before the connection counts as dead.
 const WAKE_SLACK: Duration = Duration::from_secs(2);
 
@@ -93,6 +96,8 @@ struct RedisContender {
     concerns: Vec<String>,
     /// The longest time that the next [`Contender::changed`] waits.
     look_again: Duration,
+    /// When the last attempt was sent.
+    looked: Instant,
 }
 
 pub(super) fn script(text: &str, keys: &[String], arguments: &[&str]) -> Cmd {
@@ -141,6 +146,7 @@ impl Service for RedisService {
             inspected: false,
             concerns: Vec::new(),
             look_again: FOREIGN_POLL,
+            looked: Instant::now(),
         })
     }
 }
@@ -240,6 +246,7 @@ impl Contender for RedisContender {
             &[claim.owner.as_str(), &claim.owner.prefix(), &claim.about.rest(), &ttl, &patience, join, &keys.wakes()],
         );
         let sent = Instant::now();
+        self.looked = sent;
         let also = if self.inspected { Vec::new() } else { inspection() };
         let (answer, about_server) = self.connection.ask_master(&command, &also).await?;
         if !also.is_empty() {
@@ -252,21 +259,21 @@ impl Contender for RedisContender {
                 Ok(Attempt::Held(Grant { token, lease: Lease::until(sent, self.claim.ttl) }))
             }
             Attempted::Busy(obstacle) => Ok(Attempt::Busy(self.busy(obstacle))),
+            Attempted::Damaged(damage) => Err(self.connection.damaged(&damage)),
         }
     }
 
     async fn changed(&mut self) -> Result<(), Error> {
         let keys = Keys::of(&self.claim);
         // Redis counts in milliseconds, and zero means no time-out.
-        let wait = self.look_again.max(Duration::from_millis(10));
+        let wait = self.look_again.max(BETWEEN_LOOKS);
         let mut command = ::redis::cmd("BLPOP");
         command.arg(format!("{}{}", keys.wakes(), self.claim.owner.as_str())).arg(format!("{:.3}", wait.as_secs_f64()));
         let answered =
             before(Instant::now() + wait + WAKE_SLACK, self.connection.ask(&command, Outstanding::Blocker)).await;
-        match answered {
-            Ok(answer) => answer.map(drop),
-            Err(_) => Err(self.connection.silence()),
-        }
+        answered.unwrap_or_else(|_| Err(self.connection.silence()))?;
+        sleep_until(self.looked + BETWEEN_LOOKS).await;
+        Ok(())
     }
 
     async fn renew(&mut self) -> Result<Renewal, Error> {

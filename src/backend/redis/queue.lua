@@ -4,22 +4,17 @@
 --   wakes  prefix of the waiters' wake lists, which the waiter's id follows
 -- Only the server's clock counts here.
 
-local function clock()
-  local time = redis.call('TIME')
-  local micros = tonumber(time[1]) * 1000000 + tonumber(time[2])
-  return micros, math.floor(micros / 1000)
-end
-
 local function leave(queue, alive, wakes, id)
   redis.call('ZREM', queue, id)
   redis.call('HDEL', alive, id)
   redis.call('DEL', wakes .. id)
 end
 
--- The first waiter that is alive; dead ones before it are dropped. A deadline from before the clock was set back is cut
+-- The first waiter that is alive, or nil; dead ones before it are dropped, but at most 1,000 a call: then the second value is
+-- true, and there may be waiters. A deadline from before the clock was set back is cut
 -- to `patience` (which may be nil) plus the time by which that step can prolong a blocking wait.
 local function head_of(queue, alive, wakes, now, patience)
-  while true do
+  for _ = 1, 1000 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head then
       return nil
@@ -34,6 +29,17 @@ local function head_of(queue, alive, wakes, now, patience)
       return head
     end
     leave(queue, alive, wakes, head)
+  end
+  return nil, true
+end
+
+-- Why one of the side keys cannot be used: it is of another type than dlock gives it.
+local function misplaced(queue, alive)
+  for key, wanted in pairs({ [queue] = 'zset', [alive] = 'hash' }) do
+    local kind = redis.call('TYPE', key)['ok']
+    if kind ~= 'none' and kind ~= wanted then
+      return { 3, key, kind }
+    end
   end
 end
 

@@ -11,6 +11,9 @@ if kind == 'string' and starts_with(value, prefix) then
   redis.call('DEL', lock)
   kind, ours = 'none', 1
 end
+if misplaced(queue, alive) then
+  return ours
+end
 leave(queue, alive, wakes, id)
 if kind == 'none' then
   local head = head_of(queue, alive, wakes, now)

@@ -17,6 +17,7 @@ use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Address;
 use crate::backend::redis::answers::text_of;
 use crate::backend::redis::connection::{Connection, Outstanding, Server};
+use crate::backend::redis::damage::Damage;
 use crate::backend::redis::errors;
 use crate::backend::redis::namesakes::Namesakes;
 use crate::clock::Instant;
@@ -255,6 +256,11 @@ impl Master {
     /// The error for an answer that no lock server gives.
     pub(super) fn nonsense(&self) -> Error {
         self.connection.nonsense()
+    }
+
+    /// The error for a side key that cannot be used.
+    pub(super) fn damaged(&self, damage: &Damage) -> Error {
+        self.connection.damaged(damage)
     }
 
     /// The error for a server that does not answer.

@@ -1,5 +1,12 @@
 -- Shared by all scripts: reading a lock's key.
 
+-- The server's time in microseconds and in milliseconds.
+local function clock()
+  local time = redis.call('TIME')
+  local micros = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  return micros, math.floor(micros / 1000)
+end
+
 local function starts_with(text, prefix)
   return string.sub(text, 1, #prefix) == prefix
 end
@@ -27,4 +34,27 @@ local function time_left(lock, kind, value)
     end
   end
   return left
+end
+
+-- Whether a fencing counter cannot be this number: the next ones could not be counted exactly, or it is more than a year
+-- ahead of the clock.
+local function is_damaged(number, micros)
+  return number >= 9007199254740990 or number > micros + 31622400000000
+end
+
+-- The last token that a fencing counter gave, 0 where there is none; of a damaged counter, nil and why it cannot be used.
+local function last_token(fence, micros)
+  local kind = redis.call('TYPE', fence)['ok']
+  if kind == 'none' then
+    return 0
+  end
+  local text = ''
+  if kind == 'string' then
+    text = redis.call('GETRANGE', fence, 0, 63)
+    local number = string.match(text, '^%d+$') and tonumber(text)
+    if number and not is_damaged(number, micros) then
+      return number
+    end
+  end
+  return nil, { 2, fence, kind, text }
 end

@@ -2,13 +2,21 @@
 --   KEYS  lock, fence
 --   ARGV  owner's prefix, number of the attempt, value, ttl ms, proposal for the counter, the attempt's token if a
 --         majority has granted it already, else ''
--- Returns {1, counter} or {0, type, value, pttl}.
+-- Returns {1, counter}, {0, type, value, pttl}, or before anything is written {2, key, type, value} for a damaged counter.
 local lock, fence = KEYS[1], KEYS[2]
 local owner, number, value, ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local proposal, granted = tonumber(ARGV[5]), tonumber(ARGV[6])
 
+local micros = clock()
+local last, damage = last_token(fence, micros)
+if damage then
+  return damage
+end
+-- By this server's clock the token of the others would be damage.
+if granted and is_damaged(granted, micros) then
+  return { 2, fence, 'string', ARGV[6] }
+end
 local kind, there = occupant(lock)
-local last = counter(fence)
 local attempt = attempt_of(kind, there, owner)
 
 -- Ours without a gap since an earlier request, whose answer was lost or too late: its counter is still valid.
@@ -26,10 +34,8 @@ if kind == 'none' then
     -- The attempt has its token: this server only adds its vote and learns the token.
     next = math.max(last, granted)
   else
-    local time = redis.call('TIME')
     -- A client whose clock is far ahead must not use up the numbers.
-    local latest = (tonumber(time[1]) + 60) * 1000000 + tonumber(time[2])
-    next = math.max(next, math.min(proposal, latest))
+    next = math.max(next, math.min(proposal, micros + 60000000))
   end
   local text = set_counter(fence, next)
   redis.call('SET', lock, value, 'PX', ttl)

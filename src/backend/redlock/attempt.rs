@@ -5,7 +5,7 @@ One attempt: asks the servers, counts their votes, and gives them back when they
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::redlock::contender::{LAST_RELEASES, RedlockContender, patience, random};
+use crate::backend::redlock::contender::{BETWEEN_LOOKS, LAST_RELEASES, RedlockContender, patience, random};
 use crate::backend::redlock::count::Count;
 use crate::backend::redlock::errors;
 use crate::backend::redlock::quorum::{self, Ballot, Outcome, Verdict, Vote, majority};
@@ -23,7 +23,7 @@ const LOOK_SHARE: u32 = 8;
 /// The most that [`LOOK_SHARE`] may add: a look may be slow only because a server is away.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How long the leader of a split vote waits for the others to give back their votes before it asks again.
-const LEADER_PAUSE: Duration = Duration::from_millis(2);
+const LEADER_PAUSE: Duration = Duration::from_millis(BETWEEN_LOOKS);
 
 /// The outcome of one attempt.
 pub(super) enum Tried {
@@ -175,7 +175,7 @@ impl RedlockContender {
         let busy = Busy { holder, position: None, now };
         let wait = Duration::from_millis(random(LOOK_AGAIN.0, LOOK_AGAIN.1));
         // Waiters look after the expiry, but not all at the same time.
-        let expiry = pttl.map_or(wait, |pttl| Duration::from_millis(pttl + random(2, LOOK_AGAIN.0)));
+        let expiry = pttl.map_or(wait, |pttl| Duration::from_millis(pttl + random(BETWEEN_LOOKS, LOOK_AGAIN.0)));
         self.look_again = self.look_again.max(Instant::now() + wait.min(expiry));
         Ok(if votes >= majority(servers) { Tried::Busy(busy) } else { Tried::Split(busy) })
     }

@@ -8,10 +8,6 @@ local function attempt_of(kind, value, owner)
   return nil
 end
 
-local function counter(fence)
-  return tonumber(redis.call('GET', fence) or '') or 0
-end
-
 -- Sets the counter and returns it as text: Lua would print a number of this size with an exponent.
 local function set_counter(fence, number)
   local text = string.format('%.0f', number)

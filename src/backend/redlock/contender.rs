@@ -14,6 +14,9 @@ use crate::clock::Instant;
 /// How long the remaining servers may take to release the lock once the outcome is known.
 pub(super) const LAST_RELEASES: Duration = Duration::from_millis(50);
 
+/// The least time between two looks at a lock in milliseconds, whatever the servers say.
+pub(super) const BETWEEN_LOOKS: u64 = 10;
+
 /// How long one server may take to answer: short enough that a silent one costs an attempt little of its lease.
 pub(super) fn patience(ttl: Duration) -> Duration {
     (ttl / 20).clamp(Duration::from_millis(100), Duration::from_secs(1))

@@ -72,9 +72,13 @@ pub(super) fn twins(one: &dyn Display, other: &dyn Display) -> Error {
 
 /// The error when the servers without a failure are no majority of `all`.
 pub(super) fn no_majority(failures: &Failures, all: usize) -> Error {
-    // With this many refusals, no majority accepts the credentials.
+    // With this many refusals of one kind, no majority is left.
     let refusals = all - majority(all) + 1;
-    let kind = ErrorKind::of_several(failures.values().map(|failure| failure.kind), refusals);
+    let unusable = failures.values().filter(|failure| failure.kind == ErrorKind::Unusable).count();
+    let kind = match () {
+        () if unusable >= refusals => ErrorKind::Unusable,
+        () => ErrorKind::of_several(failures.values().map(|failure| failure.kind), refusals),
+    };
     let mut text = format!("no majority: {} of {all} servers cannot be used", failures.len());
     for (index, failure) in failures.values().enumerate() {
         let _ = write!(text, "{} {}", if index == 0 { ":" } else { ";" }, failure.reason);
@@ -89,7 +93,7 @@ pub(super) fn nobody_there() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::ErrorKind::{Denied, Unavailable, Unreachable};
+    use super::ErrorKind::{Denied, Unavailable, Unreachable, Unusable};
     use super::*;
 
     #[test]
@@ -155,6 +159,16 @@ mod tests {
                 no_majority(&failures(&[Denied, Denied]), 4),
                 Denied,
                 "no majority: 2 of 4 servers cannot be used: S0; S1",
+            ),
+            (
+                no_majority(&failures(&[Unusable, Unusable]), 3),
+                Unusable,
+                "no majority: 2 of 3 servers cannot be used: S0; S1",
+            ),
+            (
+                no_majority(&failures(&[Unusable, Unreachable]), 3),
+                Unavailable,
+                "no majority: 2 of 3 servers cannot be used: S0; S1",
             ),
             (no_majority(&failures(&[]), 3), Unreachable, "no majority: 0 of 3 servers cannot be used"),
         ] {

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::attempt::Tried;
-use self::contender::{LAST_RELEASES, RedlockContender, patience, random};
+use self::contender::{BETWEEN_LOOKS, LAST_RELEASES, RedlockContender, patience, random};
 pub(crate) use self::driver::DRIVER;
 use self::errors::Failures;
 use self::quorum::{Ballot, Outcome};
@@ -46,7 +46,7 @@ use crate::holder::Holder;
 /// How long the slower servers may take to accept a connection once a majority has.
 const FIRST_CONTACT: Duration = Duration::from_millis(250);
 /// The longest first pause after an attempt that nobody won, in milliseconds. It doubles each time.
-const SPLIT_PAUSE: u64 = 8;
+const SPLIT_PAUSE: u64 = 2 * BETWEEN_LOOKS;
 /// How long attempts that nobody wins are repeated before the caller is told that the lock is busy.
 const SPLIT: Duration = Duration::from_millis(500);
 
@@ -143,7 +143,7 @@ impl Contender for RedlockContender {
                 }
                 // Several that do not wait must not all be refused because of each other.
                 Tried::Split(_) => {
-                    sleep_until(Instant::now() + Duration::from_millis(random(1, longest))).await;
+                    sleep_until(Instant::now() + Duration::from_millis(random(BETWEEN_LOOKS, longest))).await;
                     longest *= 2;
                 }
             }

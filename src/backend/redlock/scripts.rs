@@ -7,6 +7,7 @@ use ::redis::{Cmd, Value};
 use crate::backend::Claim;
 pub(super) use crate::backend::redis::answers::yes_or_no;
 use crate::backend::redis::answers::{bytes, number, text_of, token};
+use crate::backend::redis::damage::Damage;
 use crate::backend::redis::keys::Keys;
 use crate::backend::redis::{concerns, inspection, millis, script};
 
@@ -99,6 +100,8 @@ pub(super) enum Acquired {
         /// The remaining time of its lease in milliseconds; negative when it never expires.
         pttl: i64,
     },
+    /// The counter is damaged, and nothing was done.
+    Damaged(Damage),
 }
 
 fn occupant(kind: &Value, value: &Value) -> Option<Occupant> {
@@ -110,6 +113,7 @@ pub(super) fn acquired(answer: &Value) -> Option<Acquired> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
         [Value::Int(1), count] => Some(Acquired::Granted(token(count)?)),
+        damaged @ [Value::Int(2), ..] => Damage::read(damaged).map(Acquired::Damaged),
         [Value::Int(0), kind, value, pttl] => {
             Some(Acquired::Busy { occupant: occupant(kind, value)?, pttl: number(pttl)? })
         }
@@ -263,6 +267,7 @@ mod tests {
             odd(vec![integer(0), word("string"), integer(1), integer(1)]),
             odd(vec![integer(0), word("string"), word("x")]),
             odd(vec![integer(2), word("1")]),
+            odd(vec![integer(3), word("a"), word("b")]),
         ] {
             assert_eq!(acquired(&answer), None, "{answer:?}");
         }

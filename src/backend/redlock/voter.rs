@@ -223,9 +223,12 @@ impl Voter {
         let also = if self.known.identified { Vec::new() } else { scripts::introduction() };
         let (answer, further) = self.ask_also(&attempt.acquire(granted), &also, patience).await?;
         let said = self.read(&answer, scripts::acquired)?;
-        self.asked = matches!(said, Acquired::Granted(_));
-        if self.asked {
+        self.asked = !matches!(said, Acquired::Busy { .. });
+        if matches!(said, Acquired::Granted(_)) {
             self.perhaps = attempt.number;
+        }
+        if let Acquired::Damaged(damage) = &said {
+            return Err(errors::failed(&self.connection.damaged(damage)));
         }
         let introduction = (!self.known.identified).then(|| scripts::introduced(&further));
         if introduction.as_ref().is_some_and(|introduction| introduction.is_replica) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::backend::error::{Error, ErrorKind};
+use crate::backend::error::Error;
 use crate::backend::redis::Server;
 use crate::backend::redlock::errors::{self, Failures};
 use crate::backend::redlock::voter::{self, Answer, Dispatch, Event, Request};
@@ -33,7 +33,8 @@ struct Peer {
     acquaintance: Acquaintance,
     /// Whether a vote of the present attempt was given back there.
     freed: bool,
-    denied: bool,
+    /// Whether it was told that the server refuses for a reason that does not pass.
+    is_given_up: bool,
 }
 
 /// How well a server is known.
@@ -70,7 +71,7 @@ impl Voters {
             run_id: None,
             acquaintance: Acquaintance::Stranger,
             freed: false,
-            denied: false,
+            is_given_up: false,
         };
         self.peers = self.servers.iter().enumerate().map(start).collect();
         self.events = Some(events);
@@ -121,8 +122,8 @@ impl Voters {
                 }
             }
             Answer::Released(true) => peer.freed = true,
-            Answer::Failed(failure) if failure.kind == ErrorKind::Denied && !peer.denied => {
-                peer.denied = true;
+            Answer::Failed(failure) if !failure.kind.may_pass() && !peer.is_given_up => {
+                peer.is_given_up = true;
                 self.concerns.push(format!("one server less: {}", failure.reason));
             }
             _ => {}

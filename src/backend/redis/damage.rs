@@ -1,0 +1,128 @@
+/*!
+Side keys that cannot be used: a fencing counter that is damaged, or a key that holds something else than dlock keeps
+there. The scripts find them before they write anything.
+*/
+
+use std::fmt;
+use std::fmt::Write;
+
+use ::redis::Value;
+
+use crate::backend::TOKEN_LIMIT;
+use crate::backend::redis::answers::{bytes, text_of};
+use crate::printable::shown;
+
+/// A side key that cannot be used. Displayed with its name, what is wrong with it, and how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::backend) struct Damage {
+    /// The name of the key.
+    key: String,
+    /// Its type at the server.
+    kind: String,
+    /// The beginning of a string that should be a fencing counter.
+    counter: Option<Vec<u8>>,
+}
+
+impl Damage {
+    /// Reads the part of an answer of the scripts that tells of damage; `None` when it makes no sense.
+    pub(in crate::backend) fn read(answer: &[Value]) -> Option<Self> {
+        let (key, kind, counter) = match answer {
+            [Value::Int(2), key, kind, text] => (key, text_of(kind)?, Some(bytes(text)?.to_vec())),
+            [Value::Int(3), key, kind] => (key, text_of(kind)?, None),
+            _ => return None,
+        };
+        let counter = counter.filter(|_| kind == "string");
+        Some(Self { key: text_of(key)?.to_owned(), kind: kind.to_owned(), counter })
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = quoted(&self.key);
+        match &self.counter {
+            None => write!(
+                f,
+                "its key {key} holds a {}, which is not dlock's; move that away, or run DEL {key} in redis-cli",
+                shown(self.kind.as_bytes())
+            ),
+            Some(counter) => {
+                let number = std::str::from_utf8(counter).ok().filter(|text| is_decimal(text));
+                let (why, first) = match number.map(str::parse::<u64>) {
+                    None => ("is not a number", ""),
+                    // The token after it must be below the limit too.
+                    Some(Ok(number)) if number < TOKEN_LIMIT - 2 => {
+                        ("is more than a year ahead of the server's clock", "set that right, or ")
+                    }
+                    Some(_) => ("is too large", ""),
+                };
+                let counter = shown(counter);
+                write!(
+                    f,
+                    "its fencing counter is damaged: the key {key} holds \"{counter}\", which {why}; {first}run DEL {key} in \
+                     redis-cli, and tokens begin with the server's time again"
+                )
+            }
+        }
+    }
+}
+
+fn is_decimal(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// `key` as redis-cli reads it between double quotes.
+fn quoted(key: &str) -> String {
+    let mut text = String::new();
+    for character in key.chars() {
+        // Writing to a String cannot fail.
+        let _ = match character {
+            '"' | '\\' => write!(text, "\\{character}"),
+            '\0'..='\x1f' | '\x7f' => write!(text, "\\x{:02x}", u32::from(character)),
+            other => write!(text, "{other}"),
+        };
+    }
+    format!("\"{}\"", shown(text.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(parts: &[&str]) -> Option<String> {
+        let text = |text: &&str| Value::BulkString(text.as_bytes().to_vec());
+        let number = if parts.len() == 3 { 2 } else { 3 };
+        let answer: Vec<Value> = std::iter::once(Value::Int(number)).chain(parts.iter().map(text)).collect();
+        Damage::read(&answer).map(|damage| damage.to_string())
+    }
+
+    #[test]
+    fn what_is_wrong_and_how_to_mend_it() {
+        const KEY: &str = "{d:job}\u{1}fence";
+        const QUOTED: &str = "\"{d:job}\\x01fence\"";
+        for (counter, why) in [
+            ("abc", "is not a number; "),
+            ("", "is not a number; "),
+            ("-1", "is not a number; "),
+            ("+1", "is not a number; "),
+            ("1e9", "is not a number; "),
+            ("9007199254740989", "is more than a year ahead of the server's clock; set that right, or "),
+            ("9007199254740990", "is too large; "),
+            ("99999999999999999999999999", "is too large; "),
+        ] {
+            let expected = format!(
+                "its fencing counter is damaged: the key {QUOTED} holds \"{counter}\", which {why}run DEL {QUOTED} in \
+                 redis-cli, and tokens begin with the server's time again"
+            );
+            assert_eq!(told(&[KEY, "string", counter]), Some(expected));
+        }
+        let other = |kind| {
+            Some(format!(
+                "its key {QUOTED} holds a {kind}, which is not dlock's; move that away, or run DEL {QUOTED} in redis-cli"
+            ))
+        };
+        assert_eq!(told(&[KEY, "list", ""]), other("list"));
+        assert_eq!(told(&[KEY, "string"]), other("string"));
+        assert_eq!(told(&[KEY]), None);
+        assert_eq!(quoted("a\"b\\\n"), "\"a\\\"b\\\\\\x0a\"");
+    }
+}
