@@ -240,6 +240,28 @@ mod tests {
     }
 
     #[test]
+    fn credentials_stand_once_before_the_first_server() {
+        for bad in [
+            "redlock://u:secret@a,u:secret@b,u:secret@c",
+            "redlock://a,b,u:secret@c",
+            "redis+sentinel://:secret@a,b@c/NAME",
+            "etcd://u:secret@a,u:secret@b",
+            "zk://u:sec,ret@a",
+            "redis://u:sec@ret@a",
+            "redis+unix://u:sec,ret@/run/r",
+        ] {
+            let error = Target::parse(bad).expect_err(bad);
+            assert!(error.starts_with("credentials stand once, before the first server: "), "{bad}: {error}");
+            assert!(error.contains("%40 and %2C") && !error.contains("sec"), "{bad}: {error}");
+        }
+        for good in ["redlock://u:sec%2Cr%40et@a:6379,b:6379,c:6379", "etcd://u:secret@a:2379,b:2379"] {
+            let (login, servers) = good.split_once('@').expect("credentials");
+            let user = login.rsplit_once(':').expect("a password").0;
+            assert_eq!(Target::parse(good).expect(good).to_string(), format!("{user}@{servers}"));
+        }
+    }
+
+    #[test]
     fn what_is_printed_means_the_same() {
         for text in [
             "redis+unix:///run/r?db=2",

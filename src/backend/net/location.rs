@@ -99,6 +99,11 @@ fn split<'a>(rest: &'a str, hint: &str) -> Result<(Login, &'a str, &'a str), Str
     let (login, servers) = match authority.rsplit_once('@') {
         None => (Login::default(), authority),
         Some((credentials, servers)) => {
+            // `u:p@a,u:p@b`: taken for the credentials of `b` alone, which would be the only server.
+            if credentials.contains(['@', ',']) {
+                let mend = "write @ and , in them as %40 and %2C";
+                return Err(format!("credentials stand once, before the first server: {mend}; {hint}"));
+            }
             let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
             let present = |text: String| (!text.is_empty()).then_some(text);
             let login = Login {
@@ -146,8 +151,8 @@ fn address(place: &str, default_port: u16, hint: &str) -> Result<Address, String
     Ok(Address::Tcp(host, port))
 }
 
-/// `bytes` as they stand in a URL: control characters, `%`, those that are `reserved` in that place and what is not UTF-8
-/// are percent-encoded.
+/// `bytes` as they stand in a URL: control characters, `%`, those that are `reserved` in that place and what is not
+/// UTF-8 are percent-encoded.
 pub(crate) fn encoded(bytes: &[u8], reserved: &str) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
