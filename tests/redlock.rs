@@ -137,9 +137,12 @@ mod who_counts {
         servers[1].cli(&["ACL", "SETUSER", "default", "-eval"]);
         let outcome = run().output();
         outcome.code(0).stdout_is("run\n").stderr_is_one_line("one server less: ");
-        assert!(outcome.stderr().contains(&format!("{} refused the credentials", servers[1].port())), "{outcome:?}");
+        assert!(
+            outcome.stderr().contains(&format!("{}: the user default lacks rights", servers[1].port())),
+            "{outcome:?}"
+        );
         servers[2].cli(&["ACL", "SETUSER", "default", "-eval"]);
-        run().output().code(77).stdout_is("").stderr_is_one_line("refused the credentials");
+        run().output().code(77).stdout_is("").stderr_is_one_line("the user default lacks rights");
         assert_eq!(votes(&servers), 0);
     }
 }

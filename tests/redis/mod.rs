@@ -5,4 +5,5 @@ mod full;
 mod looks;
 mod names;
 mod production;
+mod rights;
 mod sentinels;

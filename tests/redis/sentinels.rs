@@ -80,8 +80,7 @@ fn on_another_host_that_name_this_one_are_refused() {
         command.args(args).arg("--dir").arg(scratch.root()).args(["--protected-mode", "no"]).stdout(Stdio::null());
         command.spawn().unwrap()
     };
-    let _master = start(&["--save", ""]);
-    let _sentinel = start(&[configuration.to_str().unwrap(), "--sentinel"]);
+    let servers = [start(&["--save", ""]), start(&[configuration.to_str().unwrap(), "--sentinel"])];
     let cli = need("redis-cli", "redis-tools");
     for port in ["6379", "26379"] {
         eventually("the servers to answer", || {
@@ -96,4 +95,9 @@ fn on_another_host_that_name_this_one_are_refused() {
     run("127.0.0.1").output().success().stdout_is("ran\n");
     let outcome = run(HOST).output();
     outcome.code(69).stdout_is("").stderr_is_one_line("names 127.0.0.1:6379 as the master of mymaster");
+    // Everything in it is killed.
+    drop(network);
+    for mut server in servers {
+        server.wait().unwrap();
+    }
 }

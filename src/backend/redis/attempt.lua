@@ -1,8 +1,8 @@
 -- Takes the lock, or says why not; repeating it changes nothing.
 --   KEYS  lock, queue, alive, fence
 --   ARGV  id, prefix and rest of the value, ttl ms, patience ms, 1 to join the queue, wakes
--- Returns {1, token}, {0, type, value, pttl, position, now}, or before anything is written {2, key, type, value} for a damaged
--- counter and {3, key, type} for a side key of another type.
+-- Returns {1, token}, {0, type, value, pttl, position, now}, or before anything is written {2, key, type, value} for a
+-- damaged counter and {3, key, type} for a side key of another type.
 local lock, queue, alive, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, prefix, rest = ARGV[1], ARGV[2], ARGV[3]
 local ttl, patience = tonumber(ARGV[4]), tonumber(ARGV[5])

@@ -16,6 +16,7 @@ use crate::backend::net::tls::{Tls, refused};
 use crate::backend::net::wire::{Address, Choice, Refusal, Ways, Wire, forget};
 use crate::backend::redis::damage::Damage;
 use crate::backend::redis::errors::{self, About};
+use crate::backend::redis::rights::Rights;
 use crate::backend::redis::stream::Bounded;
 
 /// One server, and the credentials for it.
@@ -27,6 +28,8 @@ pub(crate) struct Server {
     tls: Option<Tls>,
     /// Its name in messages.
     name: String,
+    /// The rights that the user needs there.
+    rights: Rights,
 }
 
 impl Server {
@@ -34,7 +37,13 @@ impl Server {
     pub(crate) fn new(scheme: &'static str, address: &Address, login: &Login, database: u32, tls: Option<Tls>) -> Self {
         let location = Location { scheme, login: login.clone(), addresses: vec![address.clone()], path: String::new() };
         let name = location.with_database(database);
-        Self { address: address.clone(), login: login.clone(), database, tls, name }
+        Self { address: address.clone(), login: login.clone(), database, tls, name, rights: Rights::default() }
+    }
+
+    /// The same server, whose error messages name these rights, which the user needs there.
+    pub(in crate::backend) fn needing(self, rights: Rights) -> Self {
+        let rights = if self.database == 0 { rights } else { rights.and("+select") };
+        Self { rights, ..self }
     }
 }
 
@@ -247,6 +256,8 @@ impl Connection {
             has_password: server.login.password.is_some(),
             is_plain: server.tls.is_none() && matches!(server.address, Address::Tcp(..)),
             nested: nested_hint(),
+            user: server.login.user.as_deref().unwrap_or("default"),
+            rights: &server.rights,
         };
         errors::explain(error, about)
     }

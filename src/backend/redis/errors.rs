@@ -13,6 +13,7 @@ use ::redis::{ErrorKind as RedisErrorKind, RedisError};
 use crate::backend::error::{Error, ErrorKind, reasons};
 use crate::backend::net::wire::Address;
 use crate::backend::redis::damage::Damage;
+use crate::backend::redis::rights::Rights;
 
 /// What is known of a server in addition to its answer.
 #[derive(Clone, Copy)]
@@ -25,6 +26,10 @@ pub(super) struct About<'a> {
     pub is_plain: bool,
     /// What to add to advice about credentials.
     pub nested: &'a str,
+    /// The user as which dlock is logged in.
+    pub user: &'a str,
+    /// The rights that the user needs.
+    pub rights: &'a Rights,
 }
 
 /// Explains an error of the client library, or one that a server answered with.
@@ -33,6 +38,14 @@ pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
     let text = crate::printable::shown(error.to_string().as_bytes()).to_string();
     // The server repeats the arguments: here a whole script.
     let text = text.split_once(", with args beginning with").map_or(text.as_str(), |(text, _)| text).to_owned();
+    if lacks_rights(error, &text) {
+        let user = crate::printable::shown(about.user.as_bytes()).to_string();
+        let advice = about.rights.advice(&user, text.contains("keys") || text.contains("a key"));
+        return Error::new(
+            ErrorKind::Denied,
+            format!("{server}: the user {user} lacks rights: {text}; needed: {advice}"),
+        );
+    }
     if is_denied(error, &text) {
         let text = match (about.has_password, text.contains("unauthenticated")) {
             (true, _) => text,
@@ -49,10 +62,18 @@ pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
     Error::unavailable(format!("{server} {did}: {text}; {}", hint(error, &text, about.is_plain)))
 }
 
+/// Whether an error is about what the user may do; `text` is its message.
+fn lacks_rights(error: &RedisError, text: &str) -> bool {
+    // The last two are errors of a script whose user may not use one of its keys, or run one of its commands.
+    error.code() == Some("NOPERM")
+        || error.code().is_some()
+            && ["No permissions", "user executing the script"].iter().any(|said| text.contains(said))
+}
+
 /// Whether an error is about the credentials; `text` is its message. Any other answer to them, such as "max number of
 /// clients reached", is an outage that may pass.
 fn is_denied(error: &RedisError, text: &str) -> bool {
-    const SAID: [&str; 5] = [
+    const SAID: [&str; 4] = [
         // The answer of a server that requires a password to a request as large as a script.
         "unauthenticated",
         // Of a server that has no password set.
@@ -60,12 +81,10 @@ fn is_denied(error: &RedisError, text: &str) -> bool {
         // Of versions before 6, which have no codes for this.
         "no password is set",
         "invalid password",
-        // The error of a script whose user may not run one of its commands or use one of its keys.
-        "No permissions",
     ];
-    error.code().is_some_and(|code| matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM"))
-        || error.code().is_some() && SAID.iter().any(|said| text.contains(said))
-        || text.contains("user executing the script")
+    error
+        .code()
+        .is_some_and(|code| matches!(code, "NOAUTH" | "WRONGPASS") || SAID.iter().any(|said| text.contains(said)))
 }
 
 /// What to do about an error that is not about the credentials; `text` is its message.
@@ -128,8 +147,8 @@ pub(super) fn unconfirmed(confirmed: i64, wanted: u32, patience: Duration) -> Er
     ))
 }
 
-/// The error when too few sentinels answered for the master called `name`: less than a majority. This many `failures` of one
-/// kind leave no majority.
+/// The error when too few sentinels answered for the master called `name`: less than a majority. This many `failures`
+/// of one kind leave no majority.
 pub(super) fn too_few_sentinels(name: &str, errors: &[Error], failures: usize) -> Error {
     let unusable = errors.iter().filter(|error| error.kind == ErrorKind::Unusable).count() >= failures;
     let kind = match () {
@@ -200,7 +219,8 @@ mod tests {
     }
 
     fn explained(error: &RedisError, has_password: bool, is_plain: bool, nested: &str) -> (ErrorKind, String) {
-        let error = explain(error, About { name: &"S", has_password, is_plain, nested });
+        let rights = Rights::without_keys("RIGHTS");
+        let error = explain(error, About { name: &"S", has_password, is_plain, nested, user: "U", rights: &rights });
         (error.kind, error.to_string())
     }
 
@@ -210,21 +230,18 @@ mod tests {
             ("NOAUTH Authentication required.", false, "no password was given (\"NOAUTH\": Authentication required.)"),
             ("NOAUTH Authentication required.", true, "\"NOAUTH\": Authentication required."),
             ("WRONGPASS invalid pair.", true, "\"WRONGPASS\": invalid pair."),
-            ("NOPERM no permissions", true, "NoPerm: no permissions"),
             ("ERR Protocol error: unauthenticated bulk length", false, "no password was given"),
             (
                 "ERR Protocol error: unauthenticated bulk length",
                 true,
                 "ResponseError: Protocol error: unauthenticated bulk length",
             ),
-            ("ERR The user executing the script can't", true, "ResponseError: The user executing the script can't"),
             (
                 "ERR AUTH <password> called without any password configured for the default user.",
                 true,
                 "ResponseError: AUTH <password> called without any password configured for the default user.",
             ),
             ("ERR invalid password", true, "ResponseError: invalid password"),
-            ("ERR No permissions to access a key", true, "ResponseError: No permissions to access a key"),
         ] {
             let (kind, told) = explained(&answer(said), has_password, true, "; NESTED");
             assert_eq!(
@@ -232,6 +249,18 @@ mod tests {
                 (Denied, format!("S refused the credentials: {text}; {PASSWORD}; NESTED")),
                 "{said}"
             );
+        }
+    }
+
+    #[test]
+    fn what_a_server_says_of_missing_rights() {
+        for (said, text) in [
+            ("NOPERM no permissions", "NoPerm: no permissions"),
+            ("ERR The user executing the script can't", "ResponseError: The user executing the script can't"),
+            ("ERR No permissions to access a key", "ResponseError: No permissions to access a key"),
+        ] {
+            let expected = format!("S: the user U lacks rights: {text}; needed: ACL SETUSER U RIGHTS");
+            assert_eq!(explained(&answer(said), true, true, "; NESTED"), (Denied, expected), "{said}");
         }
     }
 

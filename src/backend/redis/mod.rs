@@ -6,7 +6,7 @@ Side keys, which no user can name, hold the queue of waiters (first come, first 
 release wakes the head of the queue through its wake list; only the head polls, for foreign holders, which announce
 nothing, and for expiry. The scripts are in the `.lua` files; each may be repeated without harm.
 
-ACL: a user needs the commands of the scripts, EVAL and BLPOP on the key patterns `NS:*` and `{NS:*`.
+The rights that a user needs are in [`rights`].
 */
 
 pub(super) mod answers;
@@ -16,6 +16,7 @@ mod driver;
 mod errors;
 pub(super) mod keys;
 mod namesakes;
+pub(super) mod rights;
 mod sentinel;
 mod stream;
 
@@ -28,6 +29,7 @@ use self::connection::Outstanding;
 pub(super) use self::connection::Server;
 pub(crate) use self::driver::{DRIVER, PORT, database};
 use self::keys::Keys;
+use self::rights::Rights;
 use self::sentinel::{Master, Sentinels};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
@@ -133,10 +135,12 @@ impl RedisService {
 
 impl Service for RedisService {
     fn contend(&self, claim: Claim) -> Box<dyn Contender> {
+        let rights = Rights::for_locks(&claim, rights::SINGLE);
+        let rights = if self.replicas == 0 { rights } else { rights.and("+wait") };
         let connection = match &self.place {
-            Place::Server(server) => Master::named(server.clone()),
+            Place::Server(server) => Master::named(server.clone().needing(rights)),
             Place::Master { location, name, database, tls } => {
-                Master::of(Sentinels::new(location.clone(), name.clone(), *database, tls.clone()))
+                Master::of(Sentinels::new(location.clone(), name.clone(), *database, tls.clone(), rights))
             }
         };
         Box::new(RedisContender {

@@ -10,9 +10,9 @@ local function leave(queue, alive, wakes, id)
   redis.call('DEL', wakes .. id)
 end
 
--- The first waiter that is alive, or nil; dead ones before it are dropped, but at most 1,000 a call: then the second value is
--- true, and there may be waiters. A deadline from before the clock was set back is cut
--- to `patience` (which may be nil) plus the time by which that step can prolong a blocking wait.
+-- The first waiter that is alive, or nil; dead ones before it are dropped, but at most 1,000 a call: then the second
+-- value is true, and there may be waiters. A deadline from before the clock was set back is cut to `patience` (which
+-- may be nil) plus the time by which that step can prolong a blocking wait.
 local function head_of(queue, alive, wakes, now, patience)
   for _ = 1, 1000 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]

@@ -20,6 +20,7 @@ use crate::backend::redis::connection::{Connection, Outstanding, Server};
 use crate::backend::redis::damage::Damage;
 use crate::backend::redis::errors;
 use crate::backend::redis::namesakes::Namesakes;
+use crate::backend::redis::rights::{Rights, SENTINEL};
 use crate::clock::Instant;
 
 /// The sentinels of one master.
@@ -31,6 +32,8 @@ pub(super) struct Sentinels {
     location: Location,
     database: u32,
     tls: Option<Tls>,
+    /// The rights that the user needs at the master.
+    rights: Rights,
     connections: Vec<Connection>,
 }
 
@@ -65,33 +68,35 @@ fn agreement(named: &[Address], pending: usize, needed: usize) -> Agreement {
 
 /// Whether `master` is an address that means another host to whoever uses it.
 fn is_local(master: &Address) -> bool {
-    match master {
-        Address::Unix(_) => true,
-        Address::Tcp(host, _) => match host.parse::<IpAddr>() {
-            Ok(address) => address.to_canonical().is_loopback() || address.to_canonical().is_unspecified(),
-            Err(_) => {
-                let host = host.trim_end_matches('.').to_ascii_lowercase();
-                host == "localhost" || host.ends_with(".localhost")
-            }
-        },
+    let Address::Tcp(host, _) = master else { return true };
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return address.to_canonical().is_loopback() || address.to_canonical().is_unspecified();
     }
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    host == "localhost" || host.ends_with(".localhost")
+}
+
+/// The sentinel at `address`.
+fn watcher(address: &Address, login: &Login, tls: Option<Tls>) -> Server {
+    Server::new("sentinel", address, login, 0, tls).needing(Rights::without_keys(SENTINEL))
 }
 
 impl Sentinels {
-    /// The sentinels at `location`, which watch a master called `name`.
-    pub(super) fn new(location: Location, name: String, database: u32, tls: Option<Tls>) -> Self {
+    /// The sentinels at `location`, which watch a master called `name`. There, the user needs these `rights`.
+    pub(super) fn new(location: Location, name: String, database: u32, tls: Option<Tls>, rights: Rights) -> Self {
         // Many sentinels have no password although their servers require one.
         let connections = location
             .addresses
             .iter()
-            .map(|address| Connection::new(Server::new("sentinel", address, &Login::default(), 0, tls.clone())))
+            .map(|address| Connection::new(watcher(address, &Login::default(), tls.clone())))
             .collect();
-        Self { name, location, database, tls, connections }
+        Self { name, location, database, tls, rights, connections }
     }
 
     /// The server at `address`.
     fn server(&self, address: &Address) -> Server {
-        Server::new(self.location.scheme, address, &self.location.login, self.database, self.tls.clone())
+        let Location { scheme, login, .. } = &self.location;
+        Server::new(scheme, address, login, self.database, self.tls.clone()).needing(self.rights.clone())
     }
 
     /// The master that a majority of the sentinels name.
@@ -107,8 +112,7 @@ impl Sentinels {
                 let said = ask(connection, name).await;
                 match said {
                     Err(error) if error.kind == ErrorKind::Denied && location.login.password.is_some() => {
-                        let server = Server::new("sentinel", address, &location.login, 0, tls.clone());
-                        *connection = Connection::new(server);
+                        *connection = Connection::new(watcher(address, &location.login, tls.clone()));
                         ask(connection, name).await
                     }
                     other => other,

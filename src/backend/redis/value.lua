@@ -36,13 +36,14 @@ local function time_left(lock, kind, value)
   return left
 end
 
--- Whether a fencing counter cannot be this number: the next ones could not be counted exactly, or it is more than a year
--- ahead of the clock.
+-- Whether a fencing counter cannot be this number: the next ones could not be counted exactly, or it is more than a
+-- year ahead of the clock.
 local function is_damaged(number, micros)
   return number >= 9007199254740990 or number > micros + 31622400000000
 end
 
--- The last token that a fencing counter gave, 0 where there is none; of a damaged counter, nil and why it cannot be used.
+-- The last token that a fencing counter gave, 0 where there is none; of a damaged counter, nil and why it cannot be
+-- used.
 local function last_token(fence, micros)
   local kind = redis.call('TYPE', fence)['ok']
   if kind == 'none' then

@@ -2,7 +2,8 @@
 --   KEYS  lock, fence
 --   ARGV  owner's prefix, number of the attempt, value, ttl ms, proposal for the counter, the attempt's token if a
 --         majority has granted it already, else ''
--- Returns {1, counter}, {0, type, value, pttl}, or before anything is written {2, key, type, value} for a damaged counter.
+-- Returns {1, counter}, {0, type, value, pttl}, or before anything is written {2, key, type, value} for a damaged
+-- counter.
 local lock, fence = KEYS[1], KEYS[2]
 local owner, number, value, ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local proposal, granted = tonumber(ARGV[5]), tonumber(ARGV[6])

@@ -12,8 +12,8 @@ value holds the number of the attempt, so that a late release cannot delete what
 holds. A granted attempt asks the remaining servers again, in the background, but only those that never granted it: a
 vote that was lost is never made again.
 
-ACL: the commands of the scripts and EVAL, on the key patterns `NS:*` and `{NS:*`; also `INFO`, and `CONFIG GET` with
-strict fencing. Without `INFO`, two names for one server go unnoticed.
+The rights that a user needs are in [`Rights`]. `INFO` is asked too: where it is denied, two names for one server go
+unnoticed.
 */
 
 mod attempt;
@@ -39,6 +39,7 @@ use self::quorum::{Ballot, Outcome};
 use self::scripts::Occupant;
 use self::voter::{Answer, Request};
 use crate::backend::redis::Server;
+use crate::backend::redis::rights::{MAJORITY, Rights};
 use crate::backend::{Attempt, Claim, Contender, Error, Lease, Queue, Released, Renewal, Service};
 use crate::clock::{Instant, sleep_until};
 use crate::holder::Holder;
@@ -68,7 +69,10 @@ impl RedlockService {
 
 impl Service for RedlockService {
     fn contend(&self, claim: Claim) -> Box<dyn Contender> {
-        Box::new(RedlockContender::new(claim, self.servers.clone(), self.strict))
+        let rights = Rights::for_locks(&claim, MAJORITY);
+        let rights = if self.strict { rights.and("+config|get") } else { rights };
+        let servers = self.servers.iter().map(|server| server.clone().needing(rights.clone())).collect();
+        Box::new(RedlockContender::new(claim, servers, self.strict))
     }
 }
 
