@@ -72,7 +72,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("backend/net", &["backend::error", "backend::net", "clock", "variables"]),
     // Decisions here follow from data alone, and can be tested without a service.
     ("backend/file/errors.rs", &["backend::error"]),
-    ("backend/redis/errors.rs", &["backend::error", "backend::net::wire::Address", "printable"]),
+    (
+        "backend/redis/errors.rs",
+        &["backend::error", "backend::net::wire::Address", "backend::redis::rights::Rights", "printable"],
+    ),
+    ("backend/redis/damage.rs", &["backend::TOKEN_LIMIT", "printable"]),
+    ("backend/redis/rights.rs", &["backend::Claim"]),
     ("backend/redlock/errors.rs", &["backend::error", "backend::redlock::quorum"]),
     ("backend/redlock/quorum.rs", &[]),
     ("backend/etcd/errors.rs", &["backend::error", "backend::net::tls", "backend::net::wire::Address", "printable"]),

@@ -38,7 +38,7 @@ pub(super) fn attempted(answer: &Value) -> Option<Attempted> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
         [Value::Int(1), granted] => Some(Attempted::Granted(token(granted)?)),
-        damaged @ [Value::Int(2 | 3), ..] => Damage::read(damaged).map(Attempted::Damaged),
+        damaged @ [Value::Int(2 | 3), ..] => damage(damaged).map(Attempted::Damaged),
         [Value::Int(0), kind, value, pttl, position, now] => {
             let holder = match (bytes(kind)?, bytes(value)?) {
                 (b"none", _) => Holder::Nobody,
@@ -48,6 +48,15 @@ pub(super) fn attempted(answer: &Value) -> Option<Attempted> {
             let (pttl, position, now) = (number(pttl)?, number(position)?, text_of(now)?.parse().ok()?);
             Some(Attempted::Busy(Obstacle { holder, pttl, position, now }))
         }
+        _ => None,
+    }
+}
+
+/// Reads an answer that tells of a side key that cannot be used; `None` when it makes no sense.
+pub(in crate::backend) fn damage(answer: &[Value]) -> Option<Damage> {
+    match answer {
+        [Value::Int(2), key, kind, text] => Some(Damage::new(text_of(key)?, text_of(kind)?, Some(bytes(text)?))),
+        [Value::Int(3), key, kind] => Some(Damage::new(text_of(key)?, text_of(kind)?, None)),
         _ => None,
     }
 }

@@ -6,10 +6,7 @@ there. The scripts find them before they write anything.
 use std::fmt;
 use std::fmt::Write;
 
-use ::redis::Value;
-
 use crate::backend::TOKEN_LIMIT;
-use crate::backend::redis::answers::{bytes, text_of};
 use crate::printable::shown;
 
 /// A side key that cannot be used. Displayed with its name, what is wrong with it, and how to mend it.
@@ -24,15 +21,10 @@ pub(in crate::backend) struct Damage {
 }
 
 impl Damage {
-    /// Reads the part of an answer of the scripts that tells of damage; `None` when it makes no sense.
-    pub(in crate::backend) fn read(answer: &[Value]) -> Option<Self> {
-        let (key, kind, counter) = match answer {
-            [Value::Int(2), key, kind, text] => (key, text_of(kind)?, Some(bytes(text)?.to_vec())),
-            [Value::Int(3), key, kind] => (key, text_of(kind)?, None),
-            _ => return None,
-        };
-        let counter = counter.filter(|_| kind == "string");
-        Some(Self { key: text_of(key)?.to_owned(), kind: kind.to_owned(), counter })
+    /// A side key of this type; `counter` is the beginning of a string that should be a fencing counter.
+    pub(super) fn new(key: &str, kind: &str, counter: Option<&[u8]>) -> Self {
+        let counter = counter.filter(|_| kind == "string").map(<[u8]>::to_vec);
+        Self { key: key.to_owned(), kind: kind.to_owned(), counter }
     }
 }
 
@@ -88,11 +80,8 @@ fn quoted(key: &str) -> String {
 mod tests {
     use super::*;
 
-    fn told(parts: &[&str]) -> Option<String> {
-        let text = |text: &&str| Value::BulkString(text.as_bytes().to_vec());
-        let number = if parts.len() == 3 { 2 } else { 3 };
-        let answer: Vec<Value> = std::iter::once(Value::Int(number)).chain(parts.iter().map(text)).collect();
-        Damage::read(&answer).map(|damage| damage.to_string())
+    fn told(key: &str, kind: &str, counter: Option<&str>) -> String {
+        Damage::new(key, kind, counter.map(str::as_bytes)).to_string()
     }
 
     #[test]
@@ -113,16 +102,14 @@ mod tests {
                 "its fencing counter is damaged: the key {QUOTED} holds \"{counter}\", which {why}run DEL {QUOTED} in \
                  redis-cli, and tokens begin with the server's time again"
             );
-            assert_eq!(told(&[KEY, "string", counter]), Some(expected));
+            assert_eq!(told(KEY, "string", Some(counter)), expected);
         }
-        let other = |kind| {
-            Some(format!(
+        for (kind, counter) in [("list", Some("")), ("string", None)] {
+            let expected = format!(
                 "its key {QUOTED} holds a {kind}, which is not dlock's; move that away, or run DEL {QUOTED} in redis-cli"
-            ))
-        };
-        assert_eq!(told(&[KEY, "list", ""]), other("list"));
-        assert_eq!(told(&[KEY, "string"]), other("string"));
-        assert_eq!(told(&[KEY]), None);
+            );
+            assert_eq!(told(KEY, kind, counter), expected);
+        }
         assert_eq!(quoted("a\"b\\\n"), "\"a\\\"b\\\\\\x0a\"");
     }
 }

@@ -12,7 +12,6 @@ use ::redis::{ErrorKind as RedisErrorKind, RedisError};
 
 use crate::backend::error::{Error, ErrorKind, reasons};
 use crate::backend::net::wire::Address;
-use crate::backend::redis::damage::Damage;
 use crate::backend::redis::rights::Rights;
 
 /// What is known of a server in addition to its answer.
@@ -130,7 +129,7 @@ pub(super) fn nonsense(server: &dyn Display) -> Error {
 }
 
 /// The error for a side key that cannot be used.
-pub(super) fn damaged(server: &dyn Display, damage: &Damage) -> Error {
+pub(super) fn damaged(server: &dyn Display, damage: &dyn Display) -> Error {
     Error::new(ErrorKind::Unusable, format!("{server}: {damage}"))
 }
 
@@ -353,6 +352,7 @@ mod tests {
             (too_few_sentinels("m", &failed[..1], 1), Unreachable, "too few sentinels of m can be asked: one"),
             (too_few_sentinels("m", &local, 2), Unusable, "too few sentinels of m can be asked: three; four"),
             (too_few_sentinels("m", &local[..1], 2), Unavailable, "too few sentinels of m can be asked: three"),
+            (damaged(&"S", &"its key"), Unusable, "S: its key"),
             (
                 no_agreement("m", &[master.clone(), other, master.clone()]),
                 Unavailable,

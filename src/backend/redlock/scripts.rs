@@ -6,7 +6,7 @@ use ::redis::{Cmd, Value};
 
 use crate::backend::Claim;
 pub(super) use crate::backend::redis::answers::yes_or_no;
-use crate::backend::redis::answers::{bytes, number, text_of, token};
+use crate::backend::redis::answers::{bytes, damage, number, text_of, token};
 use crate::backend::redis::damage::Damage;
 use crate::backend::redis::keys::Keys;
 use crate::backend::redis::{concerns, inspection, millis, script};
@@ -113,7 +113,7 @@ pub(super) fn acquired(answer: &Value) -> Option<Acquired> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
         [Value::Int(1), count] => Some(Acquired::Granted(token(count)?)),
-        damaged @ [Value::Int(2), ..] => Damage::read(damaged).map(Acquired::Damaged),
+        damaged @ [Value::Int(2), ..] => damage(damaged).map(Acquired::Damaged),
         [Value::Int(0), kind, value, pttl] => {
             Some(Acquired::Busy { occupant: occupant(kind, value)?, pttl: number(pttl)? })
         }
