@@ -1,11 +1,14 @@
 /*!
 A stream that bounds how much memory a server can make this process use: the client library buffers a reply of any
-length that the server announces. It also lets a server that hung up have its last word.
+length that the server announces.
+
+It also hears out a server that refuses a client: that one says why and hangs up, before any request. The client library
+would drop an answer to nothing, so that it is kept until something is asked, and a failed write does not cut it off.
 */
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -18,12 +21,16 @@ const MAX_ANSWER: usize = 64 * 1024;
 pub(super) struct Bounded<S> {
     inner: S,
     room: usize,
+    /// Whether a request was written.
+    asked: bool,
+    /// Who wants to read before that.
+    reader: Option<Waker>,
 }
 
 impl<S> Bounded<S> {
     /// Bounds what is read from `inner`.
     pub(super) fn new(inner: S) -> Self {
-        Self { inner, room: MAX_ANSWER }
+        Self { inner, room: MAX_ANSWER, asked: false, reader: None }
     }
 }
 
@@ -33,6 +40,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.asked {
+            self.reader = Some(context.waker().clone());
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
         let came = buffer.filled().len() - before;
@@ -52,8 +63,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.room = MAX_ANSWER;
+        self.asked = true;
+        self.reader.take().into_iter().for_each(Waker::wake);
         match Pin::new(&mut self.inner).poll_write(context, bytes) {
-            // A server may say why it hangs up, as a full one does: that is still to be read, and then comes the end.
+            // The end is still to be read, behind the server's last words.
             Poll::Ready(Err(error)) if is_hung_up(&error) => Poll::Ready(Ok(bytes.len())),
             polled => polled,
         }
@@ -99,6 +112,7 @@ mod tests {
             runtime.block_on(async {
                 let (ours, mut its) = duplex(MAX_ANSWER + 2);
                 let mut bounded = Bounded::new(ours);
+                bounded.write_all(b"x").await.expect("room");
                 let mut room = MAX_ANSWER;
                 let mut numbers = (0..=u8::MAX).cycle();
                 for happens in happens {
@@ -135,11 +149,15 @@ mod tests {
             let (ours, mut its) = duplex(100);
             its.write_all(b"-ERR full").await.expect("room");
             drop(its);
-            let mut bounded = Bounded::new(ours);
-            bounded.write_all(b"AUTH").await.expect("as if it had arrived");
-            let mut said = String::new();
-            bounded.read_to_string(&mut said).await.expect("the end");
-            assert_eq!(said, "-ERR full");
+            let (mut reading, mut writing) = tokio::io::split(Bounded::new(ours));
+            let read = async {
+                let mut said = String::new();
+                reading.read_to_string(&mut said).await.map(|_| said)
+            };
+            let mut read = Box::pin(read);
+            assert!(futures_util::poll!(read.as_mut()).is_pending(), "an answer to nothing");
+            writing.write_all(b"AUTH").await.expect("as if it had arrived");
+            assert_eq!(read.await.expect("the end"), "-ERR full");
         });
     }
 
@@ -150,6 +168,7 @@ mod tests {
             let (ours, mut its) = duplex(4 * MAX_ANSWER);
             let mut bounded = Bounded::new(ours);
             let mut answer = vec![0; MAX_ANSWER];
+            bounded.write_all(b"first").await.expect("room");
             its.write_all(&vec![b'x'; 3 * MAX_ANSWER]).await.expect("room");
             bounded.read_exact(&mut answer).await.expect("as much as is allowed");
             bounded.write_all(b"next").await.expect("room");
