@@ -21,7 +21,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::readable::readable;
 
-/// A timer is set to go off this part of the time (one of so many) too early: one that is slow by that much is not late.
+/// A timer is set to go off early by the time that is left divided by this: a clock that is slow by that much is not late.
 const EARLY: u32 = 10;
 /// A time so short that a slow timer's lateness does not matter.
 const SHORT: Duration = Duration::from_millis(10);
@@ -111,9 +111,16 @@ impl Sub<Duration> for Instant {
 
 /// Microseconds since 1970 by the wall clock: the time part of a file lock's token, never of a lease.
 #[must_use]
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
 pub(crate) fn wall_micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds since 1970 by the wall clock: for what people are shown, never for a lease.
+#[must_use]
+pub(crate) fn wall_millis() -> u64 {
+    wall_micros() / 1000
 }
 
 /// A kernel timer that can be waited for, and is readable shortly before its instant or when that has come: the kernel
@@ -147,7 +154,7 @@ impl Alarm {
     }
 }
 
-/// For how long a timer is set when so much time is left.
+/// For how long a timer is set when `left` is left: a little less, see [`EARLY`].
 fn timed(left: Duration) -> Duration {
     if left > SHORT { left.saturating_sub(left / EARLY) } else { left }
 }
@@ -176,12 +183,25 @@ pub(crate) async fn sleep_until(at: Instant) {
                     ready.clear_ready();
                 }
             }
-            None => tokio::time::sleep(timed(at.since(Instant::now()))).await,
+            None => pause(timed(at.since(Instant::now()))).await,
         }
         if Instant::now() >= at {
             return;
         }
     }
+}
+
+/// Waits for `length` by tokio's clock, which stands still while the machine is suspended and needs no descriptor: for
+/// pauses between attempts, on which no lease depends.
+#[expect(clippy::disallowed_methods, reason = "no lease depends on such a pause")]
+pub(crate) async fn pause(length: Duration) {
+    tokio::time::sleep(length).await;
+}
+
+/// Runs `work` for `length` at most, by tokio's clock as [`pause`] does; then it is dropped. For what no lease depends on.
+#[expect(clippy::disallowed_methods, reason = "no lease depends on such a time-out")]
+pub(crate) async fn within<T>(length: Duration, work: impl Future<Output = T>) -> Result<T, Elapsed> {
+    tokio::time::timeout(length, work).await.map_err(|_| Elapsed)
 }
 
 /// The answer to "did it finish in time": it did not.

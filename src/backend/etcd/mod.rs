@@ -28,11 +28,11 @@ use self::errors::Fault;
 use self::link::Cluster;
 use self::look::{Line, Look, prefix};
 use self::own::{Extended, OwnWatch};
-use self::session::{value, wall_clock};
+use self::session::value;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
-use crate::clock::{Instant, before, sleep_until};
+use crate::clock::{Instant, before, sleep_until, wall_millis};
 use crate::lock::news::news_every;
 
 /// How often one attempt begins anew because what it made was taken away.
@@ -73,7 +73,7 @@ impl EtcdContender {
             let (key, lease) = (session.key.clone(), session.lease);
             let mut line = Line::of(&self.claim, &mut self.cluster);
             let Some(created) = session.created else {
-                match line.join(&key, value(&self.claim, None, wall_clock()), lease).await {
+                match line.join(&key, value(&self.claim, None, wall_millis()), lease).await {
                     Ok(look) => {
                         session.created = look.own.as_ref().map(KeyValue::create_revision);
                         just_joined = true;
@@ -106,7 +106,7 @@ impl EtcdContender {
             session.predecessor = Some((String::from_utf8_lossy(predecessor.key()).into_owned(), look.revision));
             session.news_at = Instant::now() + news_every(ttl / SIGNS_OF_LIFE, look.count);
             let (holder, position) = (look.holder(&prefix(&self.claim)), look.position(just_joined));
-            return Ok(Attempt::Busy(Busy { holder, position, now: wall_clock() }));
+            return Ok(Attempt::Busy(Busy { holder, position, now: wall_millis() }));
         }
         if look.first.as_ref().is_none_or(|first| first.create_revision() < own.create_revision()) {
             return Err(self.cluster.nonsense());
@@ -180,7 +180,7 @@ impl Contender for EtcdContender {
             let look = Line::of(&self.claim, &mut self.cluster).glance().await?;
             if look.first.is_some() {
                 let holder = look.holder(&prefix(&self.claim));
-                return Ok(Attempt::Busy(Busy { holder, position: None, now: wall_clock() }));
+                return Ok(Attempt::Busy(Busy { holder, position: None, now: wall_millis() }));
             }
         }
         let (look, just_joined) = self.look_in_queue().await?;

@@ -11,19 +11,13 @@ use crate::backend::etcd::errors::{self, Fault};
 use crate::backend::etcd::look::prefix;
 use crate::backend::etcd::own::{self, Extended};
 use crate::backend::{Claim, Error, ErrorKind, Released};
-use crate::clock::{Instant, before};
+use crate::clock::{Instant, before, wall_millis};
 
 /// The lease that belongs to an owner: positive, and never 0, which means "choose one".
 fn lease_of(claim: &Claim) -> i64 {
     let digits = claim.owner.as_str().get(..16).unwrap_or_default();
     let number = u64::from_str_radix(digits, 16).unwrap_or_default() >> 1;
     i64::try_from(number).unwrap_or_default().max(1)
-}
-
-/// Milliseconds since 1970, by this machine's clock: etcd tells none.
-pub(super) fn wall_clock() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    since.as_millis().try_into().unwrap_or_default()
 }
 
 /// What is published; the token is known only once the lock is ours.
@@ -123,7 +117,7 @@ impl EtcdContender {
         // Always with the lease: a value without one would stay for ever.
         let put = TxnOp::put(
             key.as_str(),
-            value(&self.claim, Some(token), wall_clock()),
+            value(&self.claim, Some(token), wall_millis()),
             Some(PutOptions::new().with_lease(lease)),
         );
         let unchanged = Compare::create_revision(key, CompareOp::Equal, created);

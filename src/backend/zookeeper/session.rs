@@ -19,7 +19,7 @@ use crate::backend::zookeeper::timeline::Timeline;
 use crate::backend::zookeeper::traffic::Traffic;
 use crate::backend::zookeeper::tunnel::Tunnel;
 use crate::backend::{Claim, Error, Lease};
-use crate::clock::{Instant, before, wall_micros};
+use crate::clock::{Instant, before, wall_millis};
 
 /// How often a lock is renewed: once in such a part of a session.
 const RENEWALS: u32 = 6;
@@ -177,7 +177,7 @@ impl Session {
                 let since = Instant::now().since(clock.at).as_millis();
                 clock.millis.saturating_add(u64::try_from(since).unwrap_or_default())
             }
-            None => wall_micros() / 1000,
+            None => wall_millis(),
         }
     }
 

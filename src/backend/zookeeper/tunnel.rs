@@ -26,7 +26,7 @@ use crate::backend::net::wire::{Wire, forget};
 use crate::backend::zookeeper::ensemble::{Ensemble, Server};
 use crate::backend::zookeeper::errors;
 use crate::backend::zookeeper::frames::{self, Unanswered, Welcome};
-use crate::clock::{Instant, before};
+use crate::clock::{Instant, before, pause, within};
 
 /// How long to wait when no server could be used.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
@@ -177,7 +177,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
                 }
                 // Somebody else on this host, who has no business on our connection.
                 Ok(_) => {}
-                Err(_) => tokio::time::sleep(TRY_AGAIN).await,
+                Err(_) => pause(TRY_AGAIN).await,
             },
             () = async {
                 match carrying.as_mut().as_pin_mut() {
@@ -228,7 +228,7 @@ async fn connect_and_relay(library: &mut TcpStream, shared: &Shared) -> Result<(
             Ok(dialed) => dialed,
             Err(error) => {
                 shared.fail(error, true);
-                tokio::time::sleep(TRY_AGAIN).await;
+                pause(TRY_AGAIN).await;
                 continue;
             }
         };
@@ -255,7 +255,7 @@ async fn connect_and_relay(library: &mut TcpStream, shared: &Shared) -> Result<(
                 let all = (failed + 1) % ensemble.len() == 0;
                 shared.fail(reason, all);
                 if all {
-                    tokio::time::sleep(TRY_AGAIN).await;
+                    pause(TRY_AGAIN).await;
                 }
             }
         }
@@ -305,7 +305,7 @@ async fn relay(library: &mut TcpStream, server: Wire, name: &Server, mut abandon
         loop {
             if !unanswered().any_of_library() {
                 passed.notified().await;
-            } else if tokio::time::timeout(patience, passed.notified()).await.is_err() {
+            } else if within(patience, passed.notified()).await.is_err() {
                 let mut to_server = to_server.lock().await;
                 unanswered().note_own_ping();
                 send(&mut *to_server, &frames::ping()).await?;
