@@ -20,7 +20,6 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::race::{Pace, race};
 use crate::backend::net::tls::{Tls, alert};
-use crate::clock::Instant;
 
 /// How long one address of a name is tried alone before the next one is tried as well.
 const STAGGER: Duration = Duration::from_millis(50);
@@ -172,19 +171,23 @@ impl Wire {
     }
 }
 
-/// Connects to whichever of the addresses of `host` answers first, each next one being tried a little later than the
-/// one before it: a name often has one that leads nowhere, and silence there must not use up all the time there is.
+/// Connects to one of the addresses of `host`.
 async fn connect(host: &str, port: u16, choice: Choice) -> io::Result<(TcpStream, Ways)> {
-    let begun = Instant::now();
     let mut addresses: Vec<SocketAddr> = match choice {
         Choice::Only(address) => vec![address],
         Choice::Any | Choice::Rather(_) => tokio::net::lookup_host((host, port)).await?.collect(),
     };
     // The order of the others stays as the resolver has it.
     addresses.sort_by_key(|address| choice != Choice::Rather(*address));
+    connect_to_any(addresses, STAGGER).await
+}
+
+/// Connects to whichever of `addresses` answers first. Each next one is tried when the one before it has failed or has not
+/// answered for `pause`: a name often has one that leads nowhere, and silence there must not use up all the time there is.
+async fn connect_to_any(mut addresses: Vec<SocketAddr>, pause: Duration) -> io::Result<(TcpStream, Ways)> {
     let attempt =
         |address: SocketAddr| async move { TcpStream::connect(address).await.map(|stream| (stream, address)) };
-    match race(addresses.clone(), Pace::Steady { begun, pause: STAGGER }, attempt, |_| false).await {
+    match race(addresses.clone(), Pace::Eager(pause), attempt, |_| false).await {
         Ok((stream, taken)) => {
             addresses.retain(|address| *address != taken);
             Ok((stream, Ways { taken: Some(taken), others: addresses }))
@@ -237,5 +240,28 @@ impl AsyncWrite for Wire {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::clock::{Instant, before};
+
+    #[test]
+    fn after_an_address_that_refuses_the_next_one_is_tried_at_once() {
+        let listening = || TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (open, closed) = (listening(), listening());
+        let [open_at, closed_at] = [&open, &closed].map(|listener| listener.local_addr().expect("an address"));
+        drop(closed);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        let pause = Duration::from_secs(3600);
+        let connected = runtime.block_on(async {
+            before(Instant::now() + pause / 60, connect_to_any(vec![closed_at, open_at], pause)).await
+        });
+        let (_, ways) = connected.expect("it waits").expect("a connection");
+        assert_eq!((ways.taken, ways.others), (Some(open_at), vec![closed_at]));
     }
 }
