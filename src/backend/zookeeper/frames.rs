@@ -5,15 +5,25 @@ before it looks whether that much is there, and relies on the form of replies.
 Every reply must have the form that its request calls for, and nothing more; what does not is passed on to nobody.
 */
 
+mod body;
+mod operation;
+mod watched;
+
 use std::collections::HashMap;
 use std::io;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
+
+use self::body::Body;
+use self::watched::Watched;
 
 /// The longest frame but for the names of a directory's children. A server's own limit is as large.
 const MAX_FRAME: usize = 1024 * 1024;
 /// The longest frame with the names of children: there are no pages of them, and each contender takes 113 bytes.
 const MAX_CHILDREN: usize = 16 * 1024 * 1024;
+/// How many requests of one connection may be unanswered: far more than dlock ever asks for at once.
+const MAX_UNANSWERED: usize = 1000;
 /// The length of a node's status in a reply.
 const STAT: usize = 68;
 
@@ -21,26 +31,6 @@ const STAT: usize = 68;
 const NOTIFICATION: i32 = -1;
 /// The id of every ping, and of its reply.
 const PING: i32 = -2;
-/// The operations that the library asks for.
-mod operation {
-    pub(super) const CREATE: i32 = 1;
-    pub(super) const DELETE: i32 = 2;
-    pub(super) const EXISTS: i32 = 3;
-    pub(super) const GET_DATA: i32 = 4;
-    pub(super) const SET_DATA: i32 = 5;
-    pub(super) const GET_CHILDREN: i32 = 8;
-    pub(super) const PING: i32 = 11;
-    pub(super) const CHECK: i32 = 13;
-    pub(super) const MULTI: i32 = 14;
-    pub(super) const CREATE2: i32 = 15;
-    pub(super) const REMOVE_WATCHES: i32 = 18;
-    pub(super) const AUTH: i32 = 100;
-    pub(super) const SET_WATCHES: i32 = 101;
-    pub(super) const SET_WATCHES2: i32 = 105;
-    pub(super) const CLOSE: i32 = -11;
-    pub(super) const ERROR: i32 = -1;
-}
-
 /// Reads one frame with its length before it; none at the end of the stream.
 pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Vec<u8>>> {
     read_within(stream, || MAX_FRAME).await
@@ -114,45 +104,102 @@ pub(super) fn ping() -> Vec<u8> {
     [8, PING, operation::PING].into_iter().flat_map(i32::to_be_bytes).collect()
 }
 
-/// The requests that are not answered yet.
+/// The request for a session of this length that every connection begins with, with its length before it.
+pub(super) fn connect(session: Duration) -> Vec<u8> {
+    let millis = i32::try_from(session.as_millis()).unwrap_or(i32::MAX);
+    // No protocol but 0, nothing seen, no session yet and so no password of one, and no server that only reads.
+    framed(&[&[0; 12], &millis.to_be_bytes(), &[0; 8], &16_i32.to_be_bytes(), &[0; 16], &[0]])
+}
+
+/// The id of the session that the reply to a connect request grants.
+pub(super) fn session(welcome: &[u8]) -> Option<i64> {
+    let mut body = Body(welcome.get(4..)?);
+    body.int()?;
+    body.int()?;
+    body.long()
+}
+
+/// The request for what a server says of its ensemble, with its length before it.
+pub(super) fn read_configuration() -> Vec<u8> {
+    let path = framed(&[b"/zookeeper/config"]);
+    framed(&[&1_i32.to_be_bytes(), &operation::GET_DATA.to_be_bytes(), &path, &[0]])
+}
+
+/// What stands in the node that the reply to [`read_configuration`] is about; none where that says something else.
+pub(super) fn data(reply: &[u8]) -> Option<&[u8]> {
+    let mut body = Body(reply.get(4..)?);
+    let (id, _, error) = (body.int()?, body.long()?, body.int()?);
+    if (id, error) == (1, 0) { body.bytes() } else { None }
+}
+
+/// The request that ends a session, with its length before it.
+pub(super) fn close() -> Vec<u8> {
+    framed(&[&2_i32.to_be_bytes(), &operation::CLOSE.to_be_bytes()])
+}
+
+/// A frame of these parts, with its length before it.
+fn framed(parts: &[&[u8]]) -> Vec<u8> {
+    let body = parts.concat();
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes()[..], &body].concat()
+}
+
+/// The requests that are not answered yet, and what the library watches.
 #[derive(Debug, Default)]
 pub(super) struct Unanswered {
-    /// The operation and the number of requests of each id.
-    requests: HashMap<i32, (i32, u32)>,
+    /// What was asked for by each id.
+    requests: HashMap<i32, Asked>,
+    watched: Watched,
     /// How many of the pings are ours: the library knows nothing of them.
     own_pings: u32,
+}
+
+/// What was asked for by one id.
+#[derive(Debug)]
+struct Asked {
+    operation: i32,
+    /// How many requests there are: more than one only of an id that means one operation.
+    count: u32,
+    /// The path of a node that is to be watched.
+    watches: Option<String>,
 }
 
 impl Unanswered {
     /// Whether there are any but pings.
     pub(super) fn any(&self) -> bool {
-        self.requests.values().any(|&(operation, _)| operation != operation::PING)
+        self.requests.values().any(|asked| asked.operation != operation::PING)
     }
 
     /// Whether the library waits for any, pings too: it opens no session before its first one is answered.
     pub(super) fn any_of_library(&self) -> bool {
-        self.any() || self.requests.get(&PING).is_some_and(|&(_, count)| count > self.own_pings)
+        self.any() || self.requests.get(&PING).is_some_and(|asked| asked.count > self.own_pings)
     }
 
     /// How long the next reply may be: longer only while somebody has asked for children.
     pub(super) fn longest(&self) -> usize {
-        let children = |&(operation, _): &(i32, u32)| operation == operation::GET_CHILDREN;
+        let children = |asked: &Asked| asked.operation == operation::GET_CHILDREN;
         if self.requests.values().any(children) { MAX_CHILDREN } else { MAX_FRAME }
     }
 
     /// Takes note of a ping of ours.
-    pub(super) fn note_own_ping(&mut self) {
-        self.note(&ping());
+    pub(super) fn note_own_ping(&mut self) -> io::Result<()> {
         self.own_pings += 1;
+        self.note(&ping())
     }
 
-    /// Takes note of a request.
-    pub(super) fn note(&mut self, frame: &[u8]) {
+    /// Takes note of a request; fails where too many are unanswered.
+    pub(super) fn note(&mut self, frame: &[u8]) -> io::Result<()> {
         let mut body = Body(frame.get(4..).unwrap_or_default());
         if let (Some(id), Some(operation)) = (body.int(), body.int()) {
-            let entry = self.requests.entry(id).or_insert((operation, 0));
-            *entry = (operation, entry.1 + 1);
+            let watches = self.watched.note(operation, &mut body);
+            let count = self.requests.get(&id).map_or(0, |asked| asked.count) + 1;
+            self.requests.insert(id, Asked { operation, count, watches });
         }
+        let unanswered: usize = self.requests.values().map(|asked| asked.count as usize).sum();
+        if unanswered > MAX_UNANSWERED {
+            return Err(nonsense(&format!("it leaves {unanswered} requests unanswered")));
+        }
+        Ok(())
     }
 
     /// Checks a reply; the error says what is wrong with it. False for one that the library does not wait for.
@@ -162,18 +209,23 @@ impl Unanswered {
             return Err(nonsense("a reply has no header"));
         };
         if id == NOTIFICATION && frame.len() <= 4 + MAX_FRAME {
-            return body.notification().map(|()| true).ok_or_else(|| nonsense("a notification has no sense"));
+            let (event, path) = body.notification().ok_or_else(|| nonsense("a notification has no sense"))?;
+            // To one that it does not wait for, the library would answer with a request, and keep that until it is answered.
+            return Ok(self.watched.take(event, path));
         }
-        let Some((operation, count)) = self.requests.get(&id).copied() else {
+        let Some(asked) = self.requests.get_mut(&id) else {
             return Err(nonsense("it answered what was not asked"));
         };
+        let operation = asked.operation;
         if frame.len() > 4 + MAX_FRAME && operation != operation::GET_CHILDREN {
             return Err(nonsense("it answered at too great a length"));
         }
-        if count > 1 {
-            self.requests.insert(id, (operation, count - 1));
-        } else {
-            self.requests.remove(&id);
+        asked.count -= 1;
+        if asked.count == 0
+            && let Some(Asked { watches: Some(path), .. }) = self.requests.remove(&id)
+            && error != 0
+        {
+            self.watched.refused(operation, &path);
         }
         // An error's body is not read.
         if error == 0 {
@@ -187,34 +239,13 @@ impl Unanswered {
     }
 }
 
-/// What is left to read of a frame.
-struct Body<'a>(&'a [u8]);
-
 impl<'a> Body<'a> {
-    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn int(&mut self) -> Option<i32> {
-        Some(i32::from_be_bytes(self.take(4)?.try_into().ok()?))
-    }
-
-    fn long(&mut self) -> Option<i64> {
-        Some(i64::from_be_bytes(self.take(8)?.try_into().ok()?))
-    }
-
-    /// Bytes with their length before them; a length of -1 means that there are none.
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        match self.int()? {
-            -1 => Some(&[]),
-            length => self.take(usize::try_from(length).ok()?),
-        }
-    }
-
-    fn text(&mut self) -> Option<&'a str> {
-        std::str::from_utf8(self.bytes()?).ok()
+    /// What happened, by its number, and the path of the node.
+    fn notification(&mut self) -> Option<(i32, &'a str)> {
+        let (event, _state) = (self.int()?, self.int()?);
+        let path = self.text().filter(|path| path.starts_with('/'))?;
+        self.end()?;
+        Some((event, path))
     }
 
     fn path(&mut self) -> Option<()> {
@@ -228,16 +259,6 @@ impl<'a> Body<'a> {
     fn names(&mut self) -> Option<()> {
         let count = self.int()?;
         (0..count).try_for_each(|_| self.text().map(drop))
-    }
-
-    fn end(&self) -> Option<()> {
-        self.0.is_empty().then_some(())
-    }
-
-    fn notification(&mut self) -> Option<()> {
-        let (_event, _state) = (self.int()?, self.int()?);
-        self.path()?;
-        self.end()
     }
 
     /// The body of a reply without an error.

@@ -284,7 +284,7 @@ async fn relay(library: &mut TcpStream, server: Wire, name: &Server, mut abandon
     let up = async {
         // The library closes its end when its session is closed, and when it gives the connection up.
         while let Ok(Some(frame)) = frames::read(&mut from_library).await {
-            unanswered().note(&frame);
+            unanswered().note(&frame)?;
             passed.notify_one();
             send(&mut *to_server.lock().await, &frame).await?;
         }
@@ -307,7 +307,7 @@ async fn relay(library: &mut TcpStream, server: Wire, name: &Server, mut abandon
                 passed.notified().await;
             } else if within(patience, passed.notified()).await.is_err() {
                 let mut to_server = to_server.lock().await;
-                unanswered().note_own_ping();
+                unanswered().note_own_ping()?;
                 send(&mut *to_server, &frames::ping()).await?;
                 // One that is only slow is not given more to do each time.
                 patience = patience.saturating_mul(2);

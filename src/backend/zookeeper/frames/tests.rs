@@ -26,10 +26,14 @@ fn reply(id: i32, error: i32, body: &[u8]) -> Vec<u8> {
     frame(&[&int(id), &[0; 8], &int(error), body])
 }
 
+fn notification(event: i32, path: &str) -> Vec<u8> {
+    reply(NOTIFICATION, 0, &[int(event), int(3), text(path)].concat())
+}
+
 /// Whether `body` passes as the answer to `operation`.
 fn passes(operation: i32, body: &[u8]) -> bool {
     let mut unanswered = Unanswered::default();
-    unanswered.note(&frame(&[&int(7), &int(operation)]));
+    unanswered.note(&frame(&[&int(7), &int(operation)])).expect("few");
     unanswered.check(&reply(7, 0, body)).is_ok()
 }
 
@@ -76,12 +80,12 @@ fn only_a_list_of_children_may_be_longer_than_a_megabyte() {
     {
         let reply = reply(7, 0, body);
         let mut unanswered = Unanswered::default();
-        unanswered.note(&frame(&[&int(7), &int(operation)]));
+        unanswered.note(&frame(&[&int(7), &int(operation)])).expect("few");
         let mut stream = reply.as_slice();
         let read = runtime.block_on(read_within(&mut stream, || unanswered.longest()));
         assert_eq!(read.is_ok(), expected, "{operation}");
         // Nor where both were asked for.
-        unanswered.note(&frame(&[&int(8), &int(operation::GET_CHILDREN)]));
+        unanswered.note(&frame(&[&int(8), &int(operation::GET_CHILDREN)])).expect("few");
         let mut stream = reply.as_slice();
         let read = runtime.block_on(read_within(&mut stream, || unanswered.longest())).expect("a frame");
         assert_eq!(unanswered.check(&read.expect("a frame")).is_ok(), expected, "{operation}");
@@ -96,30 +100,29 @@ fn only_a_list_of_children_may_be_longer_than_a_megabyte() {
 fn only_what_was_asked_is_answered() {
     let mut unanswered = Unanswered::default();
     assert!(!unanswered.any() && unanswered.check(&reply(7, 0, &[])).is_err());
-    unanswered.note(&frame(&[&int(7), &int(operation::GET_DATA)]));
+    unanswered.note(&frame(&[&int(7), &int(operation::GET_DATA)])).expect("few");
     assert!(unanswered.any());
     // An error has no body.
     assert!(unanswered.check(&reply(7, -101, &[])).is_ok());
     assert!(unanswered.check(&reply(7, -101, &[])).is_err());
     // Pings and logins have the same id each time.
     for _ in 0..2 {
-        unanswered.note(&frame(&[&int(-2), &int(operation::PING)]));
+        unanswered.note(&frame(&[&int(-2), &int(operation::PING)])).expect("few");
     }
     assert!(!unanswered.any());
     assert!(unanswered.check(&reply(-2, 0, &[])).is_ok() && unanswered.check(&reply(-2, 0, &[])).is_ok());
     assert!(unanswered.check(&reply(-2, 0, &[])).is_err());
     // The library sees as many answers to pings as it sent.
-    unanswered.note_own_ping();
+    unanswered.note_own_ping().expect("few");
     assert!(!unanswered.any_of_library());
-    unanswered.note(&ping());
+    unanswered.note(&ping()).expect("few");
     assert!(unanswered.any_of_library() && !unanswered.any());
     assert_eq!(unanswered.check(&reply(-2, 0, &[])).ok(), Some(false));
     assert_eq!(unanswered.check(&reply(-2, 0, &[])).ok(), Some(true));
     assert!(!unanswered.any_of_library());
     assert!(unanswered.check(&reply(-2, 0, &[])).is_err());
     for (path, expected) in [("/x", true), ("é", false), ("", false)] {
-        let event = [int(2), int(3), text(path)].concat();
-        assert_eq!(unanswered.check(&reply(NOTIFICATION, 0, &event)).is_ok(), expected, "{path}");
+        assert_eq!(unanswered.check(&notification(2, path)).is_ok(), expected, "{path}");
     }
     assert!(unanswered.check(&frame(&[&[0; 15]])).is_err());
     assert!(unanswered.check(&[]).is_err());
@@ -185,8 +188,8 @@ fn any_bytes_are_checked_and_nothing_is_made_of_what_they_announce() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
     holds(3000, (noise, -12..110_i32), |(noise, operation)| {
         let mut unanswered = Unanswered::default();
-        unanswered.note(&noise);
-        unanswered.note(&frame(&[&int(7), &int(operation)]));
+        unanswered.note(&noise).expect("few");
+        unanswered.note(&frame(&[&int(7), &int(operation)])).expect("few");
         let (_, _) = (unanswered.check(&noise), asked_session(&noise));
         let known = unanswered.check(&reply(7, 0, &noise));
         prop_assert!(known.is_err() || unanswered.check(&reply(7, 0, &noise)).is_err(), "answered twice");
@@ -201,4 +204,78 @@ fn any_bytes_are_checked_and_nothing_is_made_of_what_they_announce() {
         }
         Ok(())
     });
+}
+
+#[test]
+fn only_events_of_nodes_that_are_watched_pass_and_each_watch_once() {
+    const NODES: [i32; 2] = [operation::GET_DATA, operation::EXISTS];
+    const CHILDREN: i32 = operation::GET_CHILDREN;
+    let watching = |operation: i32, watches: u8| {
+        let mut unanswered = Unanswered::default();
+        unanswered.note(&frame(&[&int(7), &int(operation), &text("/x"), &[watches]])).expect("few");
+        unanswered
+    };
+    let passes = |unanswered: &mut Unanswered, event: i32, path: &str| {
+        unanswered.check(&notification(event, path)).expect("a notification")
+    };
+    for operation in [NODES[0], NODES[1], CHILDREN] {
+        // Created, deleted, changed, children changed, and what no server says.
+        for event in [1, 2, 3, 4, 5, -1] {
+            let expected = event == 2 || if operation == CHILDREN { event == 4 } else { matches!(event, 1 | 3) };
+            let mut unanswered = watching(operation, 1);
+            assert!(!passes(&mut unanswered, event, "/y"), "{operation} {event}");
+            assert_eq!(passes(&mut unanswered, event, "/x"), expected, "{operation} {event}");
+            assert!(!expected || !passes(&mut unanswered, event, "/x"), "{operation} {event} twice");
+            assert!(!passes(&mut watching(operation, 0), event, "/x"), "{operation} {event} without a watch");
+        }
+        // Where the node is not there, only a watch for its existence is set.
+        let mut unanswered = watching(operation, 1);
+        unanswered.check(&reply(7, -101, &[])).expect("an answer");
+        assert_eq!(passes(&mut unanswered, 2, "/x"), operation == operation::EXISTS, "{operation}");
+        for (kind, remains) in [(1, operation != CHILDREN), (2, operation == CHILDREN), (3, false)] {
+            let mut unanswered = watching(operation, 1);
+            unanswered.note(&frame(&[&int(8), &int(operation::REMOVE_WATCHES), &text("/x"), &int(kind)])).expect("few");
+            assert_eq!(passes(&mut unanswered, 2, "/x"), remains, "{operation} without {kind}");
+        }
+        // It is watched again before the event of the first watch has come.
+        let mut unanswered = watching(operation, 1);
+        unanswered.note(&frame(&[&int(8), &int(operation), &text("/x"), &[1]])).expect("few");
+        assert_eq!([(); 3].map(|()| passes(&mut unanswered, 2, "/x")), [true, true, false], "{operation} twice");
+    }
+    // What was watched on the connection before this one.
+    let mut unanswered = Unanswered::default();
+    let lists = [int(1), text("/data"), int(1), text("/exists"), int(2), text("/one"), text("/two")].concat();
+    unanswered.note(&frame(&[&int(-8), &int(operation::SET_WATCHES), &[0; 8], &lists])).expect("few");
+    for (event, path) in [(3, "/data"), (1, "/exists"), (4, "/one"), (2, "/two")] {
+        assert!(passes(&mut unanswered, event, path), "{path}");
+    }
+}
+
+#[test]
+fn a_server_that_leaves_too_much_unanswered_is_given_up() {
+    let mut unanswered = Unanswered::default();
+    let request = |id: usize| frame(&[&int(i32::try_from(id).expect("few")), &int(operation::DELETE)]);
+    for id in 0..MAX_UNANSWERED {
+        unanswered.note(&request(id)).expect("few");
+    }
+    assert!(unanswered.note(&request(MAX_UNANSWERED)).is_err());
+}
+
+#[test]
+fn what_dlock_itself_asks_is_what_servers_read() {
+    let connect = connect(Duration::from_millis(250));
+    assert_eq!((connect.len(), asked_session(&connect)), (4 + 45, Some(250)));
+    let mut asked = Unanswered::default();
+    asked.note(&read_configuration()).expect("few");
+    asked.note(&close()).expect("few");
+    let stat = [0; STAT];
+    let answer = reply(1, 0, &[text("x"), stat.to_vec()].concat());
+    assert_eq!(asked.check(&answer).ok(), Some(true));
+    assert_eq!(asked.check(&reply(2, 0, &[])).ok(), Some(true));
+    assert_eq!(data(&answer), Some(&b"x"[..]));
+    for other in [reply(2, 0, &text("x")), reply(1, -101, &[]), reply(1, 0, &int(9)), Vec::new()] {
+        assert_eq!(data(&other), None);
+    }
+    let welcome = frame(&[&int(0), &int(4000), &(-9_i64).to_be_bytes(), &text(""), &[0]]);
+    assert_eq!((session(&welcome), session(&[])), (Some(-9), None));
 }
