@@ -54,6 +54,11 @@ pub(crate) struct Claim {
 /// a damaged counter's, and two grants could come by the same one.
 const TOKEN_LIMIT: u64 = 1 << 53;
 
+/// A number that a server counts up by itself as a fencing token; none where it cannot be one.
+fn token(number: i64) -> Option<u64> {
+    u64::try_from(number).ok().filter(|number| (1..TOKEN_LIMIT).contains(number))
+}
+
 /// A lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
@@ -197,5 +202,26 @@ pub(crate) trait Contender {
     /// The descriptor through which the kernel keeps the lock, where there is one.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_a_number_from_1_up_to_what_every_program_counts_exactly() {
+        const MOST: i64 = (1 << 53) - 1;
+        for (number, expected) in [
+            (1, Some(1)),
+            (MOST, Some((1 << 53) - 1)),
+            (0, None),
+            (-1, None),
+            (i64::MIN, None),
+            (MOST + 1, None),
+            (i64::MAX, None),
+        ] {
+            assert_eq!(token(number), expected, "{number}");
+        }
     }
 }

@@ -38,8 +38,10 @@ fn what_is_wrong_with_the_credentials_is_said_and_is_77() {
     right().command(["true"]).output().success();
     // Another namespace is not theirs.
     let elsewhere = right().args(["--namespace", "elsewhere"]).command(["echo", "ran"]).output();
-    elsewhere.code(77).stdout_is("").stderr_is_one_line("permission denied");
-    assert!(elsewhere.stderr().contains("the keys of --namespace"), "{elsewhere:?}");
+    elsewhere.code(77).stdout_is("").stderr_is_one_line("may not read and write the keys below elsewhere/");
+    assert!(!elsewhere.stderr().contains("credentials"), "{elsewhere:?}");
+    let remedy = "etcdctl role grant-permission ROLE --prefix=true readwrite elsewhere/";
+    assert!(elsewhere.stderr().contains(remedy), "{elsewhere:?}");
     assert_clean(&service);
 }
 

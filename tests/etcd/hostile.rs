@@ -42,6 +42,15 @@ fn servers_that_lie_are_given_up_in_time() {
     });
 }
 
+#[test]
+fn an_answer_about_another_lease_is_no_lease() {
+    let (scratch, liar) = (Scratch::new(), Liar::start(Lie::OtherLease));
+    let url = format!("etcd://127.0.0.1:{}", liar.port);
+    let outcome = scratch.dlock().run("k").backend(&url).args(["--ttl", "2s"]).command(["touch", "ran"]).output();
+    outcome.code(69).stderr_is_one_line("answered about another lease (7) than it was asked for");
+    assert!(!scratch.path("ran").exists());
+}
+
 /// What a [`Liar`] says after its settings, to each request.
 #[derive(Clone, Copy, Debug)]
 enum Lie {
@@ -63,10 +72,12 @@ enum Lie {
     NoMessage,
     /// A failure whose text is long and not for terminals.
     Failure,
+    /// A lease, but another one than was asked for.
+    OtherLease,
 }
 
 impl Lie {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::HugeMessage,
         Self::Nonsense,
         Self::EmptyMessages,
@@ -76,6 +87,7 @@ impl Lie {
         Self::EmptyFrames,
         Self::NoMessage,
         Self::Failure,
+        Self::OtherLease,
     ];
 
     /// What comes first, and what follows it for ever, in answer to the request on `stream`.
@@ -98,6 +110,12 @@ impl Lie {
             Self::NoMessage => {
                 let status = [&[0x00, 11][..], b"grpc-status", &[1, b'0']].concat();
                 ([headers, frame(1, 5, stream, &status)].concat(), Vec::new())
+            }
+            Self::OtherLease => {
+                // A lease of the id 7, granted for 30 s.
+                let message = data(&[0, 0, 0, 0, 4, 0x10, 7, 0x18, 30]);
+                let status = [&[0x00, 11][..], b"grpc-status", &[1, b'0']].concat();
+                ([headers, message, frame(1, 5, stream, &status)].concat(), Vec::new())
             }
             Self::Failure => {
                 let text = "%1b[2J%0a%e2%80%ae".repeat(6);

@@ -3,6 +3,7 @@ What etcd alone has: keys named after leases, the queue by create revisions, wat
 and who may use it.
 */
 
+mod clusters;
 mod credentials;
 mod faults;
 mod hostile;

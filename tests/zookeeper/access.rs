@@ -28,6 +28,7 @@ fn nodes_belong_to_the_user_who_made_them() {
         service.run("job").command(["true"]).output(),
     ] {
         outcome.code(77).stderr_is_one_line("refused access to /dlock/");
+        assert!(outcome.stderr().contains("the access list there "), "{outcome:?}");
         assert!(!outcome.stderr().contains("a:b/c") && !outcome.stderr().contains("wrong"), "{outcome:?}");
     }
     holder.let_go().success();

@@ -1,6 +1,8 @@
 //! Servers that are no ZooKeeper, or lie as one.
 
 use super::*;
+use crate::hostile::wait_within_memory;
+use crate::support::rendezvous::Gate;
 
 /// The head of a reply to the request with the number that `reply` answers, and `body`.
 fn answer(reply: &[u8], body: &[u8]) -> Fate {
@@ -81,6 +83,64 @@ fn a_lie_to_a_holder_leaves_no_command_behind() {
     assert!(died < started + Duration::from_secs(2), "{:?}", died - started);
     // What is said of the last try depends on how far it got.
     running.wait().code(79).stderr_is_one_line("no renewal was confirmed");
+}
+
+/// An honest reply after so many bytes of notifications about nodes that nobody watches.
+fn after_notifications(reply: &[u8], bytes: usize) -> Fate {
+    let path = [b"/".as_slice(), &[b'x'; 9999]].concat();
+    // That it was deleted, while connected.
+    let body = [&2_i32.to_be_bytes()[..], &3_i32.to_be_bytes(), &10_000_i32.to_be_bytes(), &path].concat();
+    let notification = framed(&[&(-1_i32).to_be_bytes()[..], &[0; 12], &body].concat());
+    let mut flood = notification.repeat(bytes / notification.len());
+    flood.extend(framed(reply));
+    Fate::Instead(flood)
+}
+
+/// The library answers each with a request of its own, and keeps that.
+#[test]
+fn notifications_that_nobody_waits_for_use_no_memory() {
+    const SENT: usize = 300 << 20;
+    let service = ZooKeeperService::fresh();
+    let (flooded, passed) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+    let through = Arc::clone(&passed);
+    let proxy = ZooKeeperProxy::to(service.zookeeper.server(0).port(), move |request, reply| {
+        // While the lock is held, it watches the children of its own nodes.
+        let watches = request.operation == GET_CHILDREN && request.frame.last() == Some(&1);
+        if watches && !flooded.swap(true, Ordering::SeqCst) {
+            return after_notifications(reply, SENT);
+        }
+        // All of them have been taken before the answer to the next renewal.
+        through.fetch_or(request.operation == MULTI && flooded.load(Ordering::SeqCst), Ordering::SeqCst);
+        Fate::Pass
+    });
+    let gate = Gate::new(service.scratch().path("flooded"));
+    let running = run_at(&service, &proxy.url(), &["-t", "12s"]).shell(gate.wait()).spawn();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            eventually("the flood to be over", || passed.load(Ordering::SeqCst).then_some(()));
+            gate.open();
+        });
+        wait_within_memory(running).success();
+    });
+}
+
+#[test]
+fn a_number_that_is_no_fencing_token_is_no_lock() {
+    // The servers of this version leave the status out when they make nodes, so that it is asked for.
+    const EXISTS: i32 = 3;
+    let service = ZooKeeperService::fresh();
+    for transaction in [i64::MAX, 1 << 53, 0, -1] {
+        let proxy = ZooKeeperProxy::to(service.zookeeper.server(0).port(), move |request, reply| {
+            if request.operation != EXISTS || reply.len() < 24 {
+                return Fate::Pass;
+            }
+            // After the head comes the status, which begins with the transaction that made the node.
+            Fate::Instead(framed(&[&reply[..16], &transaction.to_be_bytes(), &reply[24..]].concat()))
+        });
+        let outcome = run_at(&service, &proxy.url(), &[]).command(["echo", "ran"]).output();
+        outcome.code(69).stdout_is("").stderr_is_one_line("cannot be a fencing token");
+        eventually("its nodes to go", || nodes(&service.zookeeper).is_empty().then_some(()));
+    }
 }
 
 /// The client library is led through a listener on this host: it serves nobody else.

@@ -7,6 +7,7 @@ last process of a stubborn tree.
 */
 
 mod access;
+mod clusters;
 mod ensemble;
 mod hostile;
 mod lost_answers;

@@ -1,7 +1,7 @@
 /*!
 What etcd or its client library said, in dlock's words: what kind of failure it is, and what to do.
 
-Nothing here asks or changes anything, so that every sentence has a row in the table below.
+Nothing here asks or changes anything, so that every sentence has a row in a table of the tests.
 */
 
 use std::fmt::Display;
@@ -23,6 +23,8 @@ const LEASE_KNOWN: &str = "lease already exists";
 pub(super) struct About<'a> {
     /// How it is called in messages.
     pub place: &'a dyn Display,
+    /// What the keys of all locks of the namespace begin with.
+    pub keys: &'a str,
     /// Whether it is spoken to by TLS.
     pub has_tls: bool,
     /// Whether a password was given.
@@ -89,13 +91,17 @@ fn of_status(status: &Status, about: About<'_>) -> Error {
     let place = about.place;
     let text = shown(in_full(status.message(), status).as_bytes()).to_string();
     let says = |words: &str| status.message().contains(words);
+    if says("permission denied") {
+        let role =
+            format!("etcdctl role grant-permission ROLE --prefix=true readwrite {}", shown(about.keys.as_bytes()));
+        let what = format!("this user's role may not read and write the keys below {}", shown(about.keys.as_bytes()));
+        return Error::new(ErrorKind::Denied, format!("{place} denied access: {what} ({text}); allow it: {role}"));
+    }
     if is_denied(status) {
         let nested = about.nested;
         let hint =
             format!("give the user and password (etcd://user:password@host, or --user and --password-file){nested}");
-        let text = if says("permission denied") {
-            format!("{text}; let the user's role read and write the keys of --namespace")
-        } else if says("authentication is not enabled") {
+        let text = if says("authentication is not enabled") {
             format!("{text}; leave out the user and password")
         } else if about.has_password {
             format!("{text}; {hint}")
@@ -117,11 +123,14 @@ fn of_status(status: &Status, about: About<'_>) -> Error {
 /// Whether it is about the credentials.
 fn is_denied(status: &Status) -> bool {
     let says = |words: &str| status.message().contains(words);
-    matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated)
-        || says("authentication")
-        || says("user name is empty")
-        || says("user name not found")
-        || says("password")
+    let of_users =
+        says("authentication") || says("user name is empty") || says("user name not found") || says("password");
+    match status.code() {
+        Code::PermissionDenied | Code::Unauthenticated => true,
+        // With any other code these are words of something between us and etcd, which may go away.
+        Code::InvalidArgument | Code::FailedPrecondition => of_users,
+        _ => false,
+    }
 }
 
 /// What to ask oneself when the answer is none of etcd's.
@@ -147,6 +156,17 @@ pub(super) fn no_connection(place: &dyn Display) -> Error {
 /// An answer that no etcd gives.
 pub(super) fn nonsense(place: &dyn Display) -> Error {
     Error::unavailable(format!("{place} gave an answer that makes no sense; is it etcd?"))
+}
+
+/// A revision that cannot be a fencing token: made up, or of a damaged database.
+pub(super) fn no_token(place: &dyn Display, revision: i64) -> Error {
+    let message = format!("{place} is at revision {revision}, which cannot be a fencing token; is its data damaged?");
+    Error::new(ErrorKind::Unusable, message)
+}
+
+/// An answer about a lease that was not asked for.
+pub(super) fn other_lease(place: &dyn Display, lease: i64) -> Error {
+    Error::unavailable(format!("{place} answered about another lease ({lease:x}) than it was asked for; is it etcd?"))
 }
 
 /// A user without a password: the library would leave the user out in silence.
@@ -177,6 +197,12 @@ pub(super) fn no_leader(address: &Address) -> Error {
 /// A member that has no vote yet.
 pub(super) fn learner(address: &Address) -> Error {
     Error::unavailable(format!("{address} is a learner, which serves no locks"))
+}
+
+/// Two members of one URL, of which each one's cluster knows nothing of the other's locks.
+pub(super) fn two_clusters(one: &Address, other: &Address) -> Error {
+    let message = format!("{one} and {other} belong to different clusters; name members of one cluster only");
+    Error::new(ErrorKind::Unusable, message)
 }
 
 /// No member could be used.
@@ -211,165 +237,4 @@ pub(super) fn too_many_keys(prefix: &str) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io;
-
-    use super::ErrorKind::{Denied, Unavailable, Unreachable};
-    use super::*;
-
-    const GIVE: &str = "give the user and password (etcd://user:password@host, or --user and --password-file)";
-    const PLAIN: &str = "is etcd running there, or one with TLS, for which the scheme is etcds://?";
-
-    fn about(has_tls: bool, has_password: bool) -> About<'static> {
-        About { place: &"E", has_tls, has_password, nested: "; NESTED" }
-    }
-
-    fn status(code: Code, said: &str) -> etcd_client::Error {
-        etcd_client::Error::GRpcStatus(Status::new(code, said))
-    }
-
-    fn told(error: &Error) -> (ErrorKind, String) {
-        (error.kind, error.to_string())
-    }
-
-    #[test]
-    fn what_etcd_says_of_the_credentials() {
-        for (code, said, has_password, text) in [
-            (
-                Code::PermissionDenied,
-                "etcdserver: permission denied",
-                true,
-                "etcdserver: permission denied; let the user's role read and write the keys of --namespace".to_owned(),
-            ),
-            (
-                Code::FailedPrecondition,
-                "etcdserver: authentication is not enabled",
-                true,
-                "etcdserver: authentication is not enabled; leave out the user and password".to_owned(),
-            ),
-            (
-                Code::InvalidArgument,
-                "etcdserver: authentication failed, invalid user ID or password",
-                true,
-                format!("etcdserver: authentication failed, invalid user ID or password; {GIVE}; NESTED"),
-            ),
-            (
-                Code::InvalidArgument,
-                "etcdserver: user name is empty",
-                false,
-                format!("no password was given (etcdserver: user name is empty); {GIVE}; NESTED"),
-            ),
-            (
-                Code::FailedPrecondition,
-                "etcdserver: user name not found",
-                true,
-                format!("etcdserver: user name not found; {GIVE}; NESTED"),
-            ),
-            (
-                Code::Unauthenticated,
-                "etcdserver: invalid auth token",
-                true,
-                format!("etcdserver: invalid auth token; {GIVE}; NESTED"),
-            ),
-        ] {
-            let fault = explain(&status(code, said), None, about(false, has_password));
-            assert!(matches!(fault, Fault::Failed(_)) && !fault.is_of_the_member(), "{said}");
-            assert_eq!(told(&fault.into()), (Denied, format!("E refused the credentials: {text}")), "{said}");
-        }
-    }
-
-    #[test]
-    fn what_else_etcd_says() {
-        let full = "its database is full: compact and defragment it, then disarm the alarm";
-        for (code, said, has_tls, hint) in [
-            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", false, full),
-            (Code::Unavailable, "etcdserver: no leader", false, "is a majority of etcd running?"),
-            (
-                Code::ResourceExhausted,
-                "etcdserver: too many requests",
-                false,
-                "it is overloaded, or somebody's value is too large",
-            ),
-            (Code::Unimplemented, "unknown service", false, "is it an etcd with API version 3?"),
-            (Code::Unknown, "what", false, PLAIN),
-            (Code::Unavailable, "transport is closing", true, "is etcd running there?"),
-        ] {
-            let fault = explain(&status(code, said), None, about(has_tls, true));
-            assert!(fault.is_of_the_member(), "{said}");
-            let text = format!("E did not do as asked: {said}; {hint}");
-            assert_eq!(told(&fault.into()), (Unavailable, text), "{said}");
-        }
-    }
-
-    #[test]
-    fn sound_answers_about_leases_are_no_faults_of_the_member() {
-        let not_found = status(Code::NotFound, "etcdserver: requested lease not found");
-        let gone = etcd_client::Error::LeaseKeepAliveError("lease not found".to_owned());
-        let known = status(Code::FailedPrecondition, "etcdserver: lease already exists");
-        for error in [&not_found, &gone] {
-            let fault = explain(error, None, about(false, true));
-            assert!(matches!(fault, Fault::NoLease(_)) && !fault.is_of_the_member(), "{error}");
-        }
-        let fault = explain(&known, None, about(false, true));
-        assert!(matches!(fault, Fault::LeaseKnown(_)) && !fault.is_of_the_member());
-        let (kind, text) = told(&fault.into());
-        let expected = format!("E did not do as asked: etcdserver: lease already exists; {PLAIN}");
-        assert_eq!((kind, text), (Unavailable, expected));
-        // On a connection that the server has refused nothing else counts.
-        assert!(matches!(explain(&not_found, Some("SAID"), about(true, true)), Fault::Failed(_)));
-    }
-
-    #[test]
-    fn what_the_library_says() {
-        let broken = etcd_client::Error::IoError(io::Error::other("broken"));
-        let watch = etcd_client::Error::WatchError("odd".to_owned());
-        for (error, has_tls, refusal, kind, text) in [
-            (&broken, false, None, Unavailable, format!("E did not do as asked: io error: broken; {PLAIN}")),
-            (
-                &broken,
-                true,
-                None,
-                Unavailable,
-                "E did not do as asked: io error: broken; is etcd running there?".to_owned(),
-            ),
-            (&watch, false, None, Unavailable, format!("E did not do as asked: watch error: odd; {PLAIN}")),
-            (&broken, true, Some("SAID"), Denied, "E refused the TLS connection: SAID".to_owned()),
-        ] {
-            let fault = explain(error, refusal, about(has_tls, true));
-            assert_eq!(told(&fault.into()), (kind, text), "{error}");
-        }
-    }
-
-    #[test]
-    fn what_dlock_says_by_itself() {
-        let address = Address::Tcp("h".to_owned(), 1);
-        let broken = io::Error::other("broken");
-        let failed = || [Error::new(Unreachable, "one"), Error::new(Unavailable, "two")];
-        for (error, kind, text) in [
-            (no_connection(&"E"), Unavailable, "there is no connection to E"),
-            (nonsense(&"E"), Unavailable, "E gave an answer that makes no sense; is it etcd?"),
-            (
-                no_password(&"E", "; NESTED"),
-                Denied,
-                "E needs a password too: give both --user and --password-file; NESTED",
-            ),
-            (unusable(&address, &broken, None, &"N"), Unavailable, "could not use h:1: broken"),
-            (unusable(&address, &broken, Some("SAID"), &"N"), Denied, "N refused the TLS connection: SAID"),
-            (no_leader(&address), Unavailable, "h:1 knows no leader: is a majority of etcd running?"),
-            (learner(&address), Unavailable, "h:1 is a learner, which serves no locks"),
-            (no_member(&failed()), Unavailable, "one; two"),
-            (no_member(&failed()[..1]), Unreachable, "one"),
-            (silence(), Unavailable, "the member of etcd that was asked does not answer"),
-            (too_short_lived(&"k"), Unavailable, "the lease or key of k ends faster than it can be used"),
-            (no_watch(), Unavailable, "etcd ended a watch before it began"),
-            (nothing_to_renew(), Unavailable, "there is no lock to renew"),
-            (
-                too_many_keys("ns/k/"),
-                Unavailable,
-                "too many keys of other locks are below ns/k/: choose a --namespace that no other one begins with",
-            ),
-        ] {
-            assert_eq!(told(&error), (kind, text.to_owned()));
-        }
-    }
-}
+mod tests;

@@ -3,12 +3,16 @@ The connection to one member of the cluster, and the choice of that member.
 
 The client library would spread requests over all endpoints, dead ones too. Here one member serves until it fails or
 an answer is overdue; then all are asked at once, and the first that knows a leader is the next one.
+
+All members that a URL names must be of one cluster, or two holders would each have a lock of their own: when the first
+connection stands, the others are asked which cluster they belong to, and later no member of another one is used.
 */
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use etcd_client::{Channel, Client, ConnectOptions};
+use etcd_client::{Channel, Client, ConnectOptions, ResponseHeader, StatusResponse};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use hyper_util::rt::TokioIo;
 use tonic::transport::Endpoint;
 
@@ -18,10 +22,13 @@ use crate::backend::net::location::{Location, nested_hint};
 use crate::backend::net::race::{Pace, race, random_first, round};
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::{Address, Refusal, Wire};
-use crate::clock::Instant;
+use crate::clock::{Instant, before};
 
 /// How long one member is asked alone before the next one is asked as well.
 const STAGGER: Duration = Duration::from_millis(100);
+
+/// How long all other members may take at most to say which cluster they belong to: a part of the first contact.
+const MAX_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A connection to one member.
 pub(super) struct Link {
@@ -31,12 +38,16 @@ pub(super) struct Link {
     refusal: Refusal,
     /// Its version, where it was asked.
     version: Option<String>,
+    /// The id of its cluster, where it was asked.
+    cluster: Option<u64>,
 }
 
 /// The way to the cluster: the connection there is, or the lack of one.
 pub(super) struct Cluster {
     location: Location,
     tls: Option<Tls>,
+    /// What the keys of all locks of the namespace begin with.
+    keys: String,
     link: Option<Link>,
     /// A request was sent and its answer has not come: the member may be frozen or cut off.
     unanswered: bool,
@@ -44,12 +55,25 @@ pub(super) struct Cluster {
     first: usize,
     /// How many connections there have been.
     links: u64,
+    /// The cluster, and the member that told it; none before the first connection, and where there is one member only.
+    known: Option<Membership>,
+}
+
+/// Which cluster a member belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Membership {
+    /// Which of the location's addresses it is.
+    member: usize,
+    /// The cluster's id.
+    cluster: u64,
 }
 
 impl Cluster {
-    pub(super) fn new(location: Location, tls: Option<Tls>) -> Self {
+    /// The cluster at `location`; not connected yet. Errors about rights name `keys`.
+    pub(super) fn new(location: Location, tls: Option<Tls>, keys: String) -> Self {
         let first = random_first(location.addresses.len());
-        Self { location, tls: tls.map(|tls| tls.offering(b"h2")), link: None, unanswered: false, first, links: 0 }
+        let tls = tls.map(|tls| tls.offering(b"h2"));
+        Self { location, tls, keys, link: None, unanswered: false, first, links: 0, known: None }
     }
 
     /// Makes sure that there is a connection to a member that answers.
@@ -58,7 +82,11 @@ impl Cluster {
             self.drop_link();
         }
         if self.link.is_none() {
+            let begun = Instant::now();
             let link = self.race().await?;
+            if self.known.is_none() {
+                self.known = self.one_cluster(&link, begun).await?;
+            }
             self.first = link.member;
             self.link = Some(link);
             self.links += 1;
@@ -114,6 +142,16 @@ impl Cluster {
         errors::nonsense(&self.location)
     }
 
+    /// A revision that is no fencing token.
+    pub(super) fn no_token(&self, revision: i64) -> Error {
+        errors::no_token(&self.location, revision)
+    }
+
+    /// Fails where an answer is about another lease than the one that was `asked` for.
+    pub(super) fn same_lease(&self, asked: i64, answered: i64) -> Result<(), Error> {
+        if asked == answered { Ok(()) } else { Err(errors::other_lease(&self.location, answered)) }
+    }
+
     /// The first member that answers and knows a leader.
     async fn race(&mut self) -> Result<Link, Error> {
         let members = self.location.addresses.len();
@@ -135,6 +173,40 @@ impl Cluster {
         })
     }
 
+    /// Asks all members but that of `link`, the first one, which cluster they belong to, and fails where one belongs to
+    /// another. Those that do not answer soon are not waited for: no link is made to them either, unless they are of it.
+    async fn one_cluster(&self, link: &Link, begun: Instant) -> Result<Option<Membership>, Error> {
+        let Some(known) = link.cluster.map(|cluster| Membership { member: link.member, cluster }) else {
+            return Ok(None);
+        };
+        let others = round(self.location.addresses.len(), link.member).skip(1);
+        let mut asked: FuturesUnordered<_> =
+            others.map(|member| async move { (member, self.cluster_of(member).await) }).collect();
+        let now = Instant::now();
+        let patience = now + (now.since(begun) + STAGGER).min(MAX_PATIENCE);
+        while let Ok(Some((member, cluster))) = before(patience, asked.next()).await {
+            if let Some(cluster) = cluster {
+                self.same_cluster(known, Membership { member, cluster })?;
+            }
+        }
+        Ok(Some(known))
+    }
+
+    /// Fails where two members belong to different clusters.
+    fn same_cluster(&self, one: Membership, other: Membership) -> Result<(), Error> {
+        let name = |membership: Membership| &self.location.addresses[membership.member];
+        if one.cluster == other.cluster { Ok(()) } else { Err(errors::two_clusters(name(one), name(other))) }
+    }
+
+    /// Which cluster a member says that it belongs to; none where it does not say. Needs no credentials.
+    async fn cluster_of(&self, member: usize) -> Option<u64> {
+        let address = &self.location.addresses[member];
+        let wire = Wire::dial(address, address, self.tls.as_ref()).await.ok()?;
+        let channel = channel(address, wire, self.tls.is_some()).await.ok()?;
+        let mut client = Client::from_channel(Channel::Tonic(channel), None).await.ok()?;
+        cluster_in(&client.status().await.ok()?)
+    }
+
     async fn open(&self, member: usize) -> Result<Link, Error> {
         let login = &self.location.login;
         // Without this the user would be left out in silence, and the locks be open to everybody.
@@ -154,7 +226,7 @@ impl Cluster {
         let client = Client::from_channel(Channel::Tonic(channel), Some(options)).await;
         let mut client = client.map_err(|error| self.explain(&error, &refusal))?;
         // Where there is a choice, it must not fall on a member that is frozen or cut off from the others.
-        let mut version = None;
+        let (mut version, mut cluster) = (None, None);
         if self.location.addresses.len() > 1 {
             let status = client.status().await.map_err(|error| self.explain(&error, &refusal))?;
             if status.leader() == 0 {
@@ -164,20 +236,30 @@ impl Cluster {
                 return Err(errors::learner(address));
             }
             version = Some(status.version().to_owned());
+            cluster = cluster_in(&status);
+            if let (Some(known), Some(cluster)) = (self.known, cluster) {
+                self.same_cluster(known, Membership { member, cluster })?;
+            }
         }
-        Ok(Link { client, member, refusal, version })
+        Ok(Link { client, member, refusal, version, cluster })
     }
 
     /// What an error on a connection that the server may have refused by this `refusal` means.
     fn explain(&self, error: &etcd_client::Error, refusal: &Refusal) -> Fault {
         let about = About {
             place: &self.location,
+            keys: &self.keys,
             has_tls: self.tls.is_some(),
             has_password: self.location.login.password.is_some(),
             nested: nested_hint(),
         };
         errors::explain(error, refusal.said().as_deref(), about)
     }
+}
+
+/// The id of the cluster whose member gave this answer; none where it gives none.
+fn cluster_in(status: &StatusResponse) -> Option<u64> {
+    status.header().map(ResponseHeader::cluster_id).filter(|&cluster| cluster != 0)
 }
 
 /// A channel over this one connection, `encrypted` already or not; when that breaks, so does the channel.

@@ -29,6 +29,15 @@ pub(super) fn prefix(claim: &Claim) -> String {
     format!("{}/", claim.namespace.join('/', &claim.key))
 }
 
+/// What the keys of all locks of the claim's namespace begin with; without a namespace, those of its own lock.
+pub(super) fn namespace(claim: &Claim) -> String {
+    let own = prefix(claim);
+    match own.strip_suffix(&format!("{}/", claim.key.encoded())) {
+        Some(namespace) if !namespace.is_empty() => namespace.to_owned(),
+        _ => own,
+    }
+}
+
 /// What one look at the queue shows, all at one revision.
 #[derive(Debug)]
 pub(super) struct Look {
@@ -113,6 +122,11 @@ impl Look {
     /// Whether the lock is ours: our key is there, and none is before it.
     pub(super) fn is_ours(&self) -> bool {
         self.own.is_some() && self.before.is_empty() && self.complete
+    }
+
+    /// Whether our key is there and ends with this lease.
+    pub(super) fn is_bound_to(&self, lease: i64) -> bool {
+        self.own.as_ref().is_some_and(|own| own.lease() == lease)
     }
 
     /// Who is in the way.
@@ -301,6 +315,7 @@ mod tests {
         ] {
             assert_eq!(look(complete, before).position(just_joined), expected, "{complete} {before} {just_joined}");
         }
+        assert!(look(true, 0).is_bound_to(0) && !look(true, 0).is_bound_to(7));
         assert!(look(true, 0).is_ours() && !look(false, 0).is_ours() && !look(true, 1).is_ours());
     }
 }

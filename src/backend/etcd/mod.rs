@@ -29,6 +29,7 @@ use self::link::Cluster;
 use self::look::{Line, Look, prefix};
 use self::own::{Extended, OwnWatch};
 use self::session::value;
+use crate::backend;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
@@ -58,7 +59,7 @@ impl EtcdService {
 
 impl Service for EtcdService {
     fn contend(&self, claim: Claim) -> Box<dyn Contender> {
-        let cluster = Cluster::new(self.location.clone(), self.tls.clone());
+        let cluster = Cluster::new(self.location.clone(), self.tls.clone(), look::namespace(&claim));
         Box::new(EtcdContender { claim, cluster, session: None, inspected: false, concerns: Vec::new() })
     }
 }
@@ -77,7 +78,7 @@ impl EtcdContender {
                     Ok(look) => {
                         session.created = look.own.as_ref().map(KeyValue::create_revision);
                         just_joined = true;
-                        if look.is_ours() {
+                        if look.is_ours() && look.is_bound_to(lease) {
                             return Ok((look, just_joined));
                         }
                     }
@@ -90,7 +91,12 @@ impl EtcdContender {
             // A look alone is no write, and all that is needed once the key is there.
             let look = line.look(&key, created).await?;
             if look.own.as_ref().map(KeyValue::create_revision) == Some(created) {
-                return Ok((look, just_joined));
+                if look.is_bound_to(lease) {
+                    return Ok((look, just_joined));
+                }
+                // Overwritten: it would stay when we are gone.
+                self.withdraw().await?;
+                continue;
             }
             (session.created, session.token) = (None, None);
         }
@@ -101,6 +107,9 @@ impl EtcdContender {
     fn judge(&mut self, look: &Look, just_joined: bool) -> Result<Attempt, Error> {
         let (Some(session), Some(own)) = (&mut self.session, &look.own) else { return Err(self.cluster.nonsense()) };
         let Some(ttl) = session.ttl else { return Err(self.cluster.nonsense()) };
+        if !(1..=look.revision).contains(&own.create_revision()) {
+            return Err(self.cluster.nonsense());
+        }
         if !look.is_ours() {
             let predecessor = look.before.first().ok_or_else(|| self.cluster.nonsense())?;
             session.predecessor = Some((String::from_utf8_lossy(predecessor.key()).into_owned(), look.revision));
@@ -115,7 +124,7 @@ impl EtcdContender {
         session.watch = None;
         let token = match session.token {
             Some(token) => token,
-            None => u64::try_from(look.revision).map_err(|_| self.cluster.nonsense())?,
+            None => backend::token(look.revision).ok_or_else(|| self.cluster.no_token(look.revision))?,
         };
         session.token = Some(token);
         let (key, lease, created, sent) = (session.key.clone(), session.lease, session.created, session.sent);

@@ -43,11 +43,12 @@ pub(super) async fn extend(
             tokio::try_join!(client.lease_keep_alive(lease), reader.get(key, Some(options)))
         };
         let (extended, version) = tokio::join!(extended, version(teller, sent, patience));
-        extended.map(|(_, read)| (read, version))
+        extended.map(|((keeper, _), read)| (keeper.id(), read, version))
     });
     // Too large to be a part of every future that waits for it.
     match Box::pin(asked).await {
-        Ok((mut read, version)) => {
+        Ok((answered, mut read, version)) => {
+            cluster.same_lease(lease, answered)?;
             let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
             Ok(Extended::Lease { sent, own: read.take_kvs().into_iter().next(), revision, version })
         }

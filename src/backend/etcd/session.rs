@@ -55,7 +55,8 @@ impl EtcdContender {
             return Ok(());
         }
         match self.cluster.ask(|mut client| async move { client.lease_keep_alive(lease).await }).await {
-            Ok(_) => {
+            Ok((keeper, _)) => {
+                self.cluster.same_lease(lease, keeper.id())?;
                 if let Some(session) = &mut self.session {
                     session.sent = sent;
                 }
@@ -78,7 +79,10 @@ impl EtcdContender {
         let granted =
             self.cluster.ask(|mut client| async move { client.lease_grant(seconds, Some(options)).await }).await;
         let (sent, ttl) = match granted {
-            Ok(granted) => (sent, granted.ttl()),
+            Ok(granted) => {
+                self.cluster.same_lease(lease, granted.id())?;
+                (sent, granted.ttl())
+            }
             // An earlier request was done, and its answer was lost.
             Err(Fault::LeaseKnown(_)) => {
                 let sent = Instant::now();
@@ -86,7 +90,9 @@ impl EtcdContender {
                     client.lease_keep_alive(lease).await?;
                     client.lease_time_to_live(lease, None).await
                 });
-                (sent, asked.await?.granted_ttl())
+                let known = asked.await?;
+                self.cluster.same_lease(lease, known.id())?;
+                (sent, known.granted_ttl())
             }
             Err(fault) => return Err(fault.into()),
         };

@@ -13,6 +13,7 @@ use ::zookeeper_client::{Client, Error as ZkError};
 use crate::backend::net::location::{Location, nested_hint};
 use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::errors::{self, About};
+use crate::backend::zookeeper::membership;
 use crate::backend::zookeeper::names::Directory;
 use crate::backend::zookeeper::nodes::acls;
 use crate::backend::zookeeper::session::Session;
@@ -35,6 +36,8 @@ pub(super) struct ZookeeperContender {
     pub ensemble: Arc<Ensemble>,
     pub opening: Option<Opening>,
     pub session: Option<Session>,
+    /// Whether the servers were compared since the session was opened: see [`membership`].
+    compared: bool,
     /// What came of the last release, until the next attempt.
     pub released: Option<Released>,
 }
@@ -56,7 +59,7 @@ impl fmt::Debug for Opening {
 impl ZookeeperContender {
     /// Contends for `claim` at this ensemble; not connected yet.
     pub(super) fn new(claim: Claim, ensemble: Ensemble) -> Self {
-        Self { claim, ensemble: Arc::new(ensemble), opening: None, session: None, released: None }
+        Self { claim, ensemble: Arc::new(ensemble), opening: None, session: None, compared: false, released: None }
     }
 
     /// Where the ensemble is.
@@ -76,8 +79,22 @@ impl ZookeeperContender {
         }
     }
 
-    /// Makes sure that there is a live session.
+    /// Makes sure that there is a live session, with a server of the only ensemble that the URL names.
     pub(super) async fn open(&mut self) -> Result<(), Error> {
+        let begun = Instant::now();
+        self.open_session().await?;
+        let opened = Instant::now().since(begun);
+        if let Some(session) = self.session.as_ref().filter(|_| !self.compared) {
+            if let Err(error) = membership::one_ensemble(&self.ensemble, session.client(), opened).await {
+                self.close().await;
+                return Err(error);
+            }
+            self.compared = true;
+        }
+        Ok(())
+    }
+
+    async fn open_session(&mut self) -> Result<(), Error> {
         if self.session.as_ref().is_some_and(|session| session.end().is_none()) {
             return Ok(());
         }
@@ -97,6 +114,7 @@ impl ZookeeperContender {
         let client = opened?.map_err(|error| self.explain_with(&error, tunnel.reason()))?;
         let session = Session::new(&self.claim, directory, client, tunnel, asked, acls(login.is_some()));
         self.session = Some(session);
+        self.compared = false;
         Ok(())
     }
 

@@ -65,9 +65,8 @@ impl Ensemble {
         let count = self.len();
         let places = round(count, self.next.load(Ordering::Relaxed));
         let dial = |place: usize| async move {
-            let address = &self.location.addresses[place];
-            let server = Server { name: format!("{}://{address}", self.location.scheme) };
-            let wire = Wire::dial(&server, address, self.tls.as_ref()).await;
+            let server = self.server(place);
+            let wire = Wire::dial(&server, &self.location.addresses[place], self.tls.as_ref()).await;
             wire.map(|wire| (place, wire, server))
         };
         match race(places, Pace::Eager(STAGGER), dial, |_| false).await {
@@ -77,5 +76,19 @@ impl Ensemble {
             }
             Err(failures) => Err(no_server(failures, &self.location)),
         }
+    }
+
+    /// Connects to this one alone. Takes as long as it takes.
+    pub(super) async fn dial_at(&self, place: usize) -> Result<Wire, Error> {
+        Wire::dial(&self.server(place), &self.location.addresses[place], self.tls.as_ref()).await
+    }
+
+    /// Which one [`Ensemble::dial`] has connected to last.
+    pub(super) fn in_use(&self) -> usize {
+        (self.next.load(Ordering::Relaxed) + self.len() - 1) % self.len()
+    }
+
+    fn server(&self, place: usize) -> Server {
+        Server { name: format!("{}://{}", self.location.scheme, self.location.addresses[place]) }
     }
 }

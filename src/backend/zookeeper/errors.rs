@@ -33,7 +33,7 @@ pub(super) fn explain(error: &ZkError, reason: Option<String>, about: About<'_>)
     match error {
         ZkError::NoAuth => {
             let path = about.directory.unwrap_or("its nodes");
-            denied(&format!("refused access to {}", shown(path.as_bytes())), about)
+            no_rights(&shown(path.as_bytes()), about)
         }
         ZkError::AuthFailed | ZkError::InvalidAcl => denied("refused the credentials", about),
         ZkError::NoChildrenForEphemerals => {
@@ -50,6 +50,22 @@ pub(super) fn explain(error: &ZkError, reason: Option<String>, about: About<'_>)
             Error::unavailable(format!("{place} did not do as asked: {}", shown(text.as_bytes())))
         }
     }
+}
+
+/// ZooKeeper takes any user and password, and then looks whether a node's access list has them.
+fn no_rights(path: &dyn Display, about: About<'_>) -> Error {
+    let (place, nested) = (about.place, about.nested);
+    let what = if about.has_user {
+        format!(
+            "the access list there does not allow this user with this password: check --user and --password-file, or \
+             have them added with the rights cdrwa (setAcl in zkCli.sh){nested}"
+        )
+    } else {
+        format!(
+            "no user was given, and the access list there is not for everybody; give one with --user and --password-file{nested}"
+        )
+    };
+    Error::new(ErrorKind::Denied, format!("{place} refused access to {path}: {what}"))
 }
 
 fn denied(what: &str, about: About<'_>) -> Error {
@@ -110,9 +126,21 @@ pub(super) fn nonsense(place: &dyn Display) -> Error {
     Error::unavailable(format!("{place} gave an answer that has no sense"))
 }
 
+/// The number of a transaction that cannot be a fencing token: made up, or of a damaged database.
+pub(super) fn no_token(place: &dyn Display, transaction: i64) -> Error {
+    let what = format!("{place} counts its transactions as {transaction}, which cannot be a fencing token");
+    Error::new(ErrorKind::Unusable, format!("{what}; is its data damaged?"))
+}
+
 /// There is no connection, and it is not known why.
 pub(super) fn no_connection(place: &dyn Display) -> Error {
     Error::new(ErrorKind::Unreachable, format!("there is no connection to {place}"))
+}
+
+/// Two servers of one URL, of which neither one's ensemble knows the other's locks.
+pub(super) fn two_clusters(one: &dyn Display, other: &dyn Display) -> Error {
+    let message = format!("{one} and {other} belong to different clusters; name servers of one ensemble only");
+    Error::new(ErrorKind::Unusable, message)
 }
 
 /// None of the servers, so many as `errors`, can be reached.
@@ -163,7 +191,7 @@ pub(super) fn ended(name: &dyn Display, error: &io::Error, refusal: Option<&str>
 
 #[cfg(test)]
 mod tests {
-    use super::ErrorKind::{CannotCreate, Denied, Unavailable, Unreachable};
+    use super::ErrorKind::{CannotCreate, Denied, Unavailable, Unreachable, Unusable};
     use super::*;
 
     /// What is said of an error of the library: whether there is a user, the directory, the reason of the last end of the
@@ -188,7 +216,9 @@ mod tests {
                 Some("/ns/k"),
                 None,
                 Denied,
-                format!("Z refused access to /ns/k: check the user and password ({hint})"),
+                "Z refused access to /ns/k: the access list there does not allow this user with this password: check \
+                 --user and --password-file, or have them added with the rights cdrwa (setAcl in zkCli.sh); NESTED"
+                    .to_owned(),
             ),
             (
                 ZkError::NoAuth,
@@ -196,7 +226,9 @@ mod tests {
                 None,
                 None,
                 Denied,
-                format!("Z refused access to its nodes: no user was given ({hint})"),
+                "Z refused access to its nodes: no user was given, and the access list there is not for \
+                 everybody; give one with --user and --password-file; NESTED"
+                    .to_owned(),
             ),
             (
                 ZkError::AuthFailed,
@@ -315,7 +347,17 @@ mod tests {
                     .to_owned(),
             ),
             (nonsense(&"Z"), Unavailable, "Z gave an answer that has no sense".to_owned()),
+            (
+                no_token(&"Z", -7),
+                Unusable,
+                "Z counts its transactions as -7, which cannot be a fencing token; is its data damaged?".to_owned(),
+            ),
             (no_connection(&"Z"), Unreachable, "there is no connection to Z".to_owned()),
+            (
+                two_clusters(&"a:1", &"b:2"),
+                Unusable,
+                "a:1 and b:2 belong to different clusters; name servers of one ensemble only".to_owned(),
+            ),
             (no_server(vec![dead()], &"Z"), Unreachable, "dead".to_owned()),
             (no_server(vec![refused()], &"Z"), Denied, "refused".to_owned()),
             (no_server(vec![dead(), Error::new(Unreachable, "too")], &"Z"), Unreachable, format!("{none} too")),

@@ -6,12 +6,14 @@ A lock lives as long as its session, and each claim has a session of its own. Th
 ends, and a follower tells it late that we are alive: [`timeline`] says what an answer proves.
 */
 
+mod configuration;
 mod contender;
 mod directories;
 mod driver;
 mod ensemble;
 mod errors;
 mod frames;
+mod membership;
 mod names;
 mod nodes;
 mod own;
@@ -104,8 +106,9 @@ impl Contender for ZookeeperContender {
         let Placed::At(pair) = session.placed.clone() else {
             return Ok(Renewal::NotMine("its nodes are gone from the server".to_owned()));
         };
+        let Some(token) = pair.token() else { return Err(errors::no_token(self.ensemble.location(), pair.czxid)) };
         let since = *session.held_since.get_or_insert(session.now());
-        let text = self.claim.about.text(&self.claim.owner, pair.czxid, since);
+        let text = self.claim.about.text(&self.claim.owner, token, since);
         let renewed = session.renew(&pair, &text).await;
         match renewed {
             Ok(Some(stat)) if session.is_own(&stat) => {

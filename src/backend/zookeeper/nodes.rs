@@ -4,6 +4,7 @@ A contender's two nodes: what is known of them, what is asked of them, and what 
 
 use ::zookeeper_client::{Acls, Error as ZkError};
 
+use crate::backend;
 use crate::backend::zookeeper::names::sequence;
 
 /// Our two nodes.
@@ -13,11 +14,16 @@ pub(super) struct Pair {
     pub curator: String,
     /// The name of the one in kazoo's; dlocks watch it.
     pub kazoo: String,
-    /// The transaction that made them: the fencing token.
-    pub czxid: u64,
+    /// The number of the transaction that made them, from which the fencing token comes.
+    pub czxid: i64,
 }
 
 impl Pair {
+    /// The fencing token; none where a server has made the number up or its data are damaged.
+    pub(super) fn token(&self) -> Option<u64> {
+        backend::token(self.czxid)
+    }
+
     /// The larger of the two sequence numbers.
     pub(super) fn sequence(&self) -> i64 {
         let sequences = [&self.curator, &self.kazoo].map(|name| sequence(name));

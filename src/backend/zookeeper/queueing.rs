@@ -148,14 +148,15 @@ impl ZookeeperContender {
     async fn granted(&mut self, write: Write) -> Result<Grant, Error> {
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
         let Placed::At(pair) = session.placed.clone() else { return Err(self.vanished()) };
+        let Some(token) = pair.token() else { return Err(errors::no_token(self.ensemble.location(), pair.czxid)) };
         session.note_connection();
         session.refresh().await?;
         // One who has waited says since when it holds; for one who has not, its nodes say it.
         let since = *session.held_since.get_or_insert(session.now());
         if !matches!(write, Write::Create | Write::CreateAll) {
-            session.publish(&pair, &self.claim.about.text(&self.claim.owner, pair.czxid, since));
+            session.publish(&pair, &self.claim.about.text(&self.claim.owner, token, since));
         }
-        Ok(Grant { token: pair.czxid, lease: session.lease() })
+        Ok(Grant { token, lease: session.lease() })
     }
 
     async fn busy(&mut self, holder: &Rival, position: Option<u64>) -> Result<Busy, Error> {

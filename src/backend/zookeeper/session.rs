@@ -115,6 +115,11 @@ impl Session {
         }
     }
 
+    /// The library's client, for requests that have nothing to do with the lock.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Why there is no connection, or why the last one ended, as far as it is known.
     pub(super) fn reason(&self) -> Option<String> {
         self.tunnel.reason()
@@ -261,12 +266,12 @@ impl Session {
 
     /// Our nodes of these names, if `stat`, which is one's status, says that they are this session's.
     pub(super) fn placed_at(&mut self, sent: Instant, curator: String, kazoo: String, stat: &Stat) -> Placed {
-        let (Ok(czxid), Ok(millis)) = (stat.czxid.try_into(), stat.ctime.try_into()) else { return Placed::Unsure };
+        let Ok(millis) = stat.ctime.try_into() else { return Placed::Unsure };
         if !self.is_own(stat) {
             return Placed::Unsure;
         }
         self.clock = self.clock.or(Some(ServerClock { millis, at: sent }));
-        Placed::At(Pair { curator, kazoo, czxid })
+        Placed::At(Pair { curator, kazoo, czxid: stat.czxid })
     }
 
     /// Whether a node is this session's.
