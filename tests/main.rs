@@ -108,6 +108,9 @@ mod secrets;
 // TLS on every backend: who is trusted, who we are, no way to plain text, and passwords that are refused.
 mod tls;
 
+// Alerts in plain text: they prove nothing.
+mod alerts;
+
 // Redis in production: sentinels, replicas, local sockets, settings that lose locks, and every way in which it says no.
 mod redis;
 

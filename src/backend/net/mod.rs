@@ -6,3 +6,4 @@ pub(crate) mod location;
 pub(crate) mod race;
 pub(crate) mod tls;
 pub(crate) mod wire;
+mod witness;

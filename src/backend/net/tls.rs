@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
@@ -16,6 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::backend::error::{Error, ErrorKind};
+use crate::backend::net::witness::Witness;
 
 /// What the user says about TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +43,9 @@ impl TlsFiles {
 /// How to speak TLS.
 #[derive(Clone)]
 pub(crate) struct Tls {
-    connector: TlsConnector,
+    config: Arc<ClientConfig>,
+    /// Who decides about certificates.
+    verifier: Arc<WebPkiServerVerifier>,
     server_name: Option<ServerName<'static>>,
     /// Whether there is a certificate of our own.
     certified: bool,
@@ -73,10 +77,14 @@ impl Tls {
             }
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| format!("could not set up TLS: {error}"))?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("could not set up TLS: {error}"))?
-            .with_root_certificates(roots);
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::<WebPkiServerVerifier>::clone(&verifier));
         let mut config = match (&files.cert, &files.key) {
             (None, None) => builder.with_no_client_auth(),
             (Some(cert), Some(key)) => {
@@ -100,15 +108,13 @@ impl Tls {
             ),
         };
         let certified = files.cert.is_some();
-        Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name, certified })
+        Ok(Self { config: Arc::new(config), verifier, server_name, certified })
     }
 
     /// These certificates and keys, and a handshake that offers `protocol` (ALPN).
     #[must_use]
     pub(crate) fn offering(mut self, protocol: &[u8]) -> Self {
-        let mut config = self.connector.config().as_ref().clone();
-        config.alpn_protocols = vec![protocol.to_vec()];
-        self.connector = TlsConnector::from(Arc::new(config));
+        Arc::make_mut(&mut self.config).alpn_protocols = vec![protocol.to_vec()];
         self
     }
 
@@ -132,7 +138,11 @@ impl Tls {
             })?,
         };
         let host = expected.to_str().into_owned();
-        self.connector.connect(expected, stream).await.map_err(|error| explain(&error, name, &host, self.certified))
+        let witness = Arc::new(Witness::new(Arc::clone(&self.verifier)));
+        let mut config = self.config.as_ref().clone();
+        config.dangerous().set_certificate_verifier(Arc::<Witness>::clone(&witness));
+        let connected = TlsConnector::from(Arc::new(config)).connect(expected, stream).await;
+        connected.map_err(|error| explain(&error, name, &host, self.certified, witness.has_seen_proof()))
     }
 }
 
@@ -186,9 +196,10 @@ pub(crate) fn refused(name: &dyn fmt::Display, said: &str) -> Error {
     Error::new(ErrorKind::Denied, format!("{name} refused the TLS connection: {said}"))
 }
 
-/// A handshake that failed, in words.
-fn explain(error: &io::Error, name: &dyn fmt::Display, expected: &str, certified: bool) -> Error {
-    if let Some(said) = alert(error, certified) {
+/// A handshake that failed, in words. What a server says before it is `proven` that it is the right one may be anybody's
+/// word, and so is no refusal.
+fn explain(error: &io::Error, name: &dyn fmt::Display, expected: &str, certified: bool, proven: bool) -> Error {
+    if let Some(said) = alert(error, certified).filter(|_| proven) {
         return refused(name, &said);
     }
     let reason = match tls_error(error) {
@@ -208,6 +219,10 @@ fn explain(error: &io::Error, name: &dyn fmt::Display, expected: &str, certified
             }
             other => format!("its certificate is not acceptable: {other}"),
         },
+        Some(rustls::Error::AlertReceived(alert)) if !proven => {
+            let number = u8::from(*alert);
+            format!("it ended the handshake before it had shown who it is (TLS alert {number}); look at its log")
+        }
         // Older servers hang up or send a general alert.
         Some(rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)) if !certified => {
             return refused(name, &format!("the handshake failed, perhaps because {UNCERTIFIED}"));
@@ -217,4 +232,37 @@ fn explain(error: &io::Error, name: &dyn fmt::Display, expected: &str, certified
         None => format!("{error}; does it speak TLS on this port?"),
     };
     Error::new(ErrorKind::Unreachable, format!("could not reach {name} by TLS: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alert_is_a_refusal_only_from_a_server_that_has_shown_who_it_is() {
+        use AlertDescription as Alert;
+        use ErrorKind::{Denied, Unreachable};
+        let early = |number: u8| {
+            format!(
+                "could not reach S by TLS: it ended the handshake before it had shown who it is (TLS alert {number}); look \
+                 at its log"
+            )
+        };
+        let refused = |said: &str| format!("S refused the TLS connection: {said}");
+        let ours = "it says UnknownCA of our certificate; name one that it trusts with --tls-cert and --tls-key";
+        let general = format!("the handshake failed, perhaps because {UNCERTIFIED}");
+        for (alert, certified, proven, kind, text) in [
+            (Alert::UnknownCA, true, true, Denied, refused(ours)),
+            (Alert::UnknownCA, true, false, Unreachable, early(48)),
+            (Alert::CertificateRequired, false, true, Denied, refused(UNCERTIFIED)),
+            (Alert::CertificateRequired, false, false, Unreachable, early(116)),
+            (Alert::AccessDenied, true, false, Unreachable, early(49)),
+            (Alert::HandshakeFailure, false, true, Denied, refused(&general)),
+            (Alert::HandshakeFailure, false, false, Unreachable, early(40)),
+        ] {
+            let error = io::Error::new(io::ErrorKind::InvalidData, rustls::Error::AlertReceived(alert));
+            let told = explain(&error, &"S", "host", certified, proven);
+            assert_eq!((told.kind, told.to_string()), (kind, text), "{alert:?}");
+        }
+    }
 }
