@@ -15,7 +15,7 @@ pub(crate) struct Driver {
     pub name: &'static str,
     /// The forms of its URLs, in the order in which they are listed for users.
     pub forms: &'static [Form],
-    /// Schemes of other clients, and what somebody probably means who writes one here.
+    /// Schemes of other clients, and what is probably meant where one is used here.
     pub meant: &'static [(&'static str, &'static str)],
     /// Which part of a lease may at most be between SIGTERM and SIGKILL: one of so many.
     pub kill_after_share: u32,

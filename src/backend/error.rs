@@ -28,7 +28,7 @@ impl ErrorKind {
     }
 
     /// The kind of the failure when several servers failed, each in one of these ways: the credentials are wrong when at
-    /// least so many `refusals` say so, and nothing was sent when nobody could be reached.
+    /// least `refusals` of them say so, and nothing was sent when none could be reached.
     #[must_use]
     pub(crate) fn of_several(kinds: impl IntoIterator<Item = Self>, refusals: usize) -> Self {
         let kinds: Vec<Self> = kinds.into_iter().collect();
@@ -41,7 +41,7 @@ impl ErrorKind {
     }
 }
 
-/// A request that came to nothing. For an acquire or a renewal this means "unknown", never "no".
+/// A request that failed. For an acquire or a renewal this means "unknown", never "no".
 #[derive(Debug)]
 pub(crate) struct Error {
     /// What kind of failure it is.

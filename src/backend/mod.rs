@@ -24,7 +24,7 @@ use crate::clock::Instant;
 use crate::holder::{About, Holder, Owner};
 use crate::key::{Key, Namespace};
 
-/// What the user says about the way to the servers, beside the URL.
+/// What the user says about the way to the servers, in addition to the URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Certificates and keys.
@@ -40,13 +40,13 @@ pub(crate) struct Options {
 pub(crate) struct Claim {
     /// The lock's name.
     pub key: Key,
-    /// What stands before it on a shared server.
+    /// The prefix of its name on a shared server.
     pub namespace: Namespace,
-    /// Who asks: random, and new for every claim.
+    /// The owner: random, and new for every claim.
     pub owner: Owner,
     /// The length of lease to ask for.
     pub ttl: Duration,
-    /// What is published for those who wait.
+    /// What is published for waiters.
     pub about: About,
 }
 
@@ -100,7 +100,7 @@ impl Lease {
 pub(crate) enum Attempt {
     /// The lock is ours.
     Held(Grant),
-    /// It is somebody else's.
+    /// Another owner has it.
     Busy(Busy),
 }
 
@@ -190,7 +190,7 @@ pub(crate) trait Contender {
     }
 
     /// Gives the lock back and leaves the queue. Legal at any moment and any number of times, also after an attempt
-    /// whose answer was lost. Never touches what is somebody else's.
+    /// whose answer was lost. Never touches what another owner has.
     async fn release(&mut self) -> Result<Released, Error>;
 
     /// What could make the locks of this service unsafe, as far as it has been noticed since the last call: for one

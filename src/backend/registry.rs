@@ -24,7 +24,7 @@ fn forms() -> impl Iterator<Item = (&'static Driver, &'static Form)> {
     DRIVERS.iter().flat_map(|driver| driver.forms.iter().map(move |form| (*driver, form)))
 }
 
-/// What somebody probably means who writes a scheme of other clients.
+/// What is probably meant by a scheme of other clients.
 #[must_use]
 pub(crate) fn meant(scheme: &str) -> Option<&'static str> {
     let meant = DRIVERS.iter().flat_map(|driver| driver.meant);

@@ -11,9 +11,9 @@ use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::own::OwnWatch;
 use crate::clock::Instant;
 
-/// How often who waits shows that it is alive: this part of its lease.
+/// A waiter sends a heartbeat whenever this fraction of its lease has passed (one third).
 pub(super) const SIGNS_OF_LIFE: u32 = 3;
-/// How long the answer to that may take: this part of its lease.
+/// How long the answer to a heartbeat may take: this fraction of the lease (one sixth).
 pub(super) const SIGN_ANSWERED: u32 = 6;
 
 /// One claim at one etcd cluster.
@@ -44,7 +44,7 @@ pub(super) struct Session {
     pub watch: Option<Watch>,
     /// The key before ours, and the revision at which it was seen.
     pub predecessor: Option<(String, i64)>,
-    /// When one who waits looks again at who holds the lock, although nothing has happened to the key before its own.
+    /// When a waiter looks again at who holds the lock, although nothing has happened to the key before its own.
     pub news_at: Instant,
     /// The revision at which our key was last seen by a renewal.
     pub renewed: Option<i64>,
@@ -57,7 +57,7 @@ pub(super) struct Session {
 /// A watch on one key.
 pub(super) struct Watch {
     pub key: String,
-    /// The connection that it came by: one that was given up is silent for ever.
+    /// The connection that it came by: a watch says nothing more once its connection was given up.
     pub link: u64,
     pub stream: WatchStream,
     /// The server has said that it watches.

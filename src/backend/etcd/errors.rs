@@ -18,7 +18,7 @@ const NO_LEASE: &str = "lease not found";
 /// What it says when a lease is asked for by the id of one that there is.
 const LEASE_KNOWN: &str = "lease already exists";
 
-/// What is known of a cluster beside what it says.
+/// What is known of a cluster in addition to what it says.
 #[derive(Clone, Copy)]
 pub(super) struct About<'a> {
     /// How it is called in messages.
@@ -230,7 +230,7 @@ pub(super) fn nothing_to_renew() -> Error {
     Error::unavailable("there is no lock to renew")
 }
 
-/// Below `prefix` there are so many keys of other locks that no look finds the entries among them.
+/// There are too many keys of other locks below `prefix`: no look finds the entries among them.
 pub(super) fn too_many_keys(prefix: &str) -> Error {
     let hint = "choose a --namespace that no other one begins with";
     Error::unavailable(format!("too many keys of other locks are below {prefix}: {hint}"))

@@ -112,8 +112,8 @@ fn is_lock(kv: &KeyValue, prefix: &str) -> bool {
     kv.lease() != 0 && !name.is_empty() && name.iter().all(u8::is_ascii_hexdigit)
 }
 
-/// The order of the queue. No two entries are made at the same revision, unless somebody does that on purpose; then the
-/// name decides, for everybody alike.
+/// The order of the queue. No two entries are made at the same revision, unless on purpose; then the name decides,
+/// for all clients alike.
 fn order(kv: &KeyValue) -> (i64, &[u8]) {
     (kv.create_revision(), kv.key())
 }
@@ -146,8 +146,8 @@ impl Look {
         }
     }
 
-    /// How many are before us, as far as it can be told without reading them all: beyond [`NAMED`] only by one who has
-    /// `just_joined`, because all others are before it.
+    /// How many are before us, as far as it can be told without reading them all: beyond [`NAMED`] only by a contender
+    /// that has `just_joined`, because all others are before it.
     pub(super) fn position(&self, just_joined: bool) -> Option<u64> {
         match (self.complete, just_joined) {
             (true, _) => self.before.len().try_into().ok(),

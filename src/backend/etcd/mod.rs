@@ -1,9 +1,9 @@
 /*!
-etcd: the keys below `NS/KEY/`, one for each who wants the lock, named after its lease. The one with the lowest create
+etcd: the keys below `NS/KEY/`, one for each contender, named after its lease. The one with the lowest create
 revision holds the lock and each other one watches the one before it, as Go's `concurrency.Mutex`, `etcdctl lock` and
 the server's own lock service do it.
 
-While it holds the lock, a dlock watches its own key too, so that it hears at once when somebody takes it away.
+While it holds the lock, a dlock watches its own key too, so that it hears at once when the key is taken away.
 
 This is that recipe on keys, leases and watches, not the server's lock service, which in some versions grants a lock
 whose lease has ended. What ownership rests on is always a linearizable read that shows our own key in first place.

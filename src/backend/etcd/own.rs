@@ -1,5 +1,5 @@
 /*!
-What is ours at the cluster, a lease and a key: keeping them, and hearing at once when somebody else touches them.
+What dlock has at the cluster, a lease and a key: keeping them, and hearing at once when another client touches them.
 */
 
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn version(mut client: Client, sent: Instant, patience: Option<Duration>) 
 
 /// A watch on our own key.
 pub(super) struct OwnWatch {
-    /// The connection that it came by: one that was given up is silent for ever.
+    /// The connection that it came by: a watch says nothing more once its connection was given up.
     pub link: u64,
     stream: WatchStream,
 }

@@ -1,5 +1,5 @@
 /*!
-A lease and a key at the cluster for one claim: made, kept alive while they wait, published, and taken away.
+A lease and a key at the cluster for one claim: made, kept alive during the wait, published, and taken away.
 */
 
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl EtcdContender {
         let lease = session.lease;
         let Some(ttl) = session.ttl else { return self.grant_lease(lease).await };
         let sent = Instant::now();
-        // Who asks again for what is ours already found too little left of it.
+        // A lock that is ours already is asked for again only where too little is left of its lease.
         if session.token.is_none() && sent < session.sent + ttl / SIGNS_OF_LIFE {
             return Ok(());
         }
@@ -104,7 +104,7 @@ impl EtcdContender {
         Ok(())
     }
 
-    /// Shows that one who waits is alive; whether its place in the queue is still there.
+    /// Sends a waiter's heartbeat; says whether its place in the queue is still there.
     pub(super) async fn show_life(&mut self) -> Result<bool, Error> {
         let Some(session) = &mut self.session else { return Ok(false) };
         let Some(ttl) = session.ttl else { return Ok(false) };
@@ -116,11 +116,10 @@ impl EtcdContender {
         Ok(own.is_some_and(|own| Some(own.create_revision()) == session.created))
     }
 
-    /// Publishes, beside what follows, since when a lock is held that had to be waited for: the first value was written
-    /// when the wait began.
+    /// Publishes the token, and since when the lock is held, after a wait: the first value was written when that began.
     pub(super) fn publish(&self, key: String, lease: i64, created: Option<i64>, token: u64) {
         let (Some(mut client), Some(created)) = (self.cluster.client(), created) else { return };
-        // Always with the lease: a value without one would stay for ever.
+        // Always with the lease: a value without one would never go away.
         let put = TxnOp::put(
             key.as_str(),
             value(&self.claim, Some(token), wall_millis()),
@@ -142,12 +141,12 @@ impl EtcdContender {
         let options = Some(DeleteOptions::new().with_prev_key());
         let asked = self.cluster.ask(|mut client| async move { client.delete(key, options.clone()).await });
         let (deleted, ours) = match asked.await {
-            // Somebody may have deleted it and made it again: it is of no use to anybody, and others may have held the lock.
+            // It may have been deleted and made again: it is of no use to anybody, and others may have held the lock.
             Ok(answer) => {
                 let is_ours = |kv: &KeyValue| created.is_none_or(|created| kv.create_revision() == created);
                 (answer.deleted() > 0, answer.prev_kvs().iter().any(is_ours))
             }
-            // Who may not do that has no key there, but leases are for everybody.
+            // A user without the right to do that has no key there, but may have leases.
             Err(Fault::Failed(error)) if error.kind == ErrorKind::Denied => (false, false),
             Err(fault) => return Err(fault.into()),
         };

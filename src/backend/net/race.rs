@@ -19,7 +19,7 @@ pub(crate) enum Pace {
         /// From one turn to the next.
         pause: Duration,
     },
-    /// So long after the last news of the others, and at once when one of them has failed.
+    /// This long after the last one was tried, and at once when one of them has failed.
     Eager(Duration),
 }
 
@@ -70,12 +70,12 @@ pub(crate) async fn race<W, T, E, F: Future<Output = Result<T, E>>>(
     }
 }
 
-/// All of so many servers, once each, beginning with the one at `first`.
+/// The indices of `servers` servers, once each, beginning with `first`.
 pub(crate) fn round(servers: usize, first: usize) -> impl Iterator<Item = usize> {
     (0..servers).map(move |step| (first + step) % servers)
 }
 
-/// Which of so many servers, at least one, to begin with: a random one, so that no server carries all clients. Where the
+/// Which of `servers` servers, at least one, to begin with: a random one, so that no server carries all clients. Where the
 /// kernel gives no random numbers, the first is as good as any.
 #[must_use]
 pub(crate) fn random_first(servers: usize) -> usize {

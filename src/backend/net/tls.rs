@@ -24,9 +24,9 @@ use crate::backend::net::witness::Witness;
 pub(crate) struct TlsFiles {
     /// Certificates of the authorities to trust instead of the system's (PEM).
     pub ca: Option<PathBuf>,
-    /// Our own certificate, with those between it and its authority (PEM).
+    /// The client certificate, for servers that require one, with those between it and its authority (PEM).
     pub cert: Option<PathBuf>,
-    /// The private key of our certificate (PEM).
+    /// The private key of the client certificate (PEM).
     pub key: Option<PathBuf>,
     /// The name that the server's certificate must be for, where it is not the one in the URL.
     pub server_name: Option<String>,
@@ -47,7 +47,7 @@ pub(crate) struct Tls {
     /// Who decides about certificates.
     verifier: Arc<WebPkiServerVerifier>,
     server_name: Option<ServerName<'static>>,
-    /// Whether there is a certificate of our own.
+    /// Whether there is a client certificate.
     certified: bool,
 }
 
@@ -118,7 +118,7 @@ impl Tls {
         self
     }
 
-    /// Whether there is a certificate of our own to show.
+    /// Whether there is a client certificate.
     #[must_use]
     pub(super) fn is_certified(&self) -> bool {
         self.certified
@@ -160,7 +160,7 @@ fn unreadable(option: &str, path: &Path, reason: &dyn fmt::Display) -> String {
 }
 
 /// Why a server that wants to know who we are hangs up.
-const UNCERTIFIED: &str = "it wants a certificate of ours; give it with --tls-cert and --tls-key";
+const UNCERTIFIED: &str = "it requires a client certificate; give one with --tls-cert and --tls-key";
 
 fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()

@@ -1,5 +1,5 @@
 /*!
-The way to a server: TCP, a local socket, or TLS over TCP, and why it could not be gone. Knows no lock service.
+The way to a server: TCP, a local socket, or TLS over TCP, and why there is none. Knows no lock service.
 
 Every connection of every backend is made here, so that certificates and error messages are the same for all.
 */
@@ -53,7 +53,7 @@ pub(crate) struct Wire {
     socket: OwnedFd,
     ways: Ways,
     refusal: Refusal,
-    /// Whether it has been shown a certificate of ours.
+    /// Whether a client certificate was given for it.
     certified: bool,
 }
 

@@ -26,7 +26,7 @@ const MAX_SESSION: Duration = Duration::from_millis(i32::MAX as u64);
 /// How many descriptors must be free: three for the library itself, five for one connection and its way to a server, and
 /// timers.
 const DESCRIPTORS: usize = 12;
-/// How many bytes it needs at first besides its thread's stack, with some to spare.
+/// How many bytes it needs at first in addition to its thread's stack, with some to spare.
 const MEMORY: usize = 1024 * 1024;
 
 /// One claim at one ZooKeeper ensemble.
@@ -174,7 +174,7 @@ fn room_for_library() -> io::Result<()> {
     let thread = std::thread::Builder::new().spawn(|| {})?;
     // It does nothing that could fail.
     let _ = thread.join();
-    // Kept until now, so that it is free besides the stack.
+    // Kept until now, so that there is room for both it and the stack.
     drop(memory);
     Ok(())
 }

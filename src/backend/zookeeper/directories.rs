@@ -1,6 +1,6 @@
 /*!
 The directories that locks are in: made where they are missing, counted in, and removed by whoever is the last to leave,
-unless somebody else may still rely on them.
+unless another client may still rely on them.
 */
 
 use ::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, Stat};

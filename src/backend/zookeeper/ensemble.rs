@@ -13,7 +13,7 @@ use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Wire;
 use crate::backend::zookeeper::errors::no_server;
 
-/// How long one server may take to accept a connection before the next one is tried beside it.
+/// How long one server may take to accept a connection before the next one is tried as well.
 const STAGGER: Duration = Duration::from_millis(250);
 
 /// The servers, any of which will do.

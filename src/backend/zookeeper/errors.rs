@@ -13,7 +13,7 @@ use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::tls::refused;
 use crate::printable::shown;
 
-/// What is known of an ensemble beside what it says.
+/// What is known of an ensemble in addition to what it says.
 #[derive(Clone, Copy)]
 pub(super) struct About<'a> {
     /// How it is called in messages.
@@ -143,7 +143,7 @@ pub(super) fn two_clusters(one: &dyn Display, other: &dyn Display) -> Error {
     Error::new(ErrorKind::Unusable, message)
 }
 
-/// None of the servers, so many as `errors`, can be reached.
+/// None of the servers can be reached; there is one of `errors` for each.
 pub(super) fn no_server(mut errors: Vec<Error>, place: &dyn Display) -> Error {
     let count = errors.len();
     if count == 1

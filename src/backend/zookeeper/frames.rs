@@ -1,6 +1,6 @@
 /*!
-ZooKeeper's frames as they pass, so that no server can upset the client library: it reserves what a reply announces
-before it looks whether that much is there, and relies on the form of replies.
+ZooKeeper's frames as they pass, so that no server can upset the client library, which reserves the memory that a
+reply announces before it looks whether so much is there, and relies on the form of replies.
 
 Every reply must have the form that its request calls for, and nothing more; what does not is passed on to nobody.
 */
@@ -75,7 +75,7 @@ pub(super) fn asked_session(frame: &[u8]) -> Option<u64> {
 /// What a server says to a connect request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Welcome {
-    /// It granted or continues a session of so many milliseconds.
+    /// It granted or continues a session of this length in milliseconds.
     Session(u32),
     /// The session is no more.
     Expired,
@@ -175,13 +175,13 @@ impl Unanswered {
         self.any() || self.requests.get(&PING).is_some_and(|asked| asked.count > self.own_pings)
     }
 
-    /// How long the next reply may be: longer only while somebody has asked for children.
+    /// How long the next reply may be: longer only while a list of children is asked for.
     pub(super) fn longest(&self) -> usize {
         let children = |asked: &Asked| asked.operation == operation::GET_CHILDREN;
         if self.requests.values().any(children) { MAX_CHILDREN } else { MAX_FRAME }
     }
 
-    /// Takes note of a ping of ours.
+    /// Takes note of a ping that the tunnel sends.
     pub(super) fn note_own_ping(&mut self) -> io::Result<()> {
         self.own_pings += 1;
         self.note(&ping())

@@ -1,9 +1,9 @@
 /*!
 ZooKeeper: two ephemeral sequential nodes in `/NS/KEY`, made in one request, one as Curator spells it and one as kazoo
-does; the smallest sequence number holds, and each contender watches the one before it; who holds watches its own nodes.
+does; the smallest sequence number holds, and each contender watches the one before it; the holder watches its own nodes.
 
 A lock lives as long as its session, and each claim has a session of its own. The leader alone decides when a session
-ends, and a follower tells it late that we are alive: [`timeline`] says what an answer proves.
+ends, and a follower passes our heartbeats on late: [`timeline`] says what an answer proves.
 */
 
 mod configuration;
@@ -41,7 +41,7 @@ pub(crate) struct ZookeeperService {
 }
 
 impl ZookeeperService {
-    /// The locks of the ensemble at `location`, whose path stands before every lock's; not connected yet.
+    /// The locks of the ensemble at `location`, whose path is the prefix of every lock's; not connected yet.
     #[must_use]
     pub(crate) fn new(location: Location, tls: Option<Tls>) -> Self {
         Self { location, tls }

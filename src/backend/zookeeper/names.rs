@@ -2,7 +2,7 @@
 How a lock is spelled in ZooKeeper: where its nodes are, how ours are called, and what others' names say.
 
 A lock is the directory `/NS/KEY`. Each contender has sequential nodes in it, and the smallest sequence number holds.
-Curator and kazoo know only nodes in their own spelling, so one of ours has two, made in one request.
+Curator and kazoo know only nodes in their own spelling, so a contender has two, made in one request.
 */
 
 use std::collections::BTreeMap;
@@ -125,14 +125,14 @@ pub(super) struct Rival {
     pub last: String,
 }
 
-/// Where we stand among those who want a lock.
+/// Our place among the contenders for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Ours is the smallest sequence number.
     First,
     /// Others are before us.
     Behind {
-        /// The one who holds the lock.
+        /// The holder of the lock.
         holder: Rival,
         /// The one before us.
         predecessor: Rival,
@@ -191,7 +191,7 @@ pub(super) fn sequence(name: &str) -> Option<i64> {
     Some(if negative { -number } else { number })
 }
 
-/// Whether so many nodes were made in a directory that the order of the next ones is not certain.
+/// Whether too many nodes were made in a directory for the order of the next ones to be certain.
 pub(super) fn is_worn_out(sequence: i64) -> bool {
     !(0..LAST_SEQUENCE).contains(&sequence)
 }

@@ -55,7 +55,7 @@ pub(super) enum Write {
     Confirm,
 }
 
-/// Options of the nodes of one who is `known` there, or of anybody.
+/// The access list of new nodes: for their user alone where that is `known` to the servers, else for anybody.
 pub(super) fn acls(known: bool) -> Acls<'static> {
     if known { Acls::creator_all() } else { Acls::anyone_all() }
 }

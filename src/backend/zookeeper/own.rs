@@ -1,5 +1,5 @@
 /*!
-Hearing at once when somebody takes our nodes or our session away.
+Hearing at once when our nodes or our session are taken away.
 */
 
 use std::fmt;
@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use ::zookeeper_client::{Client, Error as ZkError};
 
-/// Watches on nodes of ours, for their end alone.
+/// Watches on our nodes, for their end alone.
 ///
 /// They are set on the nodes' children: an ephemeral node never has any, so unlike a watch on its data these are not
 /// used up by our own writing.

@@ -96,7 +96,7 @@ impl ZookeeperContender {
         })
     }
 
-    /// Finds our nodes among `children`, and removes what is left of others of ours; false when another look is needed.
+    /// Finds our nodes among `children`, and removes what is left of earlier ones; false when another look is needed.
     async fn find_own(&mut self, children: &[String]) -> Result<bool, ZkError> {
         let Some(session) = &mut self.session else { return Ok(false) };
         let mut own: Vec<&str> =
@@ -151,7 +151,7 @@ impl ZookeeperContender {
         let Some(token) = pair.token() else { return Err(errors::no_token(self.ensemble.location(), pair.czxid)) };
         session.note_connection();
         session.refresh().await?;
-        // One who has waited says since when it holds; for one who has not, its nodes say it.
+        // After a wait, a holder says since when it holds the lock; without one, its nodes say it.
         let since = *session.held_since.get_or_insert(session.now());
         if !matches!(write, Write::Create | Write::CreateAll) {
             session.publish(&pair, &self.claim.about.text(&self.claim.owner, token, since));

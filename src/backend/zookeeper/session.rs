@@ -21,9 +21,9 @@ use crate::backend::zookeeper::tunnel::Tunnel;
 use crate::backend::{Claim, Error, Lease};
 use crate::clock::{Instant, before, wall_millis};
 
-/// How often a lock is renewed: once in such a part of a session.
+/// A lock is renewed whenever this fraction of a session has passed (one sixth).
 const RENEWALS: u32 = 6;
-/// How often one who waits shows the server that it is alive: once in such a part of a session.
+/// A waiter sends a heartbeat whenever this fraction of a session has passed (one twelfth).
 const HEARTBEATS: u32 = 12;
 /// Which part of a session may have gone by since what is proven before that is worth another connection. Without delays
 /// it is at most a quarter of a session and the time between two renewals.
@@ -170,7 +170,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether what is proven is as old as the last sign of life of one who waits.
+    /// Whether a waiter's next heartbeat is due.
     pub(super) fn is_stale(&self) -> bool {
         Instant::now().since(self.traffic.timeline.proven()) > self.length / HEARTBEATS
     }
@@ -339,7 +339,7 @@ impl Session {
         let client = self.client.clone();
         let mut writer = client.new_multi_writer();
         writer.add_set_data(&self.directory.node(&pair.curator), text.as_bytes(), None)?;
-        // Not written to: those who watch it would wake for nothing.
+        // Not written to: its watchers would wake for nothing.
         writer.add_check_version(&self.directory.node(&pair.kazoo), -1)?;
         let sent = self.traffic.begin();
         let written = writer.commit().await.map_err(ZkError::from);

@@ -1,10 +1,10 @@
 /*!
-The way of the client library to the servers. The library offers no hook for a connection, no bound on what it reads and
-no TLS of ours: so it connects to a listener on this host, as its only server, and what it says there is carried to a
-real one.
+The way of the client library to the servers. The library offers no hook for a connection, does not bound what it reads,
+and cannot use dlock's TLS: so it connects to a listener on this host, as its only server, and what it says there is
+carried to a real one.
 
-The tunnel chooses the server, and another one when the answer of the first is overdue; it wakes a server that sleeps over
-an answer; it lets only well-formed replies through; and it knows why there is no connection, and when the request was
+The tunnel chooses the server, and another one when the answer of the first is overdue; it pings a server that leaves a
+request unanswered; it lets only well-formed replies through; and it knows why there is no connection, and when the request was
 sent that began the one there is.
 */
 
@@ -31,7 +31,7 @@ use crate::clock::{Instant, before, pause, within};
 /// How long to wait when no server could be used.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 /// How long a server may take to answer the connect request before another one is asked: a part of the session, and
-/// bounds for it. Doubled whenever all have been asked in vain.
+/// bounds for it. Doubled whenever none of them has answered.
 const WELCOME_SHARE: u32 = 12;
 const WELCOME_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 /// How often the time for a welcome is doubled at most.
@@ -69,7 +69,7 @@ impl From<Error> for Failure {
 struct Status {
     /// The connection, once a server has welcomed us on it.
     connected: Option<Connected>,
-    /// How often all servers were tried in vain.
+    /// How often all servers were tried without success.
     failures: u64,
     /// Why there is no connection, or why the last one ended.
     failure: Option<Failure>,
@@ -77,7 +77,7 @@ struct Status {
     switches: u64,
 }
 
-/// What the tunnel and those who use it share.
+/// What the tunnel and its users share.
 #[derive(Debug)]
 struct Shared {
     ensemble: Arc<Ensemble>,
@@ -127,7 +127,7 @@ impl Tunnel {
         self.shared.status.borrow().connected
     }
 
-    /// Resolves when a server has welcomed us, or, with the reason, when all have been tried in vain since this call.
+    /// Resolves when a server has welcomed us, or, with the reason, when all have been tried without success since this call.
     pub(super) async fn welcomed(&self) -> Result<Connected, Error> {
         let mut status = self.shared.status.subscribe();
         let failures = status.borrow().failures;
@@ -136,7 +136,7 @@ impl Tunnel {
         settled.connected.ok_or_else(|| self.why(&settled))
     }
 
-    /// Resolves, with the reason, when all servers have been tried in vain since this call.
+    /// Resolves, with the reason, when all servers have been tried without success since this call.
     pub(super) async fn failed(&self) -> Error {
         let mut status = self.shared.status.subscribe();
         let failures = status.borrow().failures;
@@ -175,7 +175,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
                 Ok((stream, peer)) if is_our_own(peer, listener.local_addr()) => {
                     carrying.set(Some(carry(stream, Arc::clone(&shared))));
                 }
-                // Somebody else on this host, who has no business on our connection.
+                // Another process on this host, which has no business on our connection.
                 Ok(_) => {}
                 Err(_) => pause(TRY_AGAIN).await,
             },

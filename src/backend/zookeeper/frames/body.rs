@@ -7,7 +7,7 @@ The parts that frames are made of.
 pub(super) struct Body<'a>(pub(super) &'a [u8]);
 
 impl<'a> Body<'a> {
-    /// The next bytes, so many as `length`.
+    /// The next `length` bytes.
     pub(super) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;

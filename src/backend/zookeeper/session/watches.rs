@@ -12,7 +12,7 @@ use crate::backend::zookeeper::session::{HEARTBEATS, Session};
 use crate::clock::{Instant, before};
 use crate::lock::news::news_every;
 
-/// How long one who waits waits for an answer at most.
+/// How long a waiter waits for an answer at most.
 const OVERDUE: Duration = Duration::from_secs(2);
 
 impl Session {
