@@ -94,10 +94,11 @@ impl Episode<'_> {
     }
 
     fn check_recovery(&mut self, healed: Duration) {
-        let Some((at, token)) = self.store.starts().into_iter().find(|(at, _)| *at >= healed) else { return };
+        let Some((at, _)) = self.store.starts().into_iter().find(|(at, _)| *at >= healed) else { return };
         let recovery = at.saturating_sub(healed);
-        if self.epoch.is_some_and(|epoch| epoch != token >> 32) {
-            // The cluster fell apart: the servers elected another leader after everything was considered repaired.
+        if self.epoch.is_some() && self.epoch != self.world.epoch() {
+            // The cluster fell apart: the servers elected another leader after everything was considered repaired, and a
+            // new leader grants every lease anew.
             return;
         }
         self.report.recovery = Some(recovery);

@@ -65,7 +65,7 @@ pub struct Episode<'w> {
     healed: Option<Duration>,
     /// How soon somebody must hold it then, if not within the usual time.
     pub recovers_within: Option<Duration>,
-    /// How often the servers had elected a leader when everything was repaired.
+    /// What [`Cluster::epoch`](crate::support::cluster::Cluster::epoch) was when everything was repaired.
     epoch: Option<u64>,
     /// Whether overlaps are expected and only counted.
     documented: bool,

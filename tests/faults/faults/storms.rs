@@ -47,8 +47,6 @@ pub fn guard_killed(episode: &mut Episode<'_>) {
 #[track_caller]
 fn unruly_scene(episode: &mut Episode<'_>, what: &str) -> Holder {
     episode.ttl = LONG;
-    // The servers share the processors with the storm, and etcd hands over later the longer it did not run.
-    episode.recovers_within = Some(LONG + Duration::from_secs(5));
     let gate = Gate::new(episode.scratch.path("gate"));
     let program = unruly(&episode.scratch, what);
     let work = format!("{}; trap '' TERM; {program} & wait; sleep 1000; true", gate.wait());

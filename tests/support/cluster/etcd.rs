@@ -41,6 +41,10 @@ impl Cluster for Etcd {
         self.wait_together()
     }
 
+    fn epoch(&self) -> Option<u64> {
+        self.term()
+    }
+
     fn holder(&self, key: &str) -> Option<String> {
         self.keys(&contenders(key)).first().map(|entry| entry.key.clone())
     }

@@ -102,7 +102,7 @@ pub trait Cluster {
         self.wait_serving()
     }
 
-    /// How often the servers have elected a leader, if their tokens show it.
+    /// A number that grows whenever the servers elect a leader, where they do.
     fn epoch(&self) -> Option<u64> {
         None
     }

@@ -146,6 +146,11 @@ impl Etcd {
         })
     }
 
+    /// The term of the first member that answers: it grows with every election.
+    pub fn term(&self) -> Option<u64> {
+        self.at_work().find_map(|(_, member)| member.status().ok()?["raftTerm"].as_str()?.parse().ok())
+    }
+
     /// Waits until all members at work follow the same leader. Returns false if they never do.
     pub fn wait_together(&self) -> bool {
         let together = || {
