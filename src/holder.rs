@@ -1,5 +1,5 @@
 /*!
-Who holds a lock: what a holder publishes and how it is read back.
+What the holder of a lock publishes about itself, and how it is read back.
 
 The published text is JSON that begins with `{"v":1,"id":"…",`; ownership is compared by that beginning. Readers take
 what they know and ignore the rest, so that a newer dlock may say more.
@@ -40,7 +40,7 @@ impl Owner {
     }
 }
 
-/// What a holder says of itself besides what the grant adds (token, time).
+/// What a holder publishes about itself, without what the grant adds (token, time).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct About {
@@ -64,7 +64,8 @@ pub(crate) struct About {
 }
 
 impl About {
-    /// Cut until it can be read back whole: a reader looks at [`MAX_SHOWN`] bytes and knows no owner in half a text.
+    /// Shortened until it can be read back as a whole: readers look at [`MAX_SHOWN`] bytes, and cannot find the owner
+    /// in a truncated text.
     #[must_use]
     pub(crate) fn fitted(mut self) -> Self {
         while self.rest().len() > MAX_REST {
@@ -93,7 +94,8 @@ impl About {
         json[1..].to_owned()
     }
 
-    /// The whole published text, for a backend that grants by itself: `since` is in milliseconds since 1970.
+    /// The whole published text, for a backend whose grants are made by the client: `since` is in milliseconds since
+    /// 1970.
     #[must_use]
     pub(crate) fn text(&self, owner: &Owner, token: u64, since: u64) -> String {
         format!("{}\"token\":{token},\"since\":{since},{}", owner.prefix(), self.rest())
@@ -112,7 +114,7 @@ pub(crate) struct Published {
     pub token: Option<u64>,
     /// When the lock was granted, in milliseconds since 1970.
     pub since: Option<u64>,
-    /// The rest.
+    /// What the holder publishes about itself.
     #[serde(flatten)]
     pub about: About,
 }
@@ -122,15 +124,15 @@ pub(crate) struct Published {
 pub(crate) enum Holder {
     /// A dlock.
     Dlock(Box<Published>),
-    /// Another program; what it left as its mark.
+    /// Another program, with the value that it wrote.
     Foreign(Vec<u8>),
     /// Another program on this host, by process id and name.
     Process(i32, String),
-    /// Something that is not a lock is in the way; what it is.
+    /// Something that is not a lock occupies the name; a description of it.
     InTheWay(String),
-    /// Nobody: it is free, and the queue's head is about to take it.
+    /// Nobody: the lock is free, and the first waiter is about to take it.
     Nobody,
-    /// It cannot be told.
+    /// The service does not tell.
     Unknown,
 }
 
@@ -153,7 +155,7 @@ impl Holder {
         }
     }
 
-    /// Who it is, in words that cannot upset a terminal and end after 4 KiB: `held by …`. `now` is the time in
+    /// The holder in words: `held by …`, safe for a terminal and at most 4 KiB long. `now` is the time in
     /// milliseconds since 1970 by the clock that granted the lock.
     #[must_use]
     pub(crate) fn describe(&self, now: u64) -> String {
@@ -204,7 +206,7 @@ mod tests {
     use super::*;
     use crate::property::{holds, made_of};
 
-    /// What a foreign client, a newer dlock or a liar may have left as its mark.
+    /// What a foreign client, a newer dlock or a hostile one may have written.
     fn any_mark() -> impl Strategy<Value = Vec<u8>> {
         const PIECES: &str = "\
             {|}|[|]|:|,|\"|\"v\":1,|\"v\":2,|\"id\":\"x\",|\"token\":9,|\"since\":|\"user\":\"u\"|\"pid\":\
@@ -219,7 +221,7 @@ mod tests {
         prop_oneof![2 => any::<Vec<u8>>(), 2 => made_of(PIECES).prop_map(String::into_bytes), 1 => long, 4 => published]
     }
 
-    /// What a dlock may have to say of itself: the system bounds the names of host and user, the user nothing else.
+    /// What a dlock may publish: only the names of host and user are bounded, by the system.
     fn any_about() -> impl Strategy<Value = About> {
         let text =
             || prop_oneof![any::<String>(), ("[ -~]|\\PC|[\\x00-\\x1f]", 0..6000_usize).prop_map(|(c, n)| c.repeat(n))];

@@ -1,5 +1,6 @@
 /*!
-A lock's name: which names are allowed, and how a backend spells one so that it can neither nest nor leave its place.
+Lock names: which ones are allowed, and how backends encode them so that no name nests in another or leaves its
+directory.
 */
 
 use std::ffi::OsStr;
@@ -11,7 +12,8 @@ use sha2::{Digest, Sha256};
 pub(crate) const MAX_KEY: usize = 512;
 /// The longest namespace, in bytes.
 const MAX_NAMESPACE: usize = 200;
-/// The longest encoded key that is a file name as it stands, in bytes; with `.lock` it stays below `NAME_MAX`.
+/// The longest encoded key that is used as a file name without hashing, in bytes; with `.lock` it stays below
+/// `NAME_MAX`.
 const MAX_FILE_STEM: usize = 200;
 
 /// A valid lock name: 1 to 512 bytes of UTF-8 without control characters.
@@ -19,7 +21,7 @@ const MAX_FILE_STEM: usize = 200;
 pub(crate) struct Key(String);
 
 impl Key {
-    /// Checks `name`; the error says what is wrong with it and what to do.
+    /// Checks `name`. The error says what is wrong with it and what to do.
     pub(crate) fn parse(name: &OsStr) -> Result<Self, String> {
         let name = name.to_str().ok_or("a key must be UTF-8: rename the lock")?;
         if name.is_empty() {
@@ -34,8 +36,8 @@ impl Key {
         Ok(Self(name.to_owned()))
     }
 
-    /// The key as every backend spells it: `/`, `%` and a leading dot percent-encoded, all else as it stands.
-    /// Different keys never share a spelling.
+    /// The key as every backend encodes it: `/`, `%` and a leading dot are percent-encoded, everything else is
+    /// unchanged. Different keys never have the same encoding.
     #[must_use]
     pub(crate) fn encoded(&self) -> String {
         let encoded = self.0.replace('%', "%25").replace('/', "%2F");
@@ -45,8 +47,8 @@ impl Key {
         }
     }
 
-    /// The lock file's name: the encoded key and `.lock`. A spelling over 200 bytes is cut and ends in its SHA-256,
-    /// after a `%~` that no encoded key can contain, so that it cannot be mistaken for another key's.
+    /// The name of the lock file: the encoded key and `.lock`. An encoded key over 200 bytes is cut and ends in its
+    /// SHA-256 after `%~`, which no encoded key can contain, so that no other key has the same file name.
     #[must_use]
     pub(crate) fn file_name(&self) -> String {
         let encoded = self.encoded();
@@ -78,7 +80,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What stands before every key on a shared server; empty for none.
+/// The prefix for every key on a shared server; may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Namespace(String);
 
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
     use crate::property::{holds, made_of};
 
-    /// What comes close to being encoded, to leaving its place, and to the limits of a length.
+    /// Names that look encoded, try to leave their directory, or are close to the limits of length.
     fn near_names() -> impl Strategy<Value = String> {
         const PIECES: &str = "a|b|.|..|/|%|%2F|%25|%2E|%252F|%~|~|2F| |ü|{a}|\n|\0";
         let long = (150..520_usize, "[a-cü/%.]", "[/%~]?").prop_map(|(length, piece, end)| piece.repeat(length) + &end);
@@ -135,7 +137,7 @@ mod tests {
         });
     }
 
-    /// Two names, of which the second often is what a spelling of the first looks like.
+    /// Two names; the second often looks like an encoding of the first.
     fn pairs() -> impl Strategy<Value = (String, String)> {
         (near_names(), near_names(), 0..6).prop_map(|(one, other, how)| {
             let spelled = Key::parse(OsStr::new(&one)).ok();

@@ -1,5 +1,5 @@
 /*!
-How anybody's words are shown safely: what others have written must not upset a terminal, nor fill a log.
+Showing foreign text safely: what other programs have written must not disturb a terminal or fill a log.
 */
 
 use std::fmt;
@@ -7,8 +7,8 @@ use std::fmt;
 /// How much of another program's text is shown, in bytes.
 pub(crate) const MAX_SHOWN: usize = 4096;
 
-/// Anybody's bytes, safe to show: control characters, bidirectional overrides and what is not UTF-8 are escaped, and
-/// it ends after 4 KiB.
+/// Foreign bytes, safe to show: control characters, bidirectional overrides and invalid UTF-8 are escaped, and the text
+/// is cut to 4 KiB.
 #[must_use]
 pub(crate) fn shown(text: &[u8]) -> impl fmt::Display + '_ {
     Shown(text)

@@ -1,20 +1,20 @@
 /*!
-The names of the variables that belong to no option.
+The names of the environment variables that belong to no option.
 */
 
-/// The fencing token, for the command.
+/// Set for the command: the fencing token.
 pub(crate) const TOKEN: &str = "DLOCK_TOKEN";
-/// The granted lease in seconds, for the command; 0 for a lock without one.
+/// Set for the command: the granted lease in seconds, 0 for a lock without one.
 pub(crate) const LEASE_TTL: &str = "DLOCK_LEASE_TTL";
-/// The lock's name, for the command.
+/// Set for the command: the lock's name.
 pub(crate) const KEY: &str = "DLOCK_KEY";
-/// The owner's id, for the command.
+/// Set for the command: the owner id.
 pub(crate) const OWNER: &str = "DLOCK_OWNER";
-/// The kind of backend, for the command.
+/// Set for the command: the name of the backend's driver.
 pub(crate) const BACKEND_KIND: &str = "DLOCK_BACKEND_KIND";
-/// The locks that are held around the command, for nested runs.
+/// Set for nested runs in the command: the locks that are held around it.
 pub(crate) const HELD: &str = "DLOCK_HELD";
-/// The password for the backend; never passed on.
+/// Read by dlock: the password for the backend. Never passed on to the command.
 pub(crate) const PASSWORD: &str = "DLOCK_PASSWORD";
-/// The option's variable that may hold a password, which is not passed on.
+/// The variable of `--backend`. A password in it is not passed on to the command.
 pub(crate) const BACKEND: &str = "DLOCK_BACKEND";

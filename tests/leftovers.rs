@@ -29,10 +29,11 @@ on_every_backend! {
 on_backend! { also_file: service::FileService { after_a_normal_end_all_stays every_signal_that_tells_it_to_end_counts } }
 on_backend! { also_redis: service::RedisService { after_a_normal_end_all_stays every_signal_that_tells_it_to_end_counts } }
 
-/// How long what is left has between SIGTERM and SIGKILL.
+/// The time between SIGTERM and SIGKILL for what is left behind.
 const KILL_AFTER: Duration = Duration::from_millis(500);
 
-/// One whose command has two children, a deaf one and one in a session of its own, and another one who waits behind it.
+/// A holder whose command has two children, one that ignores SIGTERM and one in its own session, and a waiter behind
+/// it.
 struct Scene {
     witness: Witness,
     holder: Running,
@@ -67,8 +68,8 @@ impl Scene {
         Self { witness, holder, command, children, waiter }
     }
 
-    /// The command comes to its end by `end`: its exit code is what `check` wants, nothing of it is left then, and the
-    /// next one has the lock after that.
+    /// The command is ended by `end`: `check` accepts the exit code, nothing of the command is left then, and the
+    /// waiter gets the lock after that.
     #[track_caller]
     fn ends(self, end: impl FnOnce(&Self), check: impl FnOnce(&Outcome) -> &Outcome) {
         let told = boottime();
@@ -158,7 +159,7 @@ fn a_command_that_the_kernel_kills_for_its_memory_leaves_nothing<S: Service>(ser
     assert_eq!(witness.check().len(), 2, "{}", witness.log());
 }
 
-/// Also when a signal was passed on that tells nobody to end, or one long before.
+/// Also when the signal that was passed on does not ask to end, or came long before.
 fn after_a_normal_end_all_stays<S: Service>(service: &S) {
     let told = |signal| move |holder: &Running| holder.signal(signal);
     let nothing = |_: &Running| {};
@@ -167,7 +168,7 @@ fn after_a_normal_end_all_stays<S: Service>(service: &S) {
     left_alone(service, "trap : TERM; ", &told(Signal::SIGTERM), 4 * KILL_AFTER);
 }
 
-/// The command hears something, ends with 3 after that time, and what it leaves is left alone.
+/// The command gets a signal, exits with 3 after that time, and what it leaves behind is left alone.
 #[track_caller]
 fn left_alone<S: Service>(service: &S, trap: &str, tell: &dyn Fn(&Running), later: Duration) {
     let (mut words, gate) = fresh_pipes(service);

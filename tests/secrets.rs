@@ -24,7 +24,7 @@ pub fn assert_kept(text: &str, place: &str) {
     }
 }
 
-/// The same for all that came out of a dlock.
+/// Nothing of the password is in what a dlock wrote to stdout and stderr.
 #[track_caller]
 pub fn assert_silent(outcome: &Outcome) {
     assert_kept(&outcome.stderr(), "stderr");
@@ -35,7 +35,7 @@ pub fn encoded(secret: &str) -> String {
     utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string()
 }
 
-/// Every way in which a password comes in.
+/// Every way to give dlock a password.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Url,
@@ -144,7 +144,7 @@ fn a_wrong_password_is_refused_without_a_word_about_it() {
         let outcome = way.run(&scratch, &redis, SECRET).arg("-v").command(["touch", "ran"]).output();
         outcome.code(77).stderr_is_one_line("refused the credentials");
         assert_silent(&outcome);
-        // A server that wants none.
+        // A server without a password.
         let outcome = way.run(&scratch, &open, SECRET).arg("-v").command(["touch", "ran"]).output();
         outcome.code(77).stderr_is_one_line("refused the credentials");
         assert_silent(&outcome);

@@ -51,8 +51,8 @@ fn seen_in_proc(outcome: &Outcome) -> Vec<String> {
 #[test]
 fn the_command_is_the_process_it_would_be_without_dlock() {
     let (scratch, redis) = (Scratch::new(), Redis::start());
-    // Not quite as it is: without a hook the standard library may start a process by posix_spawn(3), which ignores the C
-    // library's own signals in it.
+    // Not quite as it is: without a hook the standard library may start a process by posix_spawn(3), which ignores the
+    // C library's own signals in it.
     let plain = |dlock: Dlock| dlock.umask(0o22);
     let changed = |dlock: Dlock| {
         let dlock = dlock.umask(0o27).limit(libc::RLIMIT_NOFILE, 77).limit(libc::RLIMIT_CORE, 4096);
@@ -83,7 +83,7 @@ fn the_command_is_the_process_it_would_be_without_dlock() {
     }
 }
 
-/// On a machine that is overloaded, a deadline that waits for its turn is late.
+/// On an overloaded machine, a guard that waits for a processor would miss its deadline.
 #[test]
 fn the_guard_goes_before_all_others_where_the_user_may_and_its_command_does_not() {
     let (scratch, redis) = (Scratch::new(), Redis::start());
@@ -117,7 +117,7 @@ fn it_stays_in_the_callers_group_session_and_directory() {
             assert_eq!(process::pgrp(pid), process::pgrp(me), "{way}");
             assert_eq!(process::session(pid), process::session(me), "{way}");
         }
-        // What hits all of the group does not hit the one who watches the command.
+        // A signal to the whole group does not reach the process that watches the command.
         let is_away = || process::pgrp(guard) != process::pgrp(me);
         eventually("the guard to leave the group", || is_away().then_some(()));
         let ear = eventually("an ear", || process::children(guard).into_iter().find(|&pid| is_ear(pid)));
@@ -178,7 +178,7 @@ fn dlock_and_guard_keep_none_of_the_commands_descriptors() {
         let script = format!("exec 0<&- 1>&- 9>&-; {}; {}", words.say("closed"), gate.wait());
         let mut dlock = with_fd_9(dlock.shell(script).stdin(Stdio::piped()), &pipe).spawn();
         words.expect("closed");
-        // A reader sees the end, a writer sees that nobody reads any more.
+        // A reader sees end-of-file, a writer sees that there is no reader any more.
         assert_eq!(dlock.wait_stdout_closed(), "");
         assert_eq!(pipe.closed(), [""; 0]);
         let mut stdin = dlock.take_stdin();
@@ -334,7 +334,7 @@ fn with_a_lease_the_command_dies_with_its_guard() {
     let dlock = scratch.dlock().run("k").backend(redis.url()).command([recorder.program()]).spawn();
     let command = recorder.ready();
     let guard = dlock.guard_pid();
-    // A dlock that does nothing, so that it is not the one who ends the command.
+    // A frozen dlock, so that it cannot be what ends the command.
     dlock.signal(Signal::SIGSTOP);
     process::wait_stopped(dlock.pid());
     process::signal(guard, Signal::SIGKILL);
@@ -510,7 +510,7 @@ fn without_room_for_a_process_nothing_is_run_and_nothing_is_held() {
     let scratch = Scratch::new();
     scratch.lock_dir();
     scratch.give_away("locks");
-    // In a user namespace of its own nobody else's processes count, and none of ours count elsewhere.
+    // In its own user namespace the processes of others do not count, and these do not count elsewhere.
     let limited = |url: &str, processes: u32| {
         let limit = format!("--nproc={processes}");
         let dlock = scratch.dlock().run("k").backend(url).arg("-v").command(["echo", "ran"]).unprivileged();

@@ -1,6 +1,6 @@
 /*!
-Processes that dlock cannot list, cannot see, or that do not end: what is not known to be gone counts as left, and nobody
-else's processes are touched.
+Processes that dlock cannot list, cannot see, or that do not end: what is not known to be gone counts as left, and
+nobody else's processes are touched.
 */
 
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -37,12 +37,12 @@ fn the_guard_killed_without_descriptors_to_list_what_is_left<S: Service>(service
     }
 }
 
-/// What dlock is wrapped by to have so many descriptors.
+/// The wrapper that lets dlock have this many descriptors.
 fn descriptors(limit: u64) -> [String; 2] {
     ["prlimit".into(), format!("--nofile={limit}:64")]
 }
 
-/// Neither the command nor what is in a session of its own is left when the next one begins.
+/// Neither the command nor its child in another session is left when the waiter gets the lock.
 #[track_caller]
 fn killed_with_descriptors<S: Service>(service: &S, limit: u64) {
     let mut words = Fifo::new(service.scratch().path(format!("words-{limit}")));
@@ -83,8 +83,8 @@ fn a_worker_that_cannot_end_counts_although_its_leader_has<S: Service>(service: 
     drop(immortal);
 }
 
-/// A thread that does not end, whatever is done to it: somebody who traces it is told of its end, and keeps it there. It
-/// ends when this is dropped.
+/// A thread that does not end even when it is killed: its tracer is notified of its exit, and holds it there. It ends
+/// when this is dropped.
 struct Immortal {
     killed: Receiver<()>,
     over: Option<Sender<()>>,
@@ -96,7 +96,7 @@ impl Immortal {
     fn make(thread: i32) -> Self {
         let ((ready, is_ready), (told, killed), (over, wait)) = (channel(), channel(), channel::<()>());
         let tracer = thread::spawn(move || {
-            // SAFETY: the request reads and writes no memory of ours.
+            // SAFETY: the request does not access our memory.
             let done = unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, 0, libc::PTRACE_O_TRACEEXIT) };
             assert_eq!(done, 0, "ptrace: {}", std::io::Error::last_os_error());
             let _ = ready.send(());
@@ -108,8 +108,8 @@ impl Immortal {
                 if status >> 8 == libc::SIGTRAP | libc::PTRACE_EVENT_EXIT << 8 {
                     break;
                 }
-                // Somebody wants it to go on, which those who trace are told too.
-                // SAFETY: the request reads and writes no memory of ours.
+                // A tracer is notified of other signals too, and passes them on.
+                // SAFETY: the request does not access our memory.
                 unsafe { libc::ptrace(libc::PTRACE_CONT, thread, 0, 0) };
             }
             let _ = told.send(());
@@ -120,7 +120,7 @@ impl Immortal {
         Self { killed, over: Some(over), tracer: Some(tracer) }
     }
 
-    /// Waits until somebody has killed it.
+    /// Waits until it has been killed.
     #[track_caller]
     fn wait_killed(&self) {
         self.killed.recv_timeout(Duration::from_secs(30)).expect("nobody has killed it");
@@ -134,7 +134,8 @@ impl Drop for Immortal {
     }
 }
 
-/// In a PID namespace of its own with the `/proc` of another one, dlock would see strangers instead of what it has started.
+/// In a PID namespace of its own with the `/proc` of another one, dlock would see strangers instead of what it has
+/// started.
 mod proc_of_another_namespace {
     use super::*;
 
@@ -175,7 +176,7 @@ mod proc_of_another_namespace {
         init.wait().code(0);
     }
 
-    /// What would be killed by its number is somebody else's: it lives on whatever becomes of the run.
+    /// The pids that dlock would signal belong to unrelated processes: these live on whatever becomes of the run.
     #[test]
     fn strangers_are_let_alone() {
         let service = FileService::fresh();

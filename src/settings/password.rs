@@ -1,5 +1,5 @@
 /*!
-The password for the backend, which comes by a file, an open descriptor or a variable, and never by a flag.
+The password for the backend: from a file, an open descriptor or a variable, never from a flag.
 */
 
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::variables::PASSWORD;
 /// The longest password that is read from a file, in bytes.
 const MAX_PASSWORD: usize = 64 * 1024;
 
-/// The password: what `file` holds, else what `DLOCK_PASSWORD` says, if it says anything.
+/// The password: the first line of `file`, otherwise the value of `DLOCK_PASSWORD`; none when that is unset or empty.
 pub(super) fn password(file: Option<&Path>) -> Result<Option<String>, Failure> {
     if let Some(path) = file {
         return read_password(path).map(Some);
@@ -23,7 +23,7 @@ pub(super) fn password(file: Option<&Path>) -> Result<Option<String>, Failure> {
     variable.map(|password| password.into_string().map_err(|_| usage("DLOCK_PASSWORD is not UTF-8"))).transpose()
 }
 
-/// The first line of a file, of standard input (`-`) or of an open descriptor (`fd:N`).
+/// Reads the first line of a file, of standard input (`-`) or of an open descriptor (`fd:N`).
 fn read_password(path: &Path) -> Result<String, Failure> {
     let failed = |reason: &dyn std::fmt::Display| {
         usage(format!(
@@ -49,7 +49,7 @@ fn read_password(path: &Path) -> Result<String, Failure> {
     };
     let mut password = Vec::new();
     let mut byte = [0];
-    // Byte by byte: what follows the first line of standard input is the command's.
+    // Byte by byte, because what follows the first line of standard input is the command's.
     while password.len() < MAX_PASSWORD
         && source.read(&mut byte).map_err(|error| failed(&error))? == 1
         && byte != *b"\n"

@@ -20,7 +20,7 @@ unsafe extern "C" {
     static mut environ: *const *const c_char;
 }
 
-/// Room for a variable's name, `=`, a number and NUL.
+/// The size of the buffer for a variable's name, `=`, a number and NUL.
 const SLOT: usize = 48;
 
 /// A command that is ready to be executed.
@@ -55,7 +55,7 @@ impl Slot {
 
     fn set(&mut self, value: std::fmt::Arguments<'_>) {
         let mut place = &mut self.text[self.value_at..SLOT - 1];
-        // The room fits any number that is set here.
+        // The buffer is large enough for any number that is set here.
         let _ = place.write_fmt(value);
     }
 }
@@ -95,14 +95,14 @@ impl Command {
         self.shared.exec_errno.load(Ordering::Acquire)
     }
 
-    /// Lets a freshly forked child go on, once its parent has taken note of the signals that it got before.
+    /// Lets a freshly forked child continue, once its parent has recorded the signals that it got before the fork.
     pub(crate) fn go(&self) {
         self.shared.go.store(1, Ordering::Release);
         self.shared.futex(libc::FUTEX_WAKE, 1, std::ptr::null());
     }
 
-    /// Whether `signal` was waiting for the child when it began to hear signals: it was sent after the fork, and reaches the
-    /// command. None until that is known.
+    /// Whether `signal` was pending for the child when it was about to restore its signal mask: then it was sent after
+    /// the fork, and reaches the command. None until that is known.
     #[must_use]
     pub(crate) fn was_pending(&self, signal: i32) -> Option<bool> {
         let pending = self.shared.pending.load(Ordering::Acquire);
@@ -119,10 +119,11 @@ impl Command {
         }
     }
 
-    /// Becomes the command. For a freshly forked child only; returns only by ending it.
+    /// Executes the command in a freshly forked child. Does not return.
     ///
-    /// It waits for [`Command::go`] first. With `dies_with` the command is killed when that parent, its guard, dies. `inherit` is a descriptor that stays
-    /// open in the command. From `too_late` on it is not executed any more, and [`Command::exec_errno`] is `ETIME`.
+    /// It waits for [`Command::go`] first. With `dies_with` the command is killed when that parent, its guard, dies.
+    /// `inherit` is a descriptor that stays open in the command. From `too_late` on the command is not executed any
+    /// more, and [`Command::exec_errno`] is `ETIME`.
     pub(crate) fn execute(
         &self,
         dies_with: Option<libc::pid_t>,
@@ -159,19 +160,19 @@ impl Command {
     }
 }
 
-/// That the pending signals are known; no signal has this bit that a command could be sent here.
+/// The bit that says that the pending signals are known. It is the bit of signal 64, which is never passed on.
 const SAMPLED: u64 = 1 << 63;
-/// How long a child waits at a time for its parent's word.
+/// How long a child waits for [`Command::go`] before it checks whether its parent is alive.
 static WAIT: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// What a forked child and its parent tell each other.
+/// Memory that a forked child shares with its parent.
 #[derive(Debug)]
 struct Shared {
     /// Why the command could not be executed.
     exec_errno: AtomicI32,
-    /// The child may go on.
+    /// Not 0 once the child may continue.
     go: AtomicU32,
-    /// The signals that waited for the child, and [`SAMPLED`].
+    /// The signals that were pending for the child, and [`SAMPLED`].
     pending: AtomicU64,
 }
 
@@ -179,14 +180,14 @@ impl Shared {
     fn map() -> Result<&'static Self, Errno> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-        // SAFETY: a fresh anonymous mapping, zeroed by the kernel and never unmapped, is valid atomics for ever.
+        // SAFETY: a fresh anonymous mapping, zeroed by the kernel and never unmapped, holds valid atomics.
         unsafe {
             let place = libc::mmap(std::ptr::null_mut(), size_of::<Self>(), protection, flags, -1, 0);
             if place == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(&*place.cast::<Self>()) }
         }
     }
 
-    /// Ends this process when its parent does not live to say it.
+    /// Waits for [`Command::go`], and ends this process when its parent dies before.
     fn wait_for_go(&self) {
         // SAFETY: async-signal-safe calls with integers.
         unsafe {

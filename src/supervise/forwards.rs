@@ -1,8 +1,8 @@
 /*!
-Which of the signals that dlock got are passed on to the command: pure decisions of what was heard and when.
+Which of the signals that dlock got are passed on to the command: pure decisions from what was received and when.
 
-A signal to the whole process group (a terminal's, `timeout`'s, `kill %1`'s) has reached the command already. What the
-group gets is heard by the guard as long as it is in the group, and by its ear from then on.
+A signal to the whole process group (from a terminal, `timeout` or `kill %1`) has reached the command already. The guard
+sees such signals itself as long as it is in the group, and through its ear from then on.
 */
 
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::clock::Instant;
 
 /// How long the guard waits for the group's copy of a signal before it passes dlock's on.
 const WAIT_FOR_OWN: Duration = Duration::from_millis(40);
-/// How long the group's copy stays remembered once dlock has reported the signal: `timeout` signals dlock first and then
-/// its group.
+/// How long the group's copy stays remembered once dlock has reported the signal: `timeout` signals dlock first and
+/// then its group.
 const REMEMBER_MATCHED: Duration = Duration::from_millis(100);
 /// When the group's copy is this old and dlock, which runs, has not reported the signal, it will not.
 const STALE: Duration = Duration::from_secs(2);
-/// How many signals can be open at a time; beyond that, of two that are the same the older is dropped.
+/// How many undecided signals are kept. When there are more, the older of two that are the same is dropped.
 const OPEN: usize = 32;
 
 /// A signal and the process that sent it.
@@ -29,8 +29,9 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Whether the command had this with what the group got, `own`. When a terminal goes away its shell and the kernel
-    /// tell the group in the same moment, and of what is pending twice every process sees one, from either.
+    /// Whether this signal reached the command as `own`, which the group got. When a terminal goes away, its shell and
+    /// the kernel signal the group at the same moment; of a signal that is pending twice each process sees one, from
+    /// either.
     fn reached_with(self, own: Self) -> bool {
         self.signal == own.signal && (self.sender == own.sender || self.sender == 0)
     }
@@ -41,7 +42,7 @@ impl Sent {
 struct Own {
     sent: Sent,
     heard: Instant,
-    /// Until when it is remembered; without end while dlock has not reported it, which it cannot while it is stopped.
+    /// When it is forgotten; none while dlock has not reported it, which it cannot do while it is stopped.
     until: Option<Instant>,
 }
 
@@ -52,7 +53,7 @@ struct Asked {
     due: Instant,
 }
 
-/// The signals that dlock or its group got lately.
+/// The signals that dlock or its group got recently.
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
     own: [Option<Own>; OPEN],
@@ -60,7 +61,7 @@ pub(crate) struct Forwards {
 }
 
 impl Forwards {
-    /// The group got `sent`: what dlock reports of it has reached the command.
+    /// The group got `sent`: if dlock reports it too, it has reached the command already.
     pub(crate) fn saw(&mut self, sent: Sent, now: Instant) {
         self.forget(now);
         let mut until = None;
@@ -73,12 +74,12 @@ impl Forwards {
         put(&mut self.own, Own { sent, heard: now, until }, |own| (own.sent.signal, own.heard));
     }
 
-    /// dlock got `sent`, and read it at `read_at`.
+    /// dlock got `sent`, and read it at `read_at`: it will be passed on unless the group got it too.
     pub(crate) fn ask(&mut self, sent: Sent, read_at: Instant, now: Instant) {
         self.forget(now);
         let reached = self.own.iter().flatten().any(|own| sent.reached_with(own.sent));
-        // Of a signal that is sent again before it is read the kernel keeps the first only: what the group had until then
-        // dlock will not report. Nor what it would have read long ago; what was pending together it reads in one go.
+        // Of a signal that is sent again before it is read the kernel keeps only the first, so dlock will not report
+        // what the group got until then. Nor what it should have read long ago: all pending signals are read in one go.
         for own in self.own.iter_mut().flatten() {
             let same = own.sent.signal == sent.signal && (own.heard <= read_at || sent.reached_with(own.sent));
             if same || own.heard + STALE <= read_at {
@@ -108,11 +109,11 @@ impl Forwards {
     }
 }
 
-/// Puts `new` into a free place; where there is none it takes that of the oldest of those whose signal is there twice.
-/// `key` is the signal and the time of an entry.
+/// Puts `new` into a free place. Where there is none, it replaces the oldest of the entries whose signal is there
+/// twice. `key` gives the signal and the time of an entry.
 fn put<T: Copy>(places: &mut [Option<T>; OPEN], new: T, key: impl Fn(&T) -> (i32, Instant)) {
     let free = places.iter().position(Option::is_none);
-    // More places than signals: one of them is there twice, and of those the kernel would have made one as well.
+    // There are more places than signals, so one is there twice; the kernel merges such signals too.
     let is_double = |place: &Option<T>| {
         let signal = place.as_ref().map(|place| key(place).0);
         places.iter().flatten().filter(|other| Some(key(other).0) == signal).nth(1).is_some()

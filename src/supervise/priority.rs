@@ -1,6 +1,6 @@
 /*!
-Who runs before others, where this user may decide that: on a machine with too much to do a deadline must come before the
-load, and to die takes a process its own time on a processor.
+Scheduling priorities, where this user may raise them: on an overloaded machine deadlines must come before the load, and
+a killed process needs processor time to end.
 */
 
 use libc::{c_int, pid_t};
@@ -10,8 +10,8 @@ pub(super) const PRIORITY: c_int = -15;
 /// The nice value of a process that is to be killed, where this user may set it.
 const FIRST: c_int = -20;
 
-/// Lets a process that is about to be killed run before others, where this user may do that: to die takes a process its
-/// own time on a processor, and on a machine with too much to do it would be gone later than its lease.
+/// Raises the priority of a process that is being killed, where this user may do that: it needs processor time to end,
+/// and on an overloaded machine it would otherwise be gone later than its lease.
 pub(super) fn hurry(pid: pid_t) {
     let ours = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
     // SAFETY: a system call with integers.
@@ -20,11 +20,11 @@ pub(super) fn hurry(pid: pid_t) {
     }
 }
 
-/// Lets a process (0: this one, and not what it starts) run before all that are not in a hurry themselves, and before
-/// those of its own real-time priority if it has one, where this user may do that; otherwise with this nice value, if that.
+/// Raises the priority of a process (0: the calling one, not its children) above all normal processes, and above its
+/// own real-time priority if it has one, where this user may do that. Sets this nice value too, where that is allowed.
 pub(super) fn go_first(pid: pid_t, nice: c_int) {
-    // Within its own session or control group is all that a nice value means on many machines. The lowest of the real-time
-    // priorities goes before every one of them.
+    // On many machines a nice value counts only within a session or control group. The lowest real-time priority
+    // precedes all normal processes.
     let mut priority = libc::sched_param { sched_priority: 0 };
     // SAFETY: system calls with integers and a struct on the stack.
     unsafe {

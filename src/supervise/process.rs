@@ -1,6 +1,6 @@
 /*!
-Other processes: what `/proc` says of them, and descriptors that refer to them. Nothing here allocates: the guard may not,
-and must work when memory is short.
+Other processes: what `/proc` says about them, and descriptors that refer to them. Nothing here allocates: the guard
+must not, and must work when memory is short.
 */
 
 use std::io::Write;
@@ -11,14 +11,14 @@ use nix::errno::Errno;
 
 const NAME: usize = 64;
 
-/// What came of looking at a process.
+/// The result of looking at a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// It was looked at.
     There,
     /// There is no such process any more.
     Gone,
-    /// It could not be looked at: no descriptor is free, say. Nothing follows for the process.
+    /// It could not be looked at, for example because no descriptor is free. The process may be there or not.
     Unknown,
 }
 
@@ -31,7 +31,7 @@ impl Seen {
     }
 }
 
-/// Whether `/proc` is this PID namespace's own. That of another one names strangers.
+/// Whether `/proc` belongs to this PID namespace. That of another one lists unrelated processes.
 #[must_use]
 pub(crate) fn is_own() -> bool {
     let mut target = [0_u8; NAME];
@@ -54,7 +54,8 @@ pub(crate) fn children(pid: pid_t, mut take: impl FnMut(pid_t)) -> Seen {
     let read = tasks.each_number(|task| {
         let mut name = [0; NAME];
         let Some(file) = File::open(path(&mut name, format_args!("/proc/{pid}/task/{task}/children\0"))) else {
-            // One thread of several may have ended meanwhile; its children are another one's then, and found next time.
+            // One thread of several may have ended meanwhile; its children belong to another one then, and are found by
+            // the next listing.
             if Seen::failed() == Seen::Unknown {
                 seen = Seen::Unknown;
             }
@@ -83,7 +84,7 @@ pub(crate) fn has_children_files() -> bool {
     File::open(b"/proc/thread-self/children\0").is_some()
 }
 
-/// Calls `take` with every process that there is.
+/// Calls `take` with the id of every process that `/proc` lists.
 pub(crate) fn every_process(take: impl FnMut(pid_t)) -> Seen {
     match Directory::open(c"/proc".to_bytes_with_nul()) {
         Some(processes) => processes.each_number(take),
@@ -91,19 +92,19 @@ pub(crate) fn every_process(take: impl FnMut(pid_t)) -> Seen {
     }
 }
 
-/// The parent of `pid`, from `/proc/PID/stat`; none when there is no such process or it is hidden.
+/// The parent of `pid`, from `/proc/PID/stat`; none when there is no such process, or it is hidden.
 #[must_use]
 pub(crate) fn parent_of(pid: pid_t) -> Option<pid_t> {
     stat(pid, 1, |parent| std::str::from_utf8(parent).ok()?.parse().ok())
 }
 
-/// When a process was started, in clock ticks after boot: process ids are used again.
+/// When a process was started, in clock ticks after boot. Tells two processes with the same id apart.
 #[must_use]
 pub(crate) fn start_of(pid: pid_t) -> Option<u64> {
     stat(pid, 19, number)
 }
 
-/// Whether a process is on its way out; also when there is no such process.
+/// Whether a process is exiting; also true when there is no such process.
 #[must_use]
 pub(crate) fn is_ending(pid: pid_t) -> bool {
     /// `PF_EXITING` of the kernel's flags.
@@ -130,8 +131,8 @@ pub(crate) fn pidfd_open(pid: pid_t) -> nix::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Whether every thread of `pid` has ended, also when its parent, which may be frozen, has not collected it yet. Its first
-/// thread alone says little: the others can live on.
+/// Whether every thread of `pid` has ended, also when its parent, which may be frozen, has not reaped it yet. The state
+/// of its first thread says little: the others can live on.
 #[must_use]
 pub(crate) fn has_ended(pid: pid_t) -> bool {
     // SAFETY: signal 0 is not sent, only asked about.
@@ -155,7 +156,8 @@ pub(crate) fn has_ended(pid: pid_t) -> bool {
     ended && read != Seen::Unknown
 }
 
-/// Whether `pid` sleeps and no signal waits for it: all that it was sent it has heard. Not where that cannot be told.
+/// Whether `pid` sleeps and has no pending signal, so that it has received all that it was sent. False where that
+/// cannot be told.
 #[must_use]
 pub(crate) fn waits_without_signals(pid: pid_t) -> bool {
     let mut name = [0; NAME];
@@ -167,7 +169,7 @@ pub(crate) fn waits_without_signals(pid: pid_t) -> bool {
     sleeps && line(b"ShdPnd:\t").is_some_and(|signals| signals.iter().all(|&digit| digit == b'0'))
 }
 
-/// What `read` makes of a field of `/proc/PID/stat`, counted from the state as 0.
+/// Reads a field of `/proc/PID/stat` with `read`; fields are counted from the state, which is 0.
 pub(crate) fn stat<T>(pid: pid_t, field: usize, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     let mut name = [0; NAME];
     stat_of(path(&mut name, format_args!("/proc/{pid}/stat\0")), field, read)
@@ -202,7 +204,7 @@ impl File {
         (descriptor >= 0).then(|| Self(descriptor))
     }
 
-    /// As much of the file as there is room for.
+    /// Reads as much of the file as fits into `text`.
     fn read<'a>(&self, text: &'a mut [u8]) -> &'a [u8] {
         let mut length = 0;
         while let Some(room) = text.get_mut(length..).filter(|room| !room.is_empty()) {
@@ -236,7 +238,7 @@ impl Drop for File {
     }
 }
 
-/// A directory read with `getdents64`, because `readdir` allocates.
+/// A directory that is read with `getdents64`, because `readdir` allocates.
 struct Directory(File);
 
 impl Directory {
@@ -282,7 +284,7 @@ mod tests {
         assert_eq!(children(pid_t::MAX, |_| panic!("a child of nobody")), Seen::Gone);
     }
 
-    /// A Java process whose main thread has returned, say.
+    /// For example a Java process whose main thread has returned.
     #[test]
     fn a_process_whose_first_thread_has_ended_has_not_ended_while_another_works() {
         // SAFETY: the child makes system calls only, on memory of its own; `thread` runs in it until it is killed.

@@ -1,5 +1,5 @@
 /*!
-What dlock and its guard say to each other over a `SOCK_SEQPACKET` socket: fixed-size messages of eight words, so that
+The messages between dlock and its guard on a `SOCK_SEQPACKET` socket. They have a fixed size of eight words, so that
 the guard neither parses nor allocates.
 */
 
@@ -10,10 +10,10 @@ use crate::clock::Instant;
 const WORDS: usize = 8;
 /// The length of every message, in bytes.
 pub(crate) const LENGTH: usize = WORDS * 8;
-/// A message as it travels.
+/// An encoded message.
 pub(crate) type Packet = [u8; LENGTH];
 
-/// From when the command is told to end, and when it must be dead.
+/// When the command is told to end, and when it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline {
     /// When SIGTERM is due.
@@ -22,7 +22,7 @@ pub(crate) struct Deadline {
     pub kill_at: Instant,
 }
 
-/// How a command is started and what becomes of it.
+/// How a command is started and supervised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spawn {
     /// The fencing token for `DLOCK_TOKEN`.
@@ -87,7 +87,7 @@ pub(crate) enum Notice {
     },
     /// A signal suspended the command.
     Suspended,
-    /// The lease's deadline came, and the guard has begun to stop the command by itself.
+    /// The lease's deadline has passed, and the guard has begun to stop the command on its own.
     Deadline,
     /// The process with this id may not be signalled by this user.
     Unkillable(i32),
@@ -111,7 +111,7 @@ pub(crate) enum Unfit {
 }
 
 impl Unfit {
-    /// The one with this number; a number that is none counts as the last one.
+    /// The reason with this number. An unknown number counts as the last one.
     #[must_use]
     pub(crate) fn of(code: u64) -> Self {
         let known = [Self::Subreaper, Self::Proc, Self::OtherProc];
@@ -151,7 +151,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl Order {
-    /// The order as it travels.
+    /// Encodes the order.
     #[must_use]
     pub(crate) fn encode(&self) -> Packet {
         match *self {
@@ -169,7 +169,7 @@ impl Order {
         }
     }
 
-    /// The order in a packet; none for one that no dlock sends.
+    /// Decodes an order; none for a packet that no dlock sends.
     #[must_use]
     pub(crate) fn decode(packet: &Packet) -> Option<Self> {
         let [tag, fields @ ..] = words(packet);
@@ -199,7 +199,7 @@ impl Order {
 }
 
 impl Notice {
-    /// The notice as it travels.
+    /// Encodes the notice.
     #[must_use]
     pub(crate) fn encode(&self) -> Packet {
         match *self {
@@ -219,7 +219,7 @@ impl Notice {
         }
     }
 
-    /// The notice in a packet; none for one that no guard sends.
+    /// Decodes a notice; none for a packet that no guard sends.
     #[must_use]
     pub(crate) fn decode(packet: &Packet) -> Option<Self> {
         let [tag, a, b, c, ..] = words(packet);
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::property::holds;
 
-    /// Words as they travel, and those at the ends of what they can mean.
+    /// Random packets, with the extreme values of each kind of field.
     fn packets() -> impl Strategy<Value = Packet> {
         let word = prop_oneof![
             any::<u64>(),
@@ -266,7 +266,7 @@ mod tests {
             let (order, notice) = (Order::decode(&packet), Notice::decode(&packet));
             prop_assert_eq!(order.is_some(), (1..=5).contains(&tag));
             prop_assert_eq!(notice.is_some(), (1..=11).contains(&tag));
-            // What was understood says the same when it is told on.
+            // What was decoded is the same when it is encoded and decoded again.
             prop_assert_eq!(order.and_then(|order| Order::decode(&order.encode())), order);
             prop_assert_eq!(notice.and_then(|notice| Notice::decode(&notice.encode())), notice);
             Ok(())

@@ -1,6 +1,5 @@
 /*!
-The children of this process, those that come to it as a subreaper among them: whether they have ended, and collecting
-them once they have.
+The children of this process, including those that it gets as a subreaper: whether they have ended, and reaping them.
 */
 
 use std::time::Duration;
@@ -10,30 +9,30 @@ use nix::errno::Errno;
 
 use crate::clock::Instant;
 
-/// How long ended processes are collected until it is time to look for what is due. Whoever starts processes without end
-/// must not keep us from stopping them; nor may the ended ones pile up, until there is no room for a process.
+/// How long ended processes are reaped before it is time to look at what is due. A command that starts processes
+/// without end must not keep us from stopping it; nor may zombies pile up until no process can be started.
 pub(super) const REAPING: Duration = Duration::from_millis(3);
-/// How many are collected between two looks at the clock.
+/// How many are reaped between two looks at the clock.
 const BETWEEN_LOOKS: usize = 64;
 
-/// Makes this process the one to which orphans below it come.
+/// Makes this process the parent of orphans among its descendants (`PR_SET_CHILD_SUBREAPER`).
 pub(crate) fn become_subreaper() -> nix::Result<()> {
     // SAFETY: prctl with plain numbers.
     nix::errno::Errno::result(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }).map(drop)
 }
 
-/// Whether `pid` is a child of this process that has not been collected. Needs no descriptor.
+/// Whether `pid` is a child of this process that has not been reaped. Needs no descriptor.
 #[must_use]
 pub(crate) fn is_child(pid: pid_t) -> bool {
     peek(pid).is_some()
 }
 
-/// Whether `pid` is a child of this process that has ended and not been collected.
+/// Whether `pid` is a child of this process that has ended and has not been reaped.
 pub(super) fn is_zombie(pid: pid_t) -> bool {
     peek(pid) == Some(true)
 }
 
-/// Whether the child `pid` of this process has ended; none where it is not a child.
+/// Whether the child `pid` of this process has ended; none if it is not a child.
 fn peek(pid: pid_t) -> Option<bool> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -44,28 +43,28 @@ fn peek(pid: pid_t) -> Option<bool> {
     }
 }
 
-/// How far the collecting of ended children has come.
+/// How far the reaping of ended children has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Collected {
     /// There may be more.
     Some,
     /// There is none for now.
     All,
-    /// There is no child left at all, nor can one come: the one proof that nothing is left.
+    /// There is no child left at all, nor can there be another one: the only proof that nothing is left.
     NoneLeft,
 }
 
-/// What dlock found when it collected its ended children.
+/// What dlock found when it reaped its ended children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reaped {
-    /// The guard had ended by itself, without an error.
+    /// The guard had exited on its own, with code 0.
     pub guard_done: bool,
-    /// How far it has come.
+    /// How far the reaping has come.
     pub collected: Collected,
 }
 
-/// Tells `changed` of every child that has ended, or otherwise changed its state as far as `options` of `waitpid` ask for
-/// it. Stops when there is none, or after a time in which thousands can be collected.
+/// Reaps children, and calls `changed` with each one that has ended or, as far as `options` of `waitpid` ask for it,
+/// otherwise changed its state. Returns when there is none, or after a time in which thousands can be reaped.
 pub(crate) fn collect(options: c_int, mut changed: impl FnMut(pid_t, c_int)) -> Collected {
     let until = Instant::now() + REAPING;
     loop {
@@ -87,7 +86,7 @@ pub(crate) fn collect(options: c_int, mut changed: impl FnMut(pid_t, c_int)) -> 
     }
 }
 
-/// Collects what has ended below this process, and continues `guard` if somebody stopped it.
+/// Reaps the ended children of this process, and continues `guard` if it was stopped.
 pub(crate) fn reap(guard: pid_t) -> Reaped {
     let mut guard_done = false;
     let collected = collect(libc::WUNTRACED, |pid, status| {
@@ -107,8 +106,8 @@ mod tests {
     /// How many ended children there are: of several times as many as are collected between two looks at the clock.
     const CHILDREN: usize = 4 * BETWEEN_LOOKS;
 
-    /// What [`collect`] comes to for a process with so many children that end at once, when each takes `each` to be taken
-    /// note of, and how many it takes before the first `Some`.
+    /// Runs [`collect`] in a process with [`CHILDREN`] ended children, where handling each one takes `each`. Returns
+    /// its result, and how many children it handled.
     fn collected(each: Duration) -> (Collected, usize) {
         // SAFETY: the forked process only makes system calls, does not allocate, and ends here.
         unsafe {

@@ -1,6 +1,6 @@
 /*!
-Signals as dlock handles them: every catchable one is blocked and read from a descriptor, with the sender and whether
-the terminal sent it; what follows from one is a single match.
+Signals as dlock handles them: every catchable one is blocked and read from a descriptor that
+tells the sender. One function decides what each one means.
 */
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -40,23 +40,23 @@ const FAULTS: [Signal; 7] =
 pub(crate) enum Meaning {
     /// A child changed its state.
     Child,
-    /// The command may want it.
+    /// It is for the command, unless that got it too.
     Forward(Sent),
     /// The terminal suspends its foreground jobs.
     Suspend,
-    /// Nothing to do: it has no meaning here.
+    /// It has no meaning here.
     Nothing,
 }
 
-/// What the signal in `info` means. A terminal's signal is not told from others here: the guard sees whether it went to
-/// the whole group, and when the terminal of a session leader hangs up it goes to the leader alone.
+/// What the signal in `info` means. Signals from a terminal are not treated differently: the guard sees whether a
+/// signal went to the whole group, and the hang-up of a terminal goes to the session leader alone.
 #[must_use]
 pub(crate) fn meaning(info: &siginfo) -> Meaning {
     // The kernel reports signal and sender as unsigned numbers.
     meaning_of(i32::try_from(info.ssi_signo).unwrap_or(0), i32::try_from(info.ssi_pid).unwrap_or(0))
 }
 
-/// What the signal with this number from this process means, as [`meaning`] has it.
+/// What the signal with this number from this process means; see [`meaning`].
 #[must_use]
 pub(crate) fn meaning_of(signal: i32, sender: i32) -> Meaning {
     match Signal::try_from(signal) {
@@ -67,7 +67,7 @@ pub(crate) fn meaning_of(signal: i32, sender: i32) -> Meaning {
     }
 }
 
-/// Whether this signal asks a process to end, which one that was started with it ignored does not hear.
+/// Whether this signal asks a process to end. False when dlock, and so the command, was started with it ignored.
 #[must_use]
 pub(crate) fn asks_to_end(signal: i32) -> bool {
     ENDS_WAITING.iter().any(|&ends| ends as i32 == signal) && !surroundings::was_ignored(signal)
@@ -83,7 +83,7 @@ pub(crate) fn ends_waiting(info: &siginfo) -> Option<Signal> {
     (ENDS_WAITING.contains(&signal) && !unwanted).then_some(signal)
 }
 
-/// The blocked signals, to be read one by one.
+/// A descriptor from which the blocked signals are read one by one.
 #[derive(Debug)]
 pub(crate) struct Signals(SignalFd);
 
@@ -97,13 +97,13 @@ impl Signals {
         }
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&caught), None)?;
         let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-        // SAFETY: the default disposition runs no code of ours.
+        // SAFETY: the default disposition runs none of our code.
         unsafe { sigaction(Signal::SIGCHLD, &default) }?;
         Self::listen()
     }
 
-    /// Blocks the signals of a program's own faults too, when another process sends them. A fault of this process itself
-    /// still ends it: the kernel does not let it block those.
+    /// Blocks the signals of a program's own faults too, for when another process sends them. A fault of this process
+    /// still ends it: the kernel delivers those even when they are blocked.
     pub(crate) fn block_faults() -> nix::Result<()> {
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::from_iter(FAULTS)), None)
     }
@@ -154,7 +154,7 @@ impl SignalStream {
     pub(crate) async fn next(&mut self) -> siginfo {
         loop {
             let Ok(mut ready) = self.0.readable().await else {
-                // The event loop is shutting down, and nobody polls this again.
+                // The event loop is shutting down, and this is not polled again.
                 return std::future::pending().await;
             };
             if let Some(info) = ready.get_inner().take() {
@@ -189,7 +189,8 @@ pub(crate) fn die_by(signal: i32) {
     }
 }
 
-/// Stops this process until it is continued, as a terminal's suspend key does; not where nobody could continue it.
+/// Stops this process until it is continued, as a terminal's suspend key does. Does nothing where no shell could
+/// continue it.
 pub(crate) fn suspend_self() {
     if can_be_continued() {
         // SAFETY: no memory effects.

@@ -1,5 +1,5 @@
 /*!
-When to stop the command: pure decisions of what happened and what time it is.
+When to stop the command: pure decisions from what happened and what time it is.
 */
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(crate) enum Step {
     Wait(Option<Instant>),
     /// Send SIGTERM, because of the lease's own deadline or because it was ordered.
     Term {
-        /// The deadline came: nobody ordered it.
+        /// The deadline has passed, and there was no order to stop.
         by_deadline: bool,
     },
     /// Send SIGKILL, again and again until nothing is left.
@@ -23,15 +23,16 @@ pub(crate) enum Step {
 
 /// How long one process takes to die of SIGKILL, on a slow machine.
 const DYING: Duration = Duration::from_micros(100);
-/// So many processes die within the margin of any lease.
+/// This many processes die within the safety margin of any lease.
 const FEW: usize = 100;
 
-/// The way down: SIGTERM, then SIGKILL. It is set off by the lease's deadline or by an order, and has no way back.
+/// The steps of stopping: SIGTERM, then SIGKILL. They begin at the lease's deadline or by an order, and cannot be
+/// undone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ladder {
     lease: Option<Deadline>,
     ordered: Option<Instant>,
-    /// How long all processes together take to die, which SIGKILL has to come before the lease's end.
+    /// How long all processes together take to die. SIGKILL is sent this much before the end of the lease.
     dying: Duration,
     deadline_passed: bool,
     termed: bool,
@@ -56,8 +57,8 @@ impl Ladder {
         self.ordered = Some(self.ordered.map_or(kill_at, |earlier| earlier.min(kill_at)));
     }
 
-    /// So many processes are to be stopped: with many of them SIGKILL comes earlier than the lease's deadline, so that the
-    /// last one is dead by then.
+    /// Says how many processes are to be stopped. With many of them SIGKILL is sent before the lease's deadline, so
+    /// that the last one is dead by then.
     pub(crate) fn counted(&mut self, processes: usize) {
         self.dying = DYING * u32::try_from(processes.saturating_sub(FEW)).unwrap_or(u32::MAX);
     }

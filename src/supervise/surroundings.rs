@@ -1,5 +1,6 @@
 /*!
-What dlock inherited, recorded before Rust's runtime changes it, so that the command gets exactly the same.
+What dlock inherited (signal mask, dispositions, closed standard descriptors), recorded before Rust's runtime changes
+it, so that the command inherits exactly the same.
 
 The runtime opens `/dev/null` on closed standard descriptors and ignores SIGPIPE before `main`; hence a function in
 `.init_array`, which runs first.
@@ -17,8 +18,9 @@ static BLOCKED: AtomicU64 = AtomicU64::new(0);
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-/// Where the process's arguments lie in memory, and how many bytes they are.
+/// The place of the process's arguments in memory.
 static ARGUMENTS: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+/// How many bytes the arguments have, with the NUL after each.
 static ARGUMENTS_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
 #[used]
@@ -77,8 +79,8 @@ fn record_arguments(count: c_int, arguments: *const *mut c_char) {
     }
 }
 
-/// Gives this process another name in process lists, where it would otherwise pass for the one it was forked from.
-/// For the guard only: the arguments are gone afterwards. Allocates nothing.
+/// Changes the name and the arguments of this process in process lists, which it would otherwise share with its parent.
+/// For the guard and its ear only: the arguments are gone afterwards. Allocates nothing.
 pub(crate) fn rename_process(name: &CStr) {
     // SAFETY: the name is a C string of which the kernel takes the first 15 bytes.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
@@ -93,7 +95,7 @@ pub(crate) fn rename_process(name: &CStr) {
     }
 }
 
-/// The place of `signal` in a set of signals.
+/// The bit of `signal` in a set of signals.
 #[must_use]
 pub(crate) const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -111,7 +113,7 @@ pub(crate) fn was_blocked(signal: i32) -> bool {
     BLOCKED.load(Ordering::Relaxed) & bit(signal) != 0
 }
 
-/// The signals that wait for this process, which blocks them. Async-signal-safe, allocates nothing.
+/// The pending signals of this process, which blocks them, as a set of [`bit`]s. Async-signal-safe, allocates nothing.
 #[must_use]
 pub(crate) fn pending() -> u64 {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
@@ -122,12 +124,12 @@ pub(crate) fn pending() -> u64 {
     (1..=MAX_SIGNAL).filter(waits).fold(0, |pending, signal| pending | bit(signal))
 }
 
-/// Puts the inherited dispositions, closed standard descriptors and, last, the signal mask back. For a freshly forked
-/// child only: async-signal-safe, allocates nothing.
+/// Restores the inherited dispositions, closed standard descriptors and, last, the signal mask. For a freshly forked
+/// child only. Async-signal-safe, allocates nothing.
 pub(crate) fn restore_in_child() {
     for signal in 1..=MAX_SIGNAL {
         let inherited = if was_ignored(signal) { libc::SIG_IGN } else { libc::SIG_DFL };
-        // SAFETY: setting a default or ignored disposition runs no code of ours; it fails for KILL, STOP and the
+        // SAFETY: setting a default or ignored disposition runs none of our code; it fails for KILL, STOP and the
         // signals that libc reserves, which nothing here changed.
         unsafe { libc::signal(signal, inherited) };
     }
@@ -150,8 +152,8 @@ pub(crate) fn restore_in_child() {
     }
 }
 
-/// Lets go of what was inherited for the command: standard input and output become `/dev/null`, so that their readers
-/// see the end when the command closes them, and of the rest only standard error and `keep` stay open.
+/// Closes what was inherited for the command: standard input and output become `/dev/null`, so that their other ends
+/// see end-of-file when the command closes them, and of the rest only standard error and `keep` stay open.
 pub(crate) fn let_go_of_the_rest<const N: usize>(keep: [RawFd; N]) {
     let mut open = [2; 8];
     for (place, kept) in open.iter_mut().zip(keep) {
@@ -166,8 +168,8 @@ pub(crate) fn let_go_of_the_rest<const N: usize>(keep: [RawFd; N]) {
     }
 }
 
-/// Closes every descriptor but those in `keep`: what the command inherited is the command's, and nobody's pipe may
-/// stay open for a process beside it. Allocates nothing.
+/// Closes every descriptor but those in `keep`, so that no pipe that the command inherited stays open in another
+/// process. Allocates nothing.
 pub(crate) fn close_all_but<const N: usize>(mut keep: [RawFd; N]) {
     keep.sort_unstable();
     let mut first = 0;

@@ -21,27 +21,27 @@ use crate::supervise::reaping::{REAPING, is_zombie};
 
 /// How many processes one pass can list; the next pass lists the rest.
 const MAX_LISTED: usize = 8192;
-/// How often one pass goes through all that there is.
+/// How many times one pass goes through all processes.
 const ROUNDS: usize = 4;
 /// How many descriptors a listing needs at a time.
 const DESCRIPTORS: usize = 2;
-/// How many times longer than a pass took what has ended is collected before the next one: to list it takes longer the more
-/// of it there is.
+/// The pause before the next pass, in multiples of the time that the last one took. Ended processes are reaped
+/// meanwhile: the more of them there are, the longer a listing takes.
 const COLLECTING: u32 = 4;
 
-/// When to kill again after a pass from `began` until now, if it is not to be sooner than after `pause`.
+/// When to kill again after a pass from `began` until now: after `pause` at the earliest.
 #[must_use]
 pub(crate) fn again(began: Instant, pause: Duration) -> Instant {
     let now = Instant::now();
     now + pause.max(now.since(began) * COLLECTING)
 }
 
-/// What a pass met.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// How many processes were signalled.
     pub signalled: usize,
-    /// One that this user may not signal (another user's process).
+    /// A process that this user may not signal, because it runs as another user.
     pub refused: Option<pid_t>,
 }
 
@@ -54,22 +54,22 @@ pub(crate) struct Children<'a> {
     pub complete: bool,
 }
 
-/// Room for one pass, made before it is needed.
+/// The buffers for a pass, allocated before they are needed.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     listed: Box<[pid_t]>,
     count: usize,
     complete: bool,
-    /// Children of this process that have ended are left out of the list.
+    /// Whether ended children of this process are left out of the list.
     living: bool,
-    /// This kernel does not list the children of a process: every process is asked for its parent.
+    /// Whether this kernel does not list the children of a process, so that every process is asked for its parent.
     by_parent: bool,
-    /// Kept for the time when this process has no descriptors left.
+    /// Descriptors in reserve, for when this process may open no more.
     spare: [Option<OwnedFd>; DESCRIPTORS],
 }
 
 impl Sweep {
-    /// Room for a sweep. Allocates; the passes do not.
+    /// Allocates the buffers; the passes do not allocate.
     #[must_use]
     pub(crate) fn new() -> Self {
         Self {
@@ -82,7 +82,8 @@ impl Sweep {
         }
     }
 
-    /// Finds out how this kernel lists processes. Whether the process's own children can be listed here at all.
+    /// Finds out how this kernel lists processes, and returns whether the children of this process can be listed at
+    /// all.
     #[must_use]
     pub(crate) fn works(&mut self) -> bool {
         self.by_parent = !process::has_children_files();
@@ -91,7 +92,7 @@ impl Sweep {
         !self.by_parent || self.children(me).complete
     }
 
-    /// Keeps descriptors for the passes to come. Fails when this process may not open so many.
+    /// Opens the descriptors in reserve for later passes. Fails when this process may open no more.
     pub(crate) fn reserve(&mut self) -> nix::Result<()> {
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
         for spare in self.spare.iter_mut().filter(|spare| spare.is_none()) {
@@ -109,8 +110,8 @@ impl Sweep {
         })
     }
 
-    /// Sends SIGKILL to every process below `root` except those in `spare`. Each is killed before its children are looked
-    /// for: one that is about to die starts no more of them, so whoever starts processes without a pause is overtaken.
+    /// Sends SIGKILL to every process below `root` except those in `spare`. Each is killed before its children are
+    /// listed: a killed process starts no more of them, so even a command that forks without a pause is overtaken.
     /// Where `root` is a subreaper, what escaped is found again as a child of it.
     pub(crate) fn kill_below(&mut self, root: pid_t, spare: &[pid_t]) -> Tally {
         let mut all = Tally::default();
@@ -118,7 +119,7 @@ impl Sweep {
         for _ in 0..ROUNDS {
             let tally = self.with_descriptors(|sweep| sweep.kill_once(root, spare));
             all = Tally { signalled: all.signalled.max(tally.signalled), refused: all.refused.or(tally.refused) };
-            // Of very many most have ended and are to be collected first.
+            // With very many processes, most have ended by now and are to be reaped first.
             if Instant::now() >= until {
                 break;
             }
@@ -132,7 +133,7 @@ impl Sweep {
         let (mut parent, mut next) = (root, 0);
         loop {
             let first = self.count;
-            // There can be more that have ended than there is room for, and the last to come are those that live.
+            // There can be more ended children than fit into the list, and living ones come last.
             self.living = parent == root;
             self.list(parent);
             self.living = false;
@@ -148,7 +149,7 @@ impl Sweep {
         }
     }
 
-    /// Signals what is on the list from its place `first` on.
+    /// Signals the listed processes from index `first` on.
     fn signal_listed(&self, first: usize, signals: &[c_int]) -> Tally {
         let mut tally = Tally::default();
         for &pid in &self.listed[first..self.count] {
@@ -182,14 +183,14 @@ impl Sweep {
         self.listed[..self.count].contains(&pid)
     }
 
-    /// Lets the descriptors go that are kept for `work`.
+    /// Runs `work` while the descriptors in reserve are free.
     fn with_descriptors<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         let kept = self.spare.iter().any(Option::is_some);
         self.spare = [const { None }; DESCRIPTORS];
         let done = work(self);
         if kept {
-            // They were ours a moment ago. What took them meanwhile gives them back by the next pass, or the pass says that
-            // it is not complete.
+            // They were free a moment ago. If other code took them and still has them at the next pass, that pass
+            // reports that it is not complete.
             let _ = self.reserve();
         }
         done
@@ -211,7 +212,7 @@ impl Sweep {
         }
     }
 
-    /// Takes those in `spare` off the list, from its place `from` on.
+    /// Removes the processes in `spare` from the list, from index `from` on.
     fn leave_out(&mut self, from: usize, spare: &[pid_t]) {
         let mut kept = from;
         for index in from..self.count {
@@ -255,7 +256,8 @@ impl Default for Sweep {
     }
 }
 
-/// The children that this process has already (`exporter & exec dlock …`): they are not the command's.
+/// The children that this process had before it became dlock (`exporter & exec dlock …`). They do not belong to the
+/// command.
 #[must_use]
 pub(crate) fn existing_children() -> Vec<pid_t> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -267,7 +269,7 @@ pub(crate) fn existing_children() -> Vec<pid_t> {
     // SAFETY: getpid cannot fail.
     let me = unsafe { libc::getpid() };
     let mut sweep = Sweep::new();
-    // Where nothing can be listed, the guard finds that out, and no command is started.
+    // Where nothing can be listed, the guard notices it too, and no command is started.
     let _ = sweep.works();
     sweep.children(me).listed.to_vec()
 }
@@ -298,7 +300,7 @@ mod tests {
         child.wait().expect("wait");
     }
 
-    /// On an overloaded machine, what waits for its turn to die outlives its lease.
+    /// On an overloaded machine a process that waits for a processor to die on would outlive its lease.
     #[test]
     fn what_is_killed_goes_before_others_where_the_user_may() {
         let mut shell = std::process::Command::new("sh");
@@ -309,7 +311,7 @@ mod tests {
             .expect("wait");
         let mut sweep = Sweep::new();
         let child = sweep.children(root).listed[0];
-        // More often than once, and raised once.
+        // Killed several times, and raised only once.
         for _ in 0..3 {
             assert_eq!(sweep.kill_below(root, &[]).signalled, 1);
         }

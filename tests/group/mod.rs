@@ -27,7 +27,7 @@ on_every_backend! {
     a_group_that_is_frozen_for_a_moment_goes_on
 }
 
-/// The lease of those who are hit.
+/// The lease of the holders that are hit.
 const TTL: Duration = Duration::from_secs(2);
 
 /// Where the work is: in the group, in the group of a timeout(1) within it, in a session of its own.
@@ -36,7 +36,7 @@ const PLACES: [&str; 3] = ["", "timeout 1000", "setsid"];
 /// How a dlock is started.
 type Wrap = fn(Dlock) -> Dlock;
 
-/// A deaf command with deaf work in one of the [`PLACES`], and another one who waits behind it.
+/// A command and its work in one of the [`PLACES`], both ignoring SIGTERM, and a waiter behind it.
 struct Scene {
     key: String,
     witness: Witness,
@@ -60,8 +60,8 @@ impl Scene {
         Self { key: key.to_owned(), witness, holder, waiter, work }
     }
 
-    /// After SIGKILL to the group: the work is gone before the next one begins. Where there is no lease it may go on for
-    /// as long as it likes instead, and is locked.
+    /// After SIGKILL to the group: the work is gone before the next one begins. Where there is no lease it may go on
+    /// for as long as it likes instead, and is locked.
     #[track_caller]
     fn ends<S: Service>(self, service: &S, user: User) {
         let outcome = self.holder.wait();
@@ -124,8 +124,8 @@ fn kill_9_of_a_job_leaves_nothing_beside_the_next_holder<S: Service>(service: &S
     }
 }
 
-/// What stands still itself may still be there when the next one begins; what does not stand still may not. On file
-/// nobody has to be gone.
+/// A process that is frozen itself may still be there when the waiter gets the lock; one that runs may not. On file
+/// nothing has to be gone.
 fn a_frozen_group_leaves_nothing_beside_the_next_holder<S: Service>(service: &S) {
     for &user in User::all() {
         let frozen: Vec<_> = PLACES[1..].iter().map(|place| Frozen::start(service, user, place)).collect();
@@ -135,7 +135,7 @@ fn a_frozen_group_leaves_nothing_beside_the_next_holder<S: Service>(service: &S)
     }
 }
 
-/// One whose group stands still, but for its work, and another one who waits behind it.
+/// A holder whose group is frozen, except for its work, and a waiter behind it.
 struct Frozen {
     holder: Running,
     waiter: Running,
@@ -205,8 +205,8 @@ fn a_group_that_is_frozen_for_a_moment_goes_on<S: Service>(service: &S) {
     service.assert_free("job");
 }
 
-/// A terminal whose session has nobody who could continue a job: nothing is stopped by its key, as without dlock. Then the
-/// guard must not be what makes the group look as if somebody could.
+/// A terminal whose session has no shell that could continue a job: its suspend key stops nothing, as without dlock.
+/// The guard must not make the group look as if there were one.
 #[test]
 fn without_job_control_a_terminal_suspends_nobody() {
     let scratch = Scratch::new();

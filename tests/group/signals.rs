@@ -118,7 +118,7 @@ fn a_dlock_that_was_frozen_hears_all_that_happened() {
     dlock.wait().code(5).quiet();
 }
 
-/// What a program that is broken gets from the kernel ends it, but not what somebody sends.
+/// The signals of a program's own faults end it when the kernel sends them, but not when another process does.
 #[test]
 fn no_signal_that_can_be_caught_ends_the_guard() {
     let (scratch, redis) = (Scratch::new(), crate::support::servers::Redis::start());
@@ -144,7 +144,7 @@ fn no_signal_that_can_be_caught_ends_the_guard() {
     }
 }
 
-/// A guard that stands still for good, as in a debugger: the one who has it does not collect it either.
+/// A guard that is frozen for good, as in a debugger, which does not reap it either.
 #[test]
 fn a_frozen_guard_does_not_keep_a_dlock_that_gives_up() {
     let scratch = Scratch::new();
@@ -181,8 +181,7 @@ fn ends_within(dlock: &Running, patience: Duration) {
     assert!(ended.is_some(), "it has not ended within {patience:?}:\n{dlock:?}");
 }
 
-/// A process that stands still because it is traced, by somebody who does not even take note of its end. When this is
-/// dropped, it is killed.
+/// A process that is frozen by a tracer, which does not even handle its end. It is killed when this is dropped.
 struct Frozen {
     pid: i32,
     over: Option<Sender<()>>,
@@ -195,7 +194,7 @@ impl Frozen {
         let (over, wait) = channel();
         let tracer = thread::spawn(move || {
             for request in [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT] {
-                // SAFETY: these requests read and write no memory of ours.
+                // SAFETY: these requests do not access our memory.
                 let done = unsafe { libc::ptrace(request, pid, 0, 0) };
                 assert_eq!(done, 0, "ptrace {request}: {}", std::io::Error::last_os_error());
             }

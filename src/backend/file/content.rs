@@ -1,24 +1,25 @@
 /*!
-What stands in a lock file: the counter of the tokens, and who holds it.
+The content of a lock file: the fencing counter, and who holds the lock.
 */
 
 use crate::backend::TOKEN_LIMIT;
 use crate::backend::file::errors;
 
-/// How every lock file of ours begins.
+/// The first bytes of every lock file that dlock has written.
 pub(super) const MARK: &str = "dlock:1 ";
 
-/// What a lock file says.
+/// The content of a lock file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Content {
     /// The last token.
     pub counter: u64,
-    /// What the holder says of itself.
+    /// What the holder has published about itself; empty for none.
     pub holder: Vec<u8>,
 }
 
 impl Content {
-    /// Reads a lock file: an empty one (`flock(1)` makes those) or one of ours. Anything else is somebody's data.
+    /// Reads a lock file: an empty one, as `flock(1)` makes it, or one that dlock has written. Anything else is foreign
+    /// data and an error.
     pub(super) fn parse(content: &[u8]) -> Result<Self, String> {
         if content.is_empty() {
             return Ok(Self::default());

@@ -1,5 +1,5 @@
 /*!
-The directory that holds lock files: nobody else may be able to exchange what is in it, and it must be on this host.
+The directory that holds lock files: no other user may be able to replace files in it, and it must be on this host.
 */
 
 use std::fs::File;
@@ -18,10 +18,10 @@ use crate::backend::error::Error;
 use crate::backend::file::errors::{self, no_directory};
 use crate::backend::file::locality;
 
-/// The directory, once it has been checked.
+/// A lock directory that has been checked.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Where it is.
+    /// Its path.
     pub(super) path: PathBuf,
     /// Whether a restart of this host empties it.
     pub(super) is_volatile: bool,
@@ -29,7 +29,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// A directory that the user named: it must be there, and nobody else may be able to exchange files in it.
+    /// A directory that the user named: it must exist, and no other user may be able to replace files in it.
     pub(super) fn given(path: &Path, remote: bool) -> Result<Self, Error> {
         let place = Self::open(path, OFlag::empty(), remote)?;
         let meta = place.metadata()?;
@@ -44,8 +44,8 @@ impl Place {
         Err(no_directory(path, problem))
     }
 
-    /// The default directory, made if it is not there: chosen by the user's id alone, so that a shell and a crontab
-    /// of one user meet.
+    /// The default directory, created if it does not exist. The user id alone decides which it is, so that a shell and
+    /// a crontab of one user share their locks.
     pub(super) fn default_one(remote: bool) -> Result<Self, Error> {
         let user = geteuid();
         let path = if user.is_root() {
@@ -90,10 +90,11 @@ impl Place {
         File::from(descriptor).metadata().map_err(|error| no_directory(&self.path, &error.to_string()))
     }
 
-    /// Opens the lock file, made if it is not there; nothing but a regular file, and through no link.
+    /// Opens the lock file `name`, and creates it if it does not exist. Fails on anything but a regular file; symbolic
+    /// links are not followed.
     pub(super) fn lock_file(&self, name: &str) -> Result<File, String> {
-        // Not blocking: a FIFO must not hang us. Without O_CREAT at first: another user's file in a sticky directory may
-        // be opened but not "created".
+        // Not blocking: a FIFO must not hang us. Without O_CREAT at first: another user's file in a sticky directory
+        // may be opened but not "created".
         let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
         let mode = Mode::from_bits_truncate(0o666);
         let open = |flags| openat(&self.descriptor, name, flags, mode);

@@ -31,7 +31,7 @@ pub(crate) static DRIVER: Driver = Driver {
     abilities: Abilities { replicas: false, strict_fencing: false },
 };
 
-/// Lock files on this host.
+/// The place of lock files on this host, as a URL names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Files {
     /// The directory; none for the default one.

@@ -1,7 +1,7 @@
 /*!
-What the kernel said of a lock file or its directory, in dlock's words: what kind of failure it is, and what to do.
+Errors about a lock file or its directory: the kind of failure, the reason in words, and what to do.
 
-Nothing here asks or changes anything, so that every sentence has a row in the table below.
+All functions here are pure, so that every message has a row in the tables below.
 */
 
 use std::path::Path;
@@ -10,44 +10,44 @@ use nix::errno::Errno;
 
 use crate::backend::error::{Error, ErrorKind};
 
-/// What is in the place of a lock file and is none.
+/// Reason: there is something else than a regular file at the lock file's path.
 pub(super) const NO_FILE: &str = "it is not a regular file: remove it, or choose another key";
-/// A lock file that holds what dlock did not write.
+/// Reason: the lock file holds data that dlock did not write.
 pub(super) const NOT_OURS: &str = "it holds data that is not dlock's: choose another key, or move the file away";
-/// A directory of somebody who could exchange what is in it.
+/// Reason: the lock directory belongs to another user, who could replace files in it.
 pub(super) const OTHER_OWNER: &str = "it belongs to another user: use a directory of this user or of root";
-/// A directory in which anybody could exchange what is in it.
+/// Reason: every user could replace files in the lock directory.
 pub(super) const OPEN_TO_ALL: &str = "everybody may remove files in it: chmod o-w it, or set its sticky bit (chmod +t)";
-/// The default directory, which somebody else has made.
+/// Reason: the default directory was created by another user, or with another mode.
 pub(super) const NOT_PRIVATE: &str =
     "it must belong to this user with mode 0700: remove it, or name another with --backend file:///dir";
 
-/// A lock file cannot be used, for this `reason`.
+/// The error for a lock file that cannot be used, for this `reason`.
 pub(super) fn no_lock_file(path: &Path, reason: &str) -> Error {
     Error::new(ErrorKind::CannotCreate, format!("could not use the lock file {}: {reason}", path.display()))
 }
 
-/// A directory for lock files cannot be used, for this `reason`.
+/// The error for a lock directory that cannot be used, for this `reason`.
 pub(super) fn no_directory(path: &Path, reason: &str) -> Error {
     Error::new(ErrorKind::CannotCreate, format!("could not use the lock directory {}: {reason}", path.display()))
 }
 
-/// There is no directory yet: the contender was not connected.
+/// The error of a contender that was not connected: it has no directory yet.
 pub(super) fn directory_not_open() -> Error {
     Error::unavailable("the lock directory is not open")
 }
 
-/// There is no lock file, although one was just opened.
+/// The error of a contender that has no open lock file.
 pub(super) fn file_not_open() -> Error {
     Error::unavailable("the lock file is not open")
 }
 
-/// Why the default directory cannot be made.
+/// The reason why the default directory cannot be created.
 pub(super) fn default_not_made(error: &std::io::Error) -> String {
     format!("{error}; name another with --backend file:///dir")
 }
 
-/// Why a directory cannot be opened.
+/// The reason why a directory cannot be opened.
 pub(super) fn directory_refused(errno: Errno) -> String {
     match errno {
         Errno::ENOENT => "it does not exist: make it (mkdir -m 0700)".to_owned(),
@@ -57,7 +57,7 @@ pub(super) fn directory_refused(errno: Errno) -> String {
     }
 }
 
-/// Why a lock file cannot be opened or made.
+/// The reason why a lock file cannot be opened or created.
 pub(super) fn file_refused(errno: Errno) -> String {
     match errno {
         Errno::ELOOP => "it is a symbolic link: remove it".to_owned(),
@@ -71,12 +71,12 @@ pub(super) fn file_refused(errno: Errno) -> String {
     }
 }
 
-/// Why what a lock file says is not known.
+/// The reason why the content of a lock file is not known.
 pub(super) fn unread(error: &std::io::Error) -> String {
     format!("could not read it: {error}")
 }
 
-/// Why the token could not be written down.
+/// The reason why the token could not be written to the lock file.
 pub(super) fn unwritten(error: &std::io::Error) -> String {
     format!("could not write to it: {error}")
 }

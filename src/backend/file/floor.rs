@@ -1,19 +1,18 @@
 /*!
-What keeps the tokens of lock files rising over a restart of the host: lock files on a file system in memory lose their
-counters then, and the clock may be older than it was.
+Keeps fencing tokens increasing across a reboot. Lock files on a file system in memory lose their counters then, and the
+clock may be set back.
 
-One file on disk for all lock files of root's on this host, in which stands what no token of an earlier start exceeds (the
-floor), and what none of this one may exceed yet (the ceiling):
+One file on disk serves all of root's lock files on this host. It holds an upper bound of all tokens of earlier boots
+(the floor), and an upper bound of the tokens that this boot may grant for now (the ceiling):
 
 ```text
 dlock:1 8ec27367-dbc6-49b1-83c9-d4bcdbb87e7c 0001795190000000123 0001795193600000123
 ```
 
-The ceiling is an hour ahead of the tokens, so that it is written, and waited for until it is on disk, once in an hour and
-not for each lock. After a restart it becomes the floor.
+The ceiling is an hour ahead of the tokens, so that it is written and synced to disk once an hour and not for each lock.
+After a reboot it becomes the floor.
 
-Only root can write there; for everybody else there is neither. Nothing that is wrong with it keeps a lock from being
-taken.
+Only root can write there; other users have neither. No problem with this file prevents a lock from being taken.
 */
 
 use std::fs::{DirBuilder, File, OpenOptions, read_to_string};
@@ -28,21 +27,22 @@ use crate::backend::TOKEN_LIMIT;
 use crate::backend::file::content::MARK;
 use crate::backend::file::kernel::flock;
 
-/// Where it is.
+/// The directory of the file.
 pub(super) const PLACE: &str = "/var/lib/dlock";
 /// The file's name there.
 const NAME: &str = "tokens";
-/// Where the kernel tells one start from another.
+/// The kernel's id of the current boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// How far ahead of a token the ceiling is put: tokens are microseconds.
 const AHEAD: u64 = 3_600_000_000;
-/// A token so far ahead of the clock is that of a damaged counter, and is not to spoil the others.
+/// A token this far ahead of the clock comes from a damaged counter, and does not raise the ceiling.
 const DAMAGED: u64 = 365 * 24 * AHEAD;
-/// How often it is tried to be the one who writes, and how long to wait between two tries: another one is at it.
+/// How many attempts are made to lock the file for writing.
 const TRIES: usize = 25;
+/// The pause between two of these attempts.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Marks {
     boot: String,
@@ -51,7 +51,7 @@ struct Marks {
 }
 
 impl Marks {
-    /// Reads what was written down.
+    /// Reads the content; none when it is malformed.
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.strip_prefix(MARK)?.trim_end().split(' ');
         let boot = words.next().filter(|boot| !boot.is_empty())?.to_owned();
@@ -64,8 +64,8 @@ impl Marks {
         format!("{MARK}{} {:019} {:019}\n", self.boot, self.floor, self.ceiling)
     }
 
-    /// The token of a lock whose counter was `counter`, in the start `boot` and at `clock`; and the marks that must be on
-    /// disk before anybody sees it.
+    /// The token of a lock whose counter was `counter`, during this `boot` and at `clock` (microseconds), and the marks
+    /// that must be on disk before the token is used.
     fn token(found: Option<&Self>, boot: &str, counter: u64, clock: u64) -> (u64, Self) {
         let mut marks = match found {
             Some(found) if found.boot == boot => found.clone(),
@@ -100,7 +100,7 @@ pub(super) fn token(place: &Path, counter: u64, clock: u64) -> (u64, Option<Stri
     }
 }
 
-/// Whether it is only that this user or this system has no such place.
+/// Whether the error only says that this user or this system has no such place.
 fn is_closed(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EACCES | Errno::EPERM | Errno::EROFS | Errno::ENOENT))
@@ -135,7 +135,7 @@ fn try_token(place: &Path, counter: u64, clock: u64) -> io::Result<u64> {
     Err(io::Error::other("another process has it locked"))
 }
 
-/// What stands there; none in a new file. What does not make sense is an error, and stays.
+/// Reads the marks; none from an empty file. A malformed file is an error, and is left alone.
 fn read(file: &File) -> io::Result<Option<Marks>> {
     let mut text = [0; 256];
     let length = file.read_at(&mut text, 0)?;
@@ -146,7 +146,8 @@ fn read(file: &File) -> io::Result<Option<Marks>> {
     marks.map(Some).ok_or_else(|| io::Error::other("it is damaged: remove it"))
 }
 
-/// Opens the file, made if it is not there; nothing but a regular file of ours that no one else may write to.
+/// Opens the file, and creates it if it does not exist. Fails on anything but a regular file that only this user may
+/// write to.
 fn open(place: &Path) -> io::Result<File> {
     let path = place.join(NAME);
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -238,7 +239,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/null", &file).expect("a link");
         warned("symbolic link");
         std::fs::remove_file(&file).expect("removed");
-        // Locked by somebody who stands still.
+        // Locked by a process that is frozen.
         assert_eq!(token(&place, 0, NOW), (NOW, None));
         let locked = File::open(&file).expect("there");
         flock(&locked, libc::LOCK_EX).expect("locked");

@@ -1,5 +1,5 @@
 /*!
-The kernel's part of a lock file: taking the lock, waiting for it, and who has it.
+What the kernel does for a lock file: taking the lock, waiting for it, and telling who holds it.
 */
 
 use std::fs::File;
@@ -12,21 +12,21 @@ use tokio::sync::oneshot;
 
 /// How often the kernel's table of locks is read to find out who holds a lock that is held.
 const LOOKS: u32 = 4;
-/// Room for that table, in bytes.
+/// The initial size of the buffer for that table, in bytes.
 const TABLE: usize = 64 * 1024;
 
-/// Who holds a file's lock and who waits for it, by `/proc/locks`.
+/// The holder and the waiters of a file's lock, from `/proc/locks`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct KernelLocks {
     /// The process that took the lock.
     pub holder: Option<i32>,
-    /// The processes that wait for it, in their order.
+    /// The waiting processes, first in line first.
     pub waiting: Vec<i32>,
 }
 
 impl KernelLocks {
-    /// The locks of a file that somebody holds. The table is whole only within one read: where others come and go
-    /// meanwhile an entry can be missed, and is looked for again.
+    /// Finds the locks of a file whose lock is held. The table is consistent only within one read(2): while others come
+    /// and go an entry can be missed, so it is read again until the holder is found.
     pub(super) fn find(device: u64, inode: u64) -> Option<Self> {
         let mut locks = Self::of(device, inode)?;
         for _ in 1..LOOKS {
@@ -46,7 +46,7 @@ impl KernelLocks {
         Some(Self::parse(&String::from_utf8_lossy(&table), &file))
     }
 
-    /// Lines are `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`, with `->` after the number for those who wait.
+    /// Lines are `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`, with `->` after the number for waiters.
     fn parse(table: &str, file: &str) -> Self {
         let mut locks = Self::default();
         for line in table.lines() {
@@ -64,7 +64,7 @@ impl KernelLocks {
     }
 }
 
-/// `flock(2)`, also where a signal comes in between.
+/// `flock(2)`, repeated when a signal interrupts it.
 pub(super) fn flock(file: &File, operation: libc::c_int) -> Result<(), Errno> {
     loop {
         // SAFETY: flock has no memory effects.
@@ -75,24 +75,24 @@ pub(super) fn flock(file: &File, operation: libc::c_int) -> Result<(), Errno> {
     }
 }
 
-/// Gives the lock on `file` back.
+/// Releases the lock on `file`.
 pub(super) fn unlock(file: &File) -> io::Result<()> {
     flock(file, libc::LOCK_UN).map_err(io::Error::from)
 }
 
-/// Waits for the lock in the kernel's queue, on a thread of its own: the one way to come first and be served first.
-/// The thread ends with the process at the latest.
+/// Waits for the lock in the kernel's queue, on a separate thread: only the kernel serves waiters in the order in which
+/// they came. The thread ends with the process at the latest.
 pub(super) fn wait_in_kernel(file: File) -> io::Result<oneshot::Receiver<io::Result<()>>> {
     let (done, queued) = oneshot::channel();
     std::thread::Builder::new().name("flock".to_owned()).stack_size(64 * 1024).spawn(move || {
         let answer = flock(&file, libc::LOCK_EX).map_err(io::Error::from);
-        // Nobody listens any more when dlock gave up: then the lock goes with the process.
+        // The receiver is gone when dlock gave up: the lock is released when the process ends.
         let _ = done.send(answer);
     })?;
     Ok(queued)
 }
 
-/// What the process is called.
+/// The name of a process, for messages.
 pub(super) fn command_name(pid: i32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm"))
         .map_or_else(|_| "a process".to_owned(), |name| name.trim().to_owned())

@@ -1,8 +1,8 @@
 /*!
-Whether a file system is this host's alone, by its type. A lock on one that other hosts mount too may not reach them, and
-nothing but the type tells: one that is not known to be local counts as remote.
+Whether a file system is local to this host, by its type. A lock on a shared file system may not exclude other hosts,
+and only the type tells: a file system that is not known to be local counts as remote.
 
-What lies below an overlay cannot be seen.
+The layers of an overlay cannot be seen.
 */
 
 /// Local file systems, by the magic number of `statfs(2)`.
@@ -39,7 +39,7 @@ const LOCAL: &[u32] = &[
     0x5346_4846, // that of the Windows Subsystem for Linux
 ];
 
-/// Others whose names say more than their numbers.
+/// The names of known remote file systems, for messages.
 const KNOWN: &[(u32, &str)] = &[
     (0x6969, "NFS"),
     (0xff53_4d42, "CIFS"),
@@ -67,7 +67,7 @@ const KNOWN: &[(u32, &str)] = &[
 const TMPFS: u32 = 0x0102_1994;
 const RAMFS: u32 = 0x8584_58f6;
 
-/// What speaks against a lock on a file system of this type: it is remote, or not known to be local.
+/// The reason why lock files are refused on a file system of this type: it is remote, or not known to be local.
 pub(super) fn objection(magic: u32) -> Option<String> {
     if LOCAL.contains(&magic) {
         return None;
@@ -81,7 +81,7 @@ pub(super) fn objection(magic: u32) -> Option<String> {
     ))
 }
 
-/// Whether a restart of this host empties a file system of this type.
+/// Whether a reboot of this host empties a file system of this type.
 pub(super) fn is_volatile(magic: u32) -> bool {
     magic == TMPFS || magic == RAMFS
 }

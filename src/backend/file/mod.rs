@@ -1,7 +1,8 @@
 /*!
 Lock files on one host: `flock(2)` on `<dir>/<key>.lock`, the lock that `flock(1)` takes on the same file.
 
-The file holds the fencing counter, which stays (see [`floor`] for what a restart of the host removes), and who holds the lock, which goes with the release:
+The file holds the fencing counter, which stays (see [`floor`] for what a reboot removes), and who holds the lock, which
+is removed with the release:
 
 ```text
 dlock:1 0001795190000000123
@@ -9,8 +10,8 @@ dlock:1 0001795190000000123
 ```
 
 The kernel wakes waiters in the order in which they came. The command inherits the locked descriptor, so that the lock
-lives as long as the work whatever happens to dlock; a lock file that is removed or replaced is no lock any more, and
-is looked for twice a second.
+lives as long as the work whatever happens to dlock. A lock file that is removed or replaced is no lock any more; a
+holder checks for that twice a second.
 */
 
 mod content;
@@ -41,9 +42,9 @@ use crate::clock::{Instant, sleep_until, wall_micros};
 use crate::holder::Holder;
 use crate::printable::MAX_SHOWN;
 
-/// How often a held lock file is looked for.
+/// How often a holder checks that its lock file is still in place.
 const CHECK: Duration = Duration::from_millis(500);
-/// How often a waiter looks anew who holds the lock; the kernel tells when it is free.
+/// How often a waiter checks who holds the lock. The kernel tells it when the lock is free.
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// Lock files in one directory.
@@ -93,16 +94,16 @@ struct FileContender {
 struct LockFile {
     file: File,
     path: PathBuf,
-    /// Whether a restart of this host removes it.
+    /// Whether a reboot of this host removes it.
     is_volatile: bool,
-    /// The kernel's queue: a thread that is blocked in `flock(2)`, and its word when it has the lock.
+    /// Our place in the kernel's queue: receives the result of a thread that is blocked in `flock(2)`.
     queued: Option<oneshot::Receiver<io::Result<()>>>,
     /// The granted token while the lock is ours.
     token: Option<u64>,
 }
 
 impl FileContender {
-    /// Opens the lock file, unless it is open.
+    /// Opens the lock file, unless it is open already.
     fn open(&mut self) -> Result<(), Error> {
         if self.lock.is_none() {
             let place = self.place.as_ref().ok_or_else(errors::directory_not_open)?;
@@ -141,7 +142,7 @@ impl Contender for FileContender {
             if !lock.try_lock(queue).map_err(|error| no_lock_file(&path, &error.to_string()))? {
                 return Ok(Attempt::Busy(lock.look(claim)));
             }
-            // Somebody may have put another file in its place while we waited: that one is the lock.
+            // The file may have been replaced while we waited: then the new one is the lock.
             if lock.is_in_place() {
                 let (token, concern) = lock.take(claim).map_err(|reason| no_lock_file(&path, &reason))?;
                 self.concerns.extend(concern);
@@ -183,7 +184,7 @@ impl Contender for FileContender {
         let Some(token) = lock.token.take() else { return Ok(Released::NotMine) };
         let mine = lock.is_in_place();
         if mine {
-            // Best effort: what stays names a holder that `/proc/locks` does not confirm.
+            // Best effort: a leftover text names a holder that `/proc/locks` does not confirm.
             let _ = lock.write(token, "");
         }
         // Explicitly, because a daemon that the command left behind may have inherited the descriptor.
@@ -201,7 +202,8 @@ impl Contender for FileContender {
 }
 
 impl LockFile {
-    /// Whether the lock is ours now. With [`Queue::Join`] a thread waits for it in the kernel's queue from now on.
+    /// Tries to take the lock, and returns whether it is held now. With [`Queue::Join`] a thread waits for it in the
+    /// kernel's queue from then on.
     fn try_lock(&mut self, queue: Queue) -> io::Result<bool> {
         if self.token.is_some() {
             return Ok(true);
@@ -233,7 +235,7 @@ impl LockFile {
         matches!((ours, there), (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino())
     }
 
-    /// Writes down that it is ours; the lock is held. The token, and what to warn of.
+    /// Writes the new token and the holder to the file, which must be locked. Returns the token, and what to warn of.
     fn take(&mut self, claim: &Claim) -> Result<(u64, Option<String>), String> {
         if let Some(token) = self.token {
             return Ok((token, None));
@@ -268,7 +270,8 @@ impl LockFile {
         Ok(content)
     }
 
-    /// One write, so that a reader without the lock sees the old or the new; what was longer is cut off after it.
+    /// Replaces the content with a single write, so that a reader without the lock sees the old or the new text. What
+    /// is left of a longer one is cut off afterwards.
     fn write(&self, counter: u64, holder: &str) -> io::Result<()> {
         let mut text = format!("{MARK}{counter:019}\n");
         if !holder.is_empty() {
@@ -279,13 +282,13 @@ impl LockFile {
         self.file.set_len(text.len() as u64)
     }
 
-    /// Who holds it, and our place in the queue.
+    /// Finds out who holds the lock, and our place in the queue.
     fn look(&self, claim: &Claim) -> Busy {
         let published =
             self.read().ok().and_then(|content| Content::parse(&content).ok()).map(|content| content.holder);
         let locks = self.file.metadata().ok().and_then(|meta| KernelLocks::find(meta.dev(), meta.ino()));
         let holder = match (published.as_deref(), locks.as_ref().and_then(|locks| locks.holder)) {
-            // The kernel knows the process that took the lock; a dlock that is gone may have left its words behind.
+            // The kernel knows the process that took the lock; the text may be left over from a dlock that was killed.
             (published, Some(pid)) => match published.map(Holder::read) {
                 Some(Holder::Dlock(published)) if published.about.pid == pid => Holder::Dlock(published),
                 _ => Holder::Process(pid, command_name(pid)),

@@ -1,8 +1,9 @@
 /*!
-The command as the guard knows it: whether it runs, and what its end means.
+The command's process as the guard knows it: whether it runs, and what its end means.
 
-An end by a signal, or soon after a request to end, is not one of the command's own accord: nobody meant what it started
-to go on, and a shell that is ended leaves its work behind. Then everything is stopped before the lock is given back.
+A command that ends by a signal, or soon after a request to end, did not end normally: what it started was not meant to
+go on, and a shell that is terminated leaves its children behind. Then everything is stopped before the lock is
+released.
 */
 
 use std::os::fd::OwnedFd;
@@ -14,23 +15,23 @@ use crate::clock::Instant;
 use crate::supervise::protocol::Spawn;
 use crate::supervise::stop::{Ladder, Step};
 
-/// How long an ended command waits for what the ear may still have to tell.
+/// How long the end of a command is not reported, because the ear may still have signals to report.
 const WAIT_FOR_EAR: Duration = Duration::from_millis(40);
 
 /// The command's process.
 pub(super) struct Child {
     pub(super) pid: pid_t,
     pub(super) spawn: Spawn,
-    /// Held until everything is gone, when the command itself does not hold it.
+    /// The lock's descriptor, held until everything is gone, when the command does not hold it itself.
     pub(super) lock: Option<OwnedFd>,
     stopped: bool,
     /// The status with which it ended, and when that was seen.
     ended: Option<(c_int, Instant)>,
-    /// The latest instant at which it was seen to live.
+    /// When it was last seen alive.
     alive: Instant,
     /// When it was last told to end.
     told: Option<Instant>,
-    /// The way down of the runs that are covered.
+    /// The steps of stopping the covered runs.
     covers: Option<Ladder>,
     concluded: bool,
 }
@@ -41,7 +42,7 @@ impl Child {
         Self { pid, spawn, lock, stopped: false, ended: None, alive, told: None, covers: None, concluded: false }
     }
 
-    /// It changed its state to this wait status.
+    /// Records that its state changed to this wait status.
     pub(super) fn changed(&mut self, status: c_int) {
         self.stopped = libc::WIFSTOPPED(status);
         if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
@@ -49,12 +50,12 @@ impl Child {
         }
     }
 
-    /// It, or the group it is in, was sent a signal that asks it to end.
+    /// Records that it, or its process group, was sent a signal that asks it to end.
     pub(super) fn told_to_end(&mut self, now: Instant) {
         self.told = Some(now);
     }
 
-    /// It was looked at; returns its wait status once it has ended.
+    /// Records that it was checked at `now`. Returns its wait status once it has ended.
     pub(super) fn looked(&mut self, now: Instant) -> Option<c_int> {
         if self.ended.is_none() {
             self.alive = now;
@@ -74,19 +75,19 @@ impl Child {
         self.told.is_some()
     }
 
-    /// Whether a signal ended it, or it ended within `--kill-after` of a request to. Between the last time it was seen to
-    /// live and now it may have ended at any moment.
+    /// Whether a signal ended it, or it ended within `--kill-after` of a request to end. It may have ended at any
+    /// moment since it was last seen alive.
     pub(super) fn ended_by_request(&self) -> bool {
         let by_signal = self.ended.is_some_and(|(status, _)| libc::WIFSIGNALED(status));
         by_signal || self.told.is_some_and(|told| self.alive <= told + self.spawn.kill_after)
     }
 
-    /// Whether the ear has had time enough to tell what it heard before the end.
+    /// Whether the ear has had enough time to report what it received before the end.
     pub(super) fn has_waited_for_ear(&self, now: Instant) -> bool {
         self.ended.is_some_and(|(_, ended)| now >= ended + WAIT_FOR_EAR)
     }
 
-    /// What is due for the runs that are covered.
+    /// The next step of stopping the covered runs; the first call begins it.
     pub(super) fn stop_covers(&mut self, now: Instant) -> Step {
         let kill_after = self.spawn.kill_after;
         let ladder = self.covers.get_or_insert_with(|| {
@@ -97,7 +98,7 @@ impl Child {
         ladder.step(now)
     }
 
-    /// Its end has been told, and what follows decided.
+    /// Records that its end has been reported, and what follows has been decided.
     pub(super) fn conclude(&mut self) {
         self.concluded = true;
     }
@@ -106,8 +107,8 @@ impl Child {
         self.concluded
     }
 
-    /// When it is to be looked at again, whatever happens: to know whether it lives beyond the time in which a request
-    /// explains its end, and for the runs that are covered.
+    /// When it is to be checked again at the latest: to know whether it lives beyond the time within which a request
+    /// explains its end, and for the covered runs.
     pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
         if self.concluded {
             return None;
@@ -123,5 +124,5 @@ impl Child {
     }
 }
 
-/// How long until an ended command is looked at again.
+/// How long until an ended command is checked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

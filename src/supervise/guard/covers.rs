@@ -1,7 +1,7 @@
 /*!
-The runs that this one covers: a `dlock run` of the same lock inside the command passes straight through, and its command
-must not outlive the lock. Each registers with the guard, at a socket in the abstract namespace that is named after the
-owner, and is known to live as long as its connection is open, which that run's dlock and guard both hold.
+Covered runs: a `dlock run` of the same lock inside the command passes straight through, and its command must not
+outlive the lock. Each registers with the guard, at a socket in the abstract namespace that is named after the owner,
+and counts as alive as long as its connection is open, which that run's dlock and guard both hold.
 */
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -17,14 +17,15 @@ use crate::supervise::process::parent_of;
 
 /// How many runs can be covered at the same time.
 const MOST: usize = 32;
-/// How many may wait to be heard.
+/// How many connections may wait to be accepted.
 const BACKLOG: i32 = 16;
 /// How many processes there can be between a covered run and the guard.
 const DEPTH: usize = 1 << 16;
-/// What a run that is covered hears.
+/// The answer to a run that is covered.
 pub(crate) const COVERED: [u8; 1] = *b"y";
 
-/// The socket at which the guard of the run with this owner hears of nested runs. Fails on a name that is too long.
+/// The address of the socket at which nested runs register with the guard of the run with this owner. Fails on a name
+/// that is too long.
 pub(crate) fn address(owner: &str) -> nix::Result<UnixAddr> {
     UnixAddr::new_abstract(format!("dlock-{owner}").as_bytes())
 }
@@ -42,7 +43,7 @@ pub(super) struct Covers {
 }
 
 impl Covers {
-    /// Listens at `address`. Where that is impossible no run is covered.
+    /// Listens at `address`. Where that is impossible, no run is covered.
     pub(super) fn listen(address: &UnixAddr) -> Self {
         let open = || -> nix::Result<OwnedFd> {
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -54,11 +55,11 @@ impl Covers {
         Self { listener: open().ok(), covered: [const { None }; MOST] }
     }
 
-    /// Hears of runs that begin, which are covered if `willing`, and of those that have ended.
+    /// Accepts runs that begin, which are covered if `willing`, and drops those that have ended.
     pub(super) fn hear(&mut self, willing: bool) {
         let mut packet = [0; 1];
         for place in &mut self.covered {
-            // Nothing is ever sent to us: what can be read is the end.
+            // Nothing is ever sent on this connection: what can be read is end-of-file.
             let open = |cover: &Cover| {
                 recv(cover.connection.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT) == Err(Errno::EAGAIN)
             };
@@ -95,7 +96,7 @@ impl Covers {
 
     /// Tells the covered runs to end.
     pub(super) fn terminate(&self) {
-        // Its guard can hold the connection when it is gone itself, and its process id another's.
+        // Its guard can hold the connection when that dlock is gone, and its process id may be in use again.
         for cover in self.covered.iter().flatten().filter(|cover| is_below_us(cover.pid)) {
             // A suspended process takes SIGTERM only when it is continued.
             for signal in [libc::SIGTERM, libc::SIGCONT] {
@@ -105,7 +106,7 @@ impl Covers {
         }
     }
 
-    /// What becomes readable when there is something to hear.
+    /// The descriptors that become readable when a run begins or ends.
     pub(super) fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.covered
             .iter()

@@ -1,10 +1,10 @@
 /*!
-The ear: a small process of ours that stays in the caller's process group when the guard has left it, and tells the guard
+The ear: a small process that stays in the caller's process group when the guard has left it, and reports to the guard
 which signals went to the whole group.
 
-It blocks every catchable signal and waits for them. It dies with the guard; alone it is of no use to anybody. When
-somebody kills it, the guard cannot tell any more what went to the group, and passes on all that dlock reports: a signal
-may reach the command twice then, and none is lost.
+It blocks every catchable signal and waits for them. It dies with the guard. When it is killed, the guard cannot tell
+any more what went to the group, and passes on all that dlock reports: then a signal may reach the command twice, but
+none is lost.
 */
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -31,14 +31,14 @@ pub(super) struct Ear {
 }
 
 impl Ear {
-    /// Makes all that an ear needs. Fails when the process may open no more descriptors.
+    /// Prepares an ear. Fails when the process may open no more descriptors.
     pub(super) fn new() -> nix::Result<Self> {
         let (reports, tells) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         Ok(Self { reports, tells, pid: None, closed: false })
     }
 
-    /// Begins to listen, in the process group of this process. Every catchable signal must be blocked. Without a process
-    /// to be had there is no ear.
+    /// Starts the ear in the process group of this process. Every catchable signal must be blocked. Where no process
+    /// can be forked there is no ear.
     pub(super) fn open(&mut self) {
         // SAFETY: getpid cannot fail; the guard has one thread, and the child makes system calls only.
         let (guard, forked) = unsafe { (libc::getpid(), libc::fork()) };
@@ -49,21 +49,21 @@ impl Ear {
         }
     }
 
-    /// Ends it; it is collected with all other children.
+    /// Kills the ear; it is reaped with all other children.
     pub(super) fn close(&mut self) {
         if let Some(pid) = self.pid.filter(|_| !self.closed) {
-            // SAFETY: a child that has not been collected keeps its process id.
+            // SAFETY: a child that has not been reaped keeps its process id.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
         self.closed = true;
     }
 
-    /// Whether its process has been collected, or never was.
+    /// Whether its process has been reaped, or never existed.
     pub(super) fn is_gone(&self) -> bool {
         self.pid.is_none()
     }
 
-    /// A child changed its state: if it is this one, it goes on or is known to be gone.
+    /// Handles a child's change of state: if the child is the ear, it is continued, or recorded as gone.
     pub(super) fn changed(&mut self, pid: pid_t, status: c_int) {
         if self.pid != Some(pid) {
             return;
@@ -76,7 +76,7 @@ impl Ear {
         }
     }
 
-    /// The next signal that the group got.
+    /// The next report of a signal to the group.
     pub(super) fn hear(&self) -> Option<Sent> {
         let mut report = [0_u8; LENGTH];
         // A write of this length is whole or not there.
@@ -87,13 +87,13 @@ impl Ear {
         })
     }
 
-    /// Whether there is something to hear.
+    /// Whether there is a report to read.
     pub(super) fn has_reported(&self) -> bool {
         let mut waiting = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
         poll(&mut waiting, PollTimeout::ZERO) != Ok(0)
     }
 
-    /// Its process while it listens, to be left out when all others are signalled.
+    /// Its process id while it listens, so that it can be left out when all others are signalled.
     pub(super) fn pid(&self) -> Option<pid_t> {
         self.pid.filter(|_| !self.closed)
     }
@@ -110,20 +110,20 @@ impl AsFd for Ear {
     }
 }
 
-/// Becomes the ear. A guard that does not read is waited for: meanwhile the kernel keeps the signals.
+/// Runs the ear in a freshly forked process. It waits for a guard that does not read; meanwhile signals stay pending.
 fn listen(tells: RawFd, guard: pid_t) -> ! {
     // SAFETY: system calls with integers, and with memory of this function; the process has one thread.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         surroundings::rename_process(NAME);
         surroundings::close_all_but([tells]);
-        // What it hears late the command may get twice.
+        // A signal that it reports late may reach the command twice.
         go_first(0, PRIORITY);
         libc::fcntl(tells, libc::F_SETFL, 0);
         let mut all = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         loop {
-            // It may have died before it was asked for the signal of its death.
+            // The guard may have died before PR_SET_PDEATHSIG took effect.
             if libc::getppid() != guard {
                 libc::_exit(0);
             }
@@ -132,7 +132,7 @@ fn listen(tells: RawFd, guard: pid_t) -> ! {
             if signal <= 0 {
                 continue;
             }
-            // Of the kernel's own signals there is no sender.
+            // Signals from the kernel have no sender.
             let sender = if info.si_code <= 0 { info.si_pid() } else { 0 };
             let mut report = [0_u8; LENGTH];
             report[..4].copy_from_slice(&signal.to_ne_bytes());

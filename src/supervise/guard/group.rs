@@ -1,8 +1,8 @@
 /*!
-What the caller's process group is sent, as the guard hears of it: by itself until the command has been started, and by
-its ear from then on. Then the guard leaves group and session, so that nothing that hits the group (`timeout -k`, a CI
-runner's cancel, SIGSTOP) hits it. It leaves the session too: as the command's parent in another group of the same session
-it would keep the group from being orphaned, and Ctrl-Z would suspend what no shell can continue.
+The signals to the caller's process group, as the guard learns of them: directly until the command has been started, and
+from its ear afterwards. Then the guard leaves the group, so that nothing that hits the group (`timeout -k`, a CI
+runner's cancel, SIGSTOP) hits the guard. It leaves the session too: as the command's parent in another group of the
+same session it would keep the group from being orphaned, and Ctrl-Z would suspend what no shell can continue.
 */
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -18,46 +18,47 @@ use crate::supervise::signals::{Meaning, Signals, asks_to_end, meaning, meaning_
 
 /// How many signals are read before the guard looks at the time again.
 const AT_ONCE: usize = 64;
-/// How many signals that came while the command was forked can be kept.
+/// How many signals that arrive while the command is forked can be kept.
 const EARLY: usize = 16;
 
-/// What the caller's process group is sent.
+/// The signals to the caller's process group.
 pub(super) struct Group {
     id: pid_t,
     signals: Signals,
     ear: Ear,
-    /// What the guard heard while it started the command.
+    /// The signals that the guard got while it started the command.
     early: [Option<Early>; EARLY],
-    /// Whether the guard has left it.
+    /// Whether the guard has left the group.
     left: bool,
 }
 
-/// A signal that came while the command was started.
+/// A signal that arrived while the command was started.
 #[derive(Clone, Copy)]
 struct Early {
     sent: Sent,
-    /// The command existed then; otherwise it tells itself what was sent to it.
+    /// Whether the command existed then for certain. Otherwise the command's process tells whether the signal was
+    /// pending.
     after_fork: bool,
 }
 
-/// One look at what may have been heard.
+/// The result of one look for signals.
 enum Heard {
     /// There was nothing.
     Nothing,
-    /// Something that means nothing here.
+    /// A signal that means nothing here.
     Other,
-    /// The group was sent this.
+    /// A signal to the group.
     Sent(Sent),
 }
 
 impl Group {
-    /// The group in which this process is. Every catchable signal must be blocked.
+    /// The group of the calling process. Every catchable signal must be blocked.
     pub(super) fn new() -> nix::Result<Self> {
         let (signals, ear) = (Signals::listen()?, Ear::new()?);
         Ok(Self { id: nix::unistd::getpgrp().as_raw(), signals, ear, early: [None; EARLY], left: false })
     }
 
-    /// Forgets what came so far: there was no command that it could have reached.
+    /// Forgets the signals so far: there was no command that they could have reached.
     pub(super) fn forget(&mut self) {
         for _ in 0..AT_ONCE {
             if self.signals.take().is_none() {
@@ -66,15 +67,15 @@ impl Group {
         }
     }
 
-    /// The command was forked just now, and does nothing yet: takes note of what came meanwhile.
+    /// Records the signals that arrived while the command was forked. The command must not run yet.
     pub(super) fn forked(&mut self) {
         self.note(false);
     }
 
-    /// Leaves the group and its session, and an ear behind.
+    /// Leaves the group and its session, and starts the ear in the group.
     pub(super) fn leave(&mut self) {
         self.ear.open();
-        // It fails for a group's first process only, which a freshly forked one is not.
+        // It fails only for a group leader, which a freshly forked process is not.
         let _ = nix::unistd::setsid();
         self.note(true);
         self.left = true;
@@ -89,7 +90,8 @@ impl Group {
         }
     }
 
-    /// Hears what the group was sent, and returns whether the command, process `child`, was told to end by it.
+    /// Passes the signals to the group on to `forwards`, and returns whether one of them asked the command, process
+    /// `child`, to end.
     pub(super) fn hear(&mut self, command: &Command, child: Option<pid_t>, forwards: &mut Forwards) -> bool {
         let now = Instant::now();
         let mut told_to_end = false;
@@ -109,7 +111,7 @@ impl Group {
         }
         for _ in 0..AT_ONCE {
             match self.take() {
-                // A command that has left the group was not sent what the group was.
+                // A command that has left the group does not get the group's signals.
                 Heard::Sent(sent) if child.is_some_and(|child| self.has(child)) => saw(sent),
                 Heard::Sent(_) | Heard::Other => {}
                 Heard::Nothing => break,
@@ -120,7 +122,7 @@ impl Group {
 
     fn take(&self) -> Heard {
         let meaning = match (self.signals.take(), self.left) {
-            // What reaches the guard outside the group was sent to it alone.
+            // Outside of the group, a signal to the guard was sent to it alone.
             (Some(_), true) => return Heard::Other,
             (Some(info), false) => meaning(&info),
             (None, _) => match self.ear.hear() {
@@ -134,7 +136,7 @@ impl Group {
         }
     }
 
-    /// Whether the group was sent nothing that has not been heard here yet.
+    /// Whether every signal to the group has been reported.
     pub(super) fn is_quiet(&self) -> bool {
         self.ear.pid().is_none_or(process::waits_without_signals) && !self.ear.has_reported()
     }
@@ -146,27 +148,27 @@ impl Group {
         group == self.id || group == -1
     }
 
-    /// A child of the guard changed its state, perhaps the ear.
+    /// Handles a state change of a child of the guard, which may be the ear.
     pub(super) fn changed(&mut self, pid: pid_t, status: c_int) {
         self.ear.changed(pid, status);
     }
 
-    /// Nobody is left who could be passed a signal.
+    /// Ends the ear, once there is no command any more that could be passed a signal.
     pub(super) fn close(&mut self) {
         self.ear.close();
     }
 
-    /// Whether nothing of it is left that somebody else would have to collect.
+    /// Whether no ear is left that another process would have to reap.
     pub(super) fn is_closed(&self) -> bool {
         self.ear.is_gone()
     }
 
-    /// The ear's process, which is not the command's.
+    /// The process id of the ear, which does not belong to the command.
     pub(super) fn ear(&self) -> Option<pid_t> {
         self.ear.pid()
     }
 
-    /// What becomes readable when there is something to hear.
+    /// The descriptors that become readable when a signal arrives.
     pub(super) fn readable(&self) -> [BorrowedFd<'_>; 2] {
         [self.signals.as_fd(), self.ear.as_fd()]
     }

@@ -1,5 +1,5 @@
 /*!
-The guard's end of the line to dlock. What it says is kept until dlock, which may be stopped for long, takes it.
+The guard's end of the connection to dlock. Notices are kept until dlock, which may be stopped for long, reads them.
 */
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -9,10 +9,10 @@ use nix::sys::socket::{MsgFlags, send};
 
 use crate::supervise::protocol::{LENGTH, Notice, Order};
 
-/// How many notices can wait: each kind once.
+/// How many notices can be queued: one of each kind.
 const WAITING: usize = 16;
 
-/// What came over the line.
+/// What was received from dlock.
 pub(super) enum Received {
     /// An order, and the descriptor that came with it.
     Order(Order, Option<OwnedFd>),
@@ -24,7 +24,7 @@ pub(super) enum Received {
     End,
 }
 
-/// The guard's end of the line to dlock.
+/// The guard's end of the connection to dlock.
 pub(super) struct Line {
     socket: OwnedFd,
     waiting: [Option<Notice>; WAITING],
@@ -41,12 +41,12 @@ impl Line {
         self.gone
     }
 
-    /// Whether something waits until dlock takes it.
+    /// Whether a notice is queued.
     pub(super) fn is_waiting(&self) -> bool {
         !self.gone && self.waiting[0].is_some()
     }
 
-    /// Tells dlock, now or when it takes it; of two notices of one kind that wait the later counts.
+    /// Sends a notice, now or once dlock reads; a queued notice of the same kind is replaced.
     pub(super) fn tell(&mut self, notice: Notice) {
         let same = |place: &Option<Notice>| {
             place.is_none_or(|other| std::mem::discriminant(&other) == std::mem::discriminant(&notice))
@@ -57,14 +57,14 @@ impl Line {
         self.flush();
     }
 
-    /// Says what waits, as far as dlock takes it.
+    /// Sends the queued notices, as far as dlock reads them.
     pub(super) fn flush(&mut self) {
         while let Some(notice) = self.waiting[0] {
             let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
             match send(self.socket.as_raw_fd(), &notice.encode(), flags) {
                 Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM) => return,
                 Err(Errno::EINTR) => {}
-                // A dlock that is gone shows by the end of the line.
+                // That dlock is gone is noticed by end-of-file.
                 Ok(_) | Err(_) => {
                     self.waiting.rotate_left(1);
                     self.waiting[WAITING - 1] = None;
@@ -93,7 +93,7 @@ impl AsRawFd for Line {
     }
 }
 
-/// Receives without `recvmsg` of the library, which allocates.
+/// Receives an order without nix's `recvmsg`, which allocates.
 fn receive(socket: &OwnedFd) -> Received {
     #[repr(align(8))]
     struct Control([u8; 64]);

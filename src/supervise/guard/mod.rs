@@ -4,18 +4,18 @@ The guard: a process forked before anything else, which is the command's parent 
 ```text
 dlock            the lock: acquires, renews, decides
  └─ guard        no runtime, no network, no allocation; a deadline, a kill ladder, and a socket to dlock
-     ├─ ear      hears what the caller's process group is sent, which the guard has left
+     ├─ ear      receives the signals to the caller's process group, which the guard has left
      └─ command
 ```
 
-dlock killed: the guard sees end-of-file and stops the command. dlock frozen: the guard's own deadline comes. Guard
-killed: the command dies with it (`PR_SET_PDEATHSIG`), and dlock, to which the orphans come, sweeps them. The whole group
-killed or frozen (`timeout -k`, a CI runner's cancel): the guard is not in it. Nothing here waits for anything that can
-hang.
+dlock killed: the guard sees end-of-file and stops the command. dlock frozen: the guard's own deadline passes. Guard
+killed: the command dies with it (`PR_SET_PDEATHSIG`), and dlock, which inherits the orphans, sweeps them. The whole
+group killed or frozen (`timeout -k`, a CI runner's cancel): the guard is not in it. Nothing here waits for anything
+that can hang.
 
-It is a subreaper, so all that the command starts is found below it, also what moved to its own session. It blocks
-every catchable signal. Its name does not contain `dlock`, so that `pkill dlock` leaves it to do its work; nor do its
-arguments, for `pkill -f`.
+The guard is a subreaper, so all that the command starts is found below it, also what moved to its own session. It
+blocks every catchable signal. Neither its name nor its arguments contain `dlock`, so that `pkill dlock` and `pkill -f
+dlock` spare it.
 */
 
 mod child;
@@ -49,7 +49,7 @@ use crate::supervise::process::pidfd_open;
 use crate::supervise::protocol::{LENGTH, Notice, Order, Spawn};
 use crate::supervise::sweep::Sweep;
 
-/// How long a guard may take to be gone: one that is frozen with its control group does not go, even when it is killed.
+/// How long dlock waits for the guard to end. One that is frozen with its control group does not end, even when killed.
 const END: Duration = Duration::from_secs(1);
 
 /// dlock's end of the line to its guard.
@@ -66,14 +66,14 @@ pub(crate) struct Forked {
     socket: OwnedFd,
 }
 
-/// Forks the guard for `command`. Must be called from the main thread, before any other thread exists; every
-/// catchable signal must be blocked. In the guard this does not return. `address` is where nested runs find it. `farewell`
-/// is said by the guard when dlock died and the command is being stopped.
+/// Forks the guard for `command`. Must be called from the main thread, before any other thread exists; every catchable
+/// signal must be blocked. In the guard this does not return. `address` is where nested runs register. The guard calls
+/// `farewell` when dlock died and the command is being stopped.
 pub(crate) fn fork_guard(command: Command, address: &UnixAddr, farewell: Box<dyn Fn()>) -> nix::Result<Forked> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (ours, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
     let sweep = Sweep::new();
-    // Both count from a moment before the fork, and so by the same clock.
+    // The clock is initialised before the fork, so that both processes use the same one.
     let _ = Instant::now();
     // SAFETY: the process has one thread, so the child may use everything that was prepared.
     match unsafe { fork() }? {
@@ -106,8 +106,8 @@ impl Guard {
         self.pid
     }
 
-    /// Lets a guard that is `done` end, and ends one that has nothing to watch any more. Collects it: whoever inherits it
-    /// from us may not.
+    /// Waits for the end of a guard that is `done`, and kills one that has nothing to watch any more. Reaps it, because
+    /// the process that inherits it from us may not.
     pub(crate) fn end(&self, done: bool) {
         let pid = nix::unistd::Pid::from_raw(self.pid);
         let collected = || waitpid(pid, Some(WaitPidFlag::WNOHANG)) != Ok(WaitStatus::StillAlive);
@@ -117,13 +117,13 @@ impl Guard {
         if collected() || done && has_ended() && collected() {
             return;
         }
-        // A child that is not collected keeps its process id, so the signal reaches nobody else.
+        // A child that is not reaped keeps its process id, so the signal reaches no other process.
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
         let _ = has_ended() && collected();
     }
 
-    /// Sends an order. A guard that is gone or does not read shows in other ways; an order that does not reach it
-    /// leaves the deadline it already knows.
+    /// Sends an order. Errors are ignored: a guard that is gone or does not read is noticed in other ways, and without
+    /// the order the deadline that it already knows applies.
     pub(crate) fn order(&self, order: Order) {
         let _ = send(self.socket.as_raw_fd(), &order.encode(), MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
     }
@@ -146,8 +146,8 @@ impl Guard {
                 Ok(0) => return None,
                 Ok(_) => return Notice::decode(&packet),
                 Err(Errno::EAGAIN) => ready.clear_ready(),
-                // A guard that ended before it read our last order resets the line, which says so once and before what
-                // the guard had still told.
+                // A guard that ended before it read our last order resets the connection. That error comes once, and
+                // before the last notices of the guard.
                 Err(Errno::EINTR | Errno::ECONNRESET) => {}
                 Err(_) => return None,
             }

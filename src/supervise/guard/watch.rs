@@ -1,8 +1,8 @@
 /*!
 The guard process itself: one loop over orders, signals and its own alarm.
 
-Everything that it needs is made before the first order comes; from then on nothing is allocated, and nothing is waited
-for that can hang. Whatever comes in, however much of it, what is due is done first.
+Everything that it needs is allocated before the first order comes; from then on nothing is allocated, and nothing is
+waited for that can hang. However much comes in, what is due is done first.
 */
 
 mod stopping;
@@ -33,10 +33,10 @@ use crate::supervise::{process, surroundings};
 const NAME: &std::ffi::CStr = c"lockguard";
 /// How long until what is not ready is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// How many descriptors can be waited for: the guard's own, and those of covered runs.
+/// How many descriptors can be polled: the guard's own, and those of covered runs.
 const WAITED_FOR: usize = 40;
 
-/// The guard's own state. Everything in it exists before the first order comes.
+/// The state of the guard, allocated before the first order comes.
 pub(super) struct Watch {
     command: Command,
     line: Line,
@@ -52,9 +52,9 @@ pub(super) struct Watch {
     kill_again: Option<Instant>,
     unkillable: Option<pid_t>,
     dlock_suspended: bool,
-    /// There is more to collect at once.
+    /// Whether there are more ended children to reap at once.
     more: bool,
-    /// The guard's own exit code, once it has nothing left to do but to be heard.
+    /// The guard's exit code, once nothing is left to do but to deliver its notices.
     leaving: Option<c_int>,
 }
 
@@ -124,7 +124,7 @@ impl Watch {
         }
     }
 
-    /// Whether dlock has heard everything, and no ear is left to whoever inherits our children.
+    /// Whether dlock has received every notice, and no ear is left that another process would have to reap.
     fn may_leave(&self) -> bool {
         !self.line.is_waiting() && (self.line.is_gone() || self.group.is_closed())
     }
@@ -134,7 +134,7 @@ impl Watch {
         let place_of =
             |descriptor: BorrowedFd<'_>, events| libc::pollfd { fd: descriptor.as_raw_fd(), events, revents: 0 };
         let answers = if self.line.is_waiting() { libc::POLLOUT } else { 0 };
-        // A socket at its end is readable for ever: leave it out then.
+        // A socket at end-of-file is always readable: leave it out.
         let line = (!self.line.is_gone()).then(|| place_of(self.line.as_fd(), libc::POLLIN | answers));
         let own = self.group.readable().into_iter().chain([self.alarm.as_fd()]).chain(self.covers.readable());
         let all = line.into_iter().chain(own.map(|descriptor| place_of(descriptor, libc::POLLIN)));
@@ -143,7 +143,7 @@ impl Watch {
         let timeout = if self.more { 0 } else { -1 };
         // SAFETY: an array, and how much of it is in use.
         let ready = unsafe { libc::poll(waiting.as_mut_ptr(), count as libc::nfds_t, timeout) };
-        // The kernel waits for no more descriptors than may be opened, also if all of them are open already.
+        // The kernel polls no more descriptors than may be opened, even if all of them are open already.
         if ready < 0 && Errno::last() != Errno::EINTR {
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -199,7 +199,7 @@ impl Watch {
         // SAFETY: getpid cannot fail.
         let guard = (!spawn.outlives).then(|| unsafe { libc::getpid() });
         let inherit = if spawn.inherit { lock.as_ref().map(AsFd::as_fd) } else { None };
-        // What the group got before there was a command did not reach it.
+        // Signals to the group before the fork did not reach the command.
         self.group.forget();
         self.forwards = Forwards::default();
         // SAFETY: the guard has one thread, and the child only executes what was prepared.
@@ -213,19 +213,19 @@ impl Watch {
                 self.line.tell(Notice::Spawned(pid));
                 // What the command holds itself, the guard must not keep locked.
                 let lock = lock.filter(|_| !spawn.inherit);
-                // On an overloaded machine the deadline must come before the load; where that is not allowed, the
-                // lease's margin has to do. The command has been forked and keeps its own priority.
+                // On an overloaded machine the deadline must come before the load; where that is not allowed, only the
+                // lease's margin helps. The command has been forked and keeps its own priority.
                 go_first(0, PRIORITY);
                 self.close_all_but(lock.as_ref().map(AsRawFd::as_raw_fd));
-                // It has just closed more than it takes.
+                // More descriptors were just closed than this opens.
                 let _ = self.sweep.reserve();
                 self.child = Some(Child::new(pid, spawn, lock));
             }
         }
     }
 
-    /// Closes what the guard does not need, so that nobody's pipe stays open for it. Standard error stays: when dlock
-    /// has been killed, only the guard can say what becomes of the command.
+    /// Closes what the guard does not need, so that it keeps no pipe of the command open. Standard error stays: when
+    /// dlock has been killed, only the guard can report what happens to the command.
     fn close_all_but(&self, lock: Option<RawFd>) {
         let [signals, reports, tells] = self.group.descriptors();
         let [line, alarm] = [self.line.as_raw_fd(), self.alarm.as_raw_fd()];
@@ -253,7 +253,7 @@ impl Watch {
             None => exit(0),
             Some(child) if !child.spawn.outlives => {
                 self.ladder.stop(Instant::now() + child.spawn.kill_after);
-                // In a process of its own: a reader that has stopped reading must not stop the guard.
+                // In a separate process: a reader of standard error that has stopped reading must not block the guard.
                 // SAFETY: the guard has one thread, and the child only writes; the sweep takes it along.
                 if !child.has_ended() && unsafe { libc::fork() } == 0 {
                     (self.farewell)();
@@ -262,7 +262,7 @@ impl Watch {
             }
             // The command holds the lock itself.
             Some(child) if child.lock.is_none() && !self.ladder.is_stopping() => exit(0),
-            // The guard sees a stop through, or holds the lock until everything is gone.
+            // The guard completes a stop, or holds the lock until everything is gone.
             Some(_) => {}
         }
     }
@@ -296,12 +296,12 @@ impl Watch {
         if child.is_stopped() {
             self.line.tell(Notice::Suspended);
         } else {
-            // A suspended command can be killed: then nobody else continues dlock.
+            // A suspended command can be killed: then only the guard can continue dlock.
             self.resume_dlock();
         }
     }
 
-    /// Decides what the command's end means, once it has ended and all is known that was sent to its group.
+    /// Decides what the command's end means, once it has ended and all signals to its group are known.
     fn conclude(&mut self, none_left: bool) {
         let now = Instant::now();
         // SAFETY: getpid cannot fail.
@@ -313,14 +313,14 @@ impl Watch {
         let alone = none_left || below.complete && below.listed.iter().all(|pid| spared.contains(pid));
         let executed = self.command.exec_errno() == 0;
         if !self.ladder.is_stopping() && executed && !alone {
-            // The command can be faster with its end than the ear with what it was sent.
+            // The command can end before the ear has reported the signal that ended it.
             if !child.was_told_to_end() && !child.has_waited_for_ear(now) && !self.group.is_quiet() {
                 return;
             }
             if child.ended_by_request() {
                 self.ladder.stop(now + child.spawn.kill_after);
             } else if self.covers.is_any() && !child.spawn.stay {
-                // What goes on under this lock is stopped first: by itself, or with everything.
+                // Nested runs under this lock are stopped first: alone, or with everything else.
                 match child.stop_covers(now) {
                     Step::Term { .. } => {
                         self.line.tell(Notice::Covering);

@@ -1,5 +1,5 @@
 /*!
-What is due: signals that are passed on to the command, and the way down to the end of everything below the guard.
+What the guard does when it is due: passing signals on to the command, and stopping everything below the guard.
 */
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::supervise::sweep::again;
 const KILL_AGAIN: Duration = Duration::from_millis(2);
 /// How long it waits between them once it has met a process that it may not kill.
 const KILL_REFUSED_AGAIN: Duration = Duration::from_millis(200);
-/// How late the ear may be with what the group was sent.
+/// How late the ear may be to report a signal to the group.
 const EAR_IS_LATE: Duration = Duration::from_secs(1);
 
 impl Watch {
@@ -41,7 +41,7 @@ impl Watch {
         }
         if step == Step::Kill && self.kill_again.is_none_or(|again| now >= again) {
             self.kill_all();
-            // What may not be killed can live for long.
+            // A process that may not be killed can live for long.
             let pause = if self.unkillable.is_some() { KILL_REFUSED_AGAIN } else { KILL_AGAIN };
             self.kill_again = Some(again(now, pause));
         }
@@ -55,7 +55,7 @@ impl Watch {
     /// Passes on what is due; returns when to look again.
     fn pass_signals_on(&mut self, now: Instant) -> Option<Instant> {
         let due = self.forwards.next()?;
-        // On a busy machine the ear can be late with what the group was sent.
+        // On a busy machine the ear can be late to report signals to the group.
         if now >= due && now < due + EAR_IS_LATE && !self.group.is_quiet() {
             return Some(now + LOOK_AGAIN);
         }
@@ -91,7 +91,7 @@ impl Watch {
         self.refused(tally.refused);
     }
 
-    /// Signals the command itself, which is known, if the last pass could not list it.
+    /// Signals the command's own process, whose id is known, if the last pass could not list it.
     fn signal_child(&self, signals: &[c_int]) {
         let missed = |child: &&Child| !child.has_ended() && !self.sweep.met(child.pid);
         if let Some(child) = self.child.as_ref().filter(missed) {
