@@ -15,6 +15,10 @@ use crate::printable::{MAX_SHOWN, shown};
 /// How long [`About::rest`] may be: with the owner's id, the token and the time it stays within [`MAX_SHOWN`].
 const MAX_REST: usize = MAX_SHOWN - 256;
 
+/// What is appended to the name of a locked file that is not dlock's own, for the file beside it that has what the holder
+/// publishes.
+pub(crate) const BESIDE: &str = ".dlock";
+
 /// The id of one acquisition: 128 random bits in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner(String);

@@ -102,6 +102,9 @@ mod exhausted;
 // Too little memory and too few processes from the start: which is said as a reason.
 mod scarce;
 
+// Lock files: damaged counters, directories that a group shares, and files that are locked by their path.
+mod files;
+
 // Passwords: every way in works, and none of them leads out again.
 mod secrets;
 

@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(
             help(),
             "Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, \
-             redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, \
+             file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, \
              redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, \
              rediss+sentinel, redlocks, etcds or zks; default file:"
         );

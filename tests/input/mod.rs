@@ -718,9 +718,13 @@ fn a_default_directory_that_somebody_else_made_is_refused() {
     let link = "mkdir -m 0700 /tmp/mine; ln -s /tmp/mine /run/lock/dlock-1000";
     let file = "touch /run/lock/dlock-1000";
     let run = || scratch.dlock().run("k").arg("-q").command(["echo", "ran"]);
-    for prepare in [theirs, ours, readable, link, file] {
+    // What another user made in a sticky directory cannot be removed.
+    let (another, chmod) = ("name another directory with --backend file:///dir", "chmod 0700 it");
+    let of_theirs = if process::is_root() { chmod } else { another };
+    for (prepare, advice) in [(theirs, of_theirs), (ours, chmod), (readable, chmod), (link, another), (file, another)] {
         let outcome = as_a_user(run(), prepare).output();
         outcome.code(73).stdout_is("").stderr_is_one_line("could not use the lock directory /run/lock/dlock-1000");
+        assert!(outcome.stderr().contains(advice), "{outcome:?}");
     }
     let below_tmp = "rmdir /run/lock; mkdir /tmp/dlock-1000; chmod 0777 /tmp/dlock-1000";
     let outcome = as_a_user(run(), below_tmp).output();
@@ -742,7 +746,7 @@ fn a_default_directory_of_mode_0700_that_belongs_to_another_user_is_refused() {
     let run = scratch.dlock().run("k").arg("-q").command(["echo", "ran"]);
     // A user namespace would know one user only.
     let outcome = in_namespaces(&["--mount"], run, script).output();
-    outcome.code(0).stdout_is("73\n").stderr_is_one_line("must belong to this user");
+    outcome.code(0).stdout_is("73\n").stderr_is_one_line("another user made it: name another directory");
 }
 
 #[test]

@@ -5,14 +5,18 @@ The content of a lock file: the fencing counter, and who holds the lock.
 use crate::backend::TOKEN_LIMIT;
 use crate::backend::file::errors;
 
+/// The highest token that is granted. A counter that has reached it is damaged: it would leave no room for the next one.
+pub(super) const HIGHEST: u64 = TOKEN_LIMIT - 2;
+
 /// The first bytes of every lock file that dlock has written.
 pub(super) const MARK: &str = "dlock:1 ";
 
 /// The content of a lock file.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Content {
-    /// The last token.
-    pub counter: u64,
+    /// The last token, 0 when there was none; none when the counter is damaged: not a number, or so large that it leaves
+    /// no room for another token.
+    pub counter: Option<u64>,
     /// What the holder has published about itself; empty for none.
     pub holder: Vec<u8>,
 }
@@ -22,7 +26,7 @@ impl Content {
     /// data and an error.
     pub(super) fn parse(content: &[u8]) -> Result<Self, String> {
         if content.is_empty() {
-            return Ok(Self::default());
+            return Ok(Self { counter: Some(0), holder: Vec::new() });
         }
         let Some(content) = content.strip_prefix(MARK.as_bytes()) else {
             return Err(errors::NOT_OURS.to_owned());
@@ -30,9 +34,15 @@ impl Content {
         let mut lines = content.split(|&byte| byte == b'\n');
         let counter = lines.next().and_then(|line| std::str::from_utf8(line).ok()?.trim().parse().ok());
         let holder = lines.next().unwrap_or_default().to_vec();
-        // A damaged counter is made good by the clock. One that leaves no room for a next token is damaged too.
-        let counter = counter.filter(|counter| *counter < TOKEN_LIMIT - 1).unwrap_or_default();
-        Ok(Self { counter, holder })
+        Ok(Self { counter: counter.filter(|counter| *counter < HIGHEST), holder })
+    }
+
+    /// The token for the next holder, which `next` makes of the counter and the clock. The error says how to mend what
+    /// prevents it.
+    pub(super) fn token(&self, next: impl FnOnce(u64) -> u64) -> Result<u64, String> {
+        let token = next(self.counter.ok_or(errors::DAMAGED)?);
+        // The counter leaves room, so only the clock can be what does not.
+        if token <= HIGHEST { Ok(token) } else { Err(errors::WRONG_CLOCK.to_owned()) }
     }
 }
 
@@ -45,18 +55,48 @@ mod tests {
 
     #[test]
     fn contents() {
-        let ours = Content { counter: 17, holder: b"{}".to_vec() };
-        assert_eq!(Content::parse(b"dlock:1 0000000000000000017\n{}\nrest of a longer one"), Ok(ours));
-        assert_eq!(Content::parse(b""), Ok(Content::default()));
-        assert_eq!(Content::parse(b"dlock:1 garbage"), Ok(Content::default()));
+        let content = |counter, holder: &[u8]| Ok(Content { counter, holder: holder.to_vec() });
+        let whole = b"dlock:1 0000000000000000017\n{}\nrest of a longer one";
+        assert_eq!(Content::parse(whole), content(Some(17), b"{}"));
+        assert_eq!(Content::parse(b""), content(Some(0), b""));
+        assert_eq!(Content::parse(b"dlock:1 garbage\n{}\n"), content(None, b"{}"), "its holder is still known");
         assert!(Content::parse(b"4711\n").is_err());
     }
 
     #[test]
-    fn a_counter_without_room_for_a_next_token_is_made_good() {
-        for (counter, read) in [(TOKEN_LIMIT - 2, TOKEN_LIMIT - 2), (TOKEN_LIMIT - 1, 0), (u64::MAX, 0)] {
-            let content = Content::parse(format!("{MARK}{counter:019}\n").as_bytes());
-            assert_eq!(content.map(|content| content.counter), Ok(read));
+    fn a_damaged_counter_is_known_as_such() {
+        for (counter, read) in [
+            ("0", Some(0)),
+            ("0001795190000000123", Some(1_795_190_000_000_123)),
+            ("9007199254740989", Some(TOKEN_LIMIT - 3)),
+            ("9007199254740990", None),
+            ("9007199254740992", None),
+            ("18446744073709551615", None),
+            ("18446744073709551616", None),
+            ("-1", None),
+            ("17x", None),
+            ("", None),
+        ] {
+            let content = Content::parse(format!("{MARK}{counter}\n").as_bytes());
+            assert_eq!(content.map(|content| content.counter), Ok(read), "{counter}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_granted_or_what_prevents_it_is_told() {
+        let clock = 1_795_190_000_000_000;
+        for (counter, clock, token) in [
+            (Some(0), clock, Ok(clock)),
+            // A host that boots without a clock.
+            (Some(clock), 7, Ok(clock + 1)),
+            (Some(HIGHEST - 1), clock, Ok(HIGHEST)),
+            (None, clock, Err(errors::DAMAGED)),
+            (Some(17), HIGHEST, Ok(HIGHEST)),
+            (Some(17), HIGHEST + 1, Err(errors::WRONG_CLOCK)),
+        ] {
+            let content = Content { counter, holder: Vec::new() };
+            let granted = content.token(|counter| clock.max(counter + 1));
+            assert_eq!(granted, token.map_err(str::to_owned), "{counter:?} at {clock}");
         }
     }
 
@@ -68,7 +108,7 @@ mod tests {
         holds(2000, prop_oneof![3 => text, 1 => any::<Vec<u8>>()], |bytes| {
             match Content::parse(&bytes) {
                 Ok(content) => {
-                    prop_assert!(content.counter + 1 < TOKEN_LIMIT);
+                    prop_assert!(content.counter.is_none_or(|counter| counter < HIGHEST));
                     prop_assert!(bytes.is_empty() || bytes.starts_with(MARK.as_bytes()));
                     prop_assert!(!content.holder.contains(&b'\n'));
                 }
@@ -81,9 +121,9 @@ mod tests {
     #[test]
     fn what_is_written_down_is_read_back_also_before_the_rest_of_a_longer_text() {
         let holder = "[^\n]{0,40}";
-        holds(500, (0..TOKEN_LIMIT - 1, holder, any::<String>()), |(counter, holder, rest)| {
+        holds(500, (0..HIGHEST, holder, any::<String>()), |(counter, holder, rest)| {
             let content = Content::parse(format!("{MARK}{counter:019}\n{holder}\n{rest}").as_bytes());
-            prop_assert_eq!(content, Ok(Content { counter, holder: holder.into_bytes() }));
+            prop_assert_eq!(content, Ok(Content { counter: Some(counter), holder: holder.into_bytes() }));
             Ok(())
         });
     }

@@ -1,7 +1,11 @@
 /*!
 The directory that holds lock files: no other user may be able to replace files in it, and it must be on this host.
+
+A setgid directory that its group may write is shared on purpose: lock files in it are for the whole group, with whatever
+umask, so that its users exclude each other as with `flock(1)`.
 */
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,42 +14,69 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, umask};
 use nix::sys::statfs::fstatfs;
-use nix::unistd::geteuid;
+use nix::unistd::{getegid, geteuid};
 
 use crate::backend::error::Error;
-use crate::backend::file::errors::{self, no_directory};
+use crate::backend::file::errors::{self, no_directory, no_lock_file};
 use crate::backend::file::locality;
+
+/// Where lock files are, as a URL says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Spot {
+    /// In the default directory.
+    Default,
+    /// In this directory.
+    Directory(PathBuf),
+    /// It is this file, whatever the key.
+    File(PathBuf),
+}
 
 /// A lock directory that has been checked.
 #[derive(Debug)]
 pub(super) struct Place {
     /// Its path.
     pub(super) path: PathBuf,
-    /// Whether a restart of this host empties it.
+    /// Whether a reboot of this host empties it.
     pub(super) is_volatile: bool,
+    /// Whether its group shares it on purpose: then lock files are for the group too.
+    is_shared: bool,
     descriptor: OwnedFd,
 }
 
 impl Place {
-    /// A directory that the user named: it must exist, and no other user may be able to replace files in it.
+    /// A directory that the user named: it must exist, and no other user may be able to replace files in it, unless they
+    /// share it on purpose.
     pub(super) fn given(path: &Path, remote: bool) -> Result<Self, Error> {
-        let place = Self::open(path, OFlag::empty(), remote)?;
+        let mut place = Self::open(path, OFlag::empty(), remote, errors::directory_refused)?;
         let meta = place.metadata()?;
-        let sticky = meta.mode() & libc::S_ISVTX != 0;
-        let problem = if meta.uid() != geteuid().as_raw() && meta.uid() != 0 {
-            errors::OTHER_OWNER
-        } else if meta.mode() & libc::S_IWOTH != 0 && !sticky {
-            errors::OPEN_TO_ALL
-        } else {
-            return Ok(place);
-        };
-        Err(no_directory(path, problem))
+        let groups = nix::unistd::getgroups().unwrap_or_default();
+        let in_group = groups.into_iter().chain([getegid()]).any(|group| group.as_raw() == meta.gid());
+        place.is_shared = is_shared(meta.mode());
+        match objection(meta.mode(), meta.uid(), geteuid().as_raw(), in_group) {
+            Some(problem) => Err(no_directory(path, problem)),
+            None => Ok(place),
+        }
     }
 
-    /// The default directory, created if it does not exist. The user id alone decides which it is, so that a shell and
-    /// a crontab of one user share their locks.
+    /// The directory of a file that the user named, and the file's name in it. Symbolic links are followed now, so that
+    /// all names of one file lead to one directory.
+    pub(super) fn of_file(path: &Path, remote: bool) -> Result<(Self, OsString), Error> {
+        let real = match path.canonicalize() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+            other => other.map_err(|error| no_lock_file(path, &error.to_string()))?,
+        };
+        let (Some(directory), Some(name)) = (real.parent(), real.file_name()) else {
+            return Err(no_lock_file(path, errors::NAMED_NO_FILE));
+        };
+        // Where the file is missing, the path of its directory is as the user wrote it.
+        let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+        Ok((Self::given(&directory, remote)?, name.to_owned()))
+    }
+
+    /// The default directory, created if it does not exist. The user id alone decides which it is, so that a shell and a
+    /// crontab of one user share their locks.
     pub(super) fn default_one(remote: bool) -> Result<Self, Error> {
         let user = geteuid();
         let path = if user.is_root() {
@@ -61,18 +92,21 @@ impl Place {
             }
             _ => {}
         }
-        let place = Self::open(&path, OFlag::O_NOFOLLOW, remote)?;
+        let place = Self::open(&path, OFlag::O_NOFOLLOW, remote, errors::default_refused)?;
         let meta = place.metadata()?;
-        if meta.uid() != user.as_raw() || meta.mode() & 0o077 != 0 {
+        if meta.uid() != user.as_raw() {
+            return Err(no_directory(&path, errors::TAKEN));
+        }
+        if meta.mode() & 0o077 != 0 {
             return Err(no_directory(&path, errors::NOT_PRIVATE));
         }
         Ok(place)
     }
 
-    fn open(path: &Path, extra: OFlag, remote: bool) -> Result<Self, Error> {
+    fn open(path: &Path, extra: OFlag, remote: bool, refused: fn(Errno) -> String) -> Result<Self, Error> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | extra;
-        let descriptor = nix::fcntl::open(path, flags, Mode::empty())
-            .map_err(|errno| no_directory(path, &errors::directory_refused(errno)))?;
+        let descriptor =
+            nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| no_directory(path, &refused(errno)))?;
         let magic = match fstatfs(&descriptor) {
             // The magic numbers have 32 bits; the field is wider, and on some machines signed.
             Ok(found) => u32::try_from(found.filesystem_type().0 & 0xffff_ffff).unwrap_or_default(),
@@ -82,7 +116,8 @@ impl Place {
         if !remote && let Some(problem) = locality::objection(magic) {
             return Err(no_directory(path, &problem));
         }
-        Ok(Self { path: path.to_owned(), is_volatile: locality::is_volatile(magic), descriptor })
+        let is_volatile = locality::is_volatile(magic);
+        Ok(Self { path: path.to_owned(), is_volatile, is_shared: false, descriptor })
     }
 
     fn metadata(&self) -> Result<std::fs::Metadata, Error> {
@@ -92,18 +127,105 @@ impl Place {
 
     /// Opens the lock file `name`, and creates it if it does not exist. Fails on anything but a regular file; symbolic
     /// links are not followed.
-    pub(super) fn lock_file(&self, name: &str) -> Result<File, String> {
-        // Not blocking: a FIFO must not hang us. Without O_CREAT at first: another user's file in a sticky directory
-        // may be opened but not "created".
-        let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
-        let mode = Mode::from_bits_truncate(0o666);
-        let open = |flags| openat(&self.descriptor, name, flags, mode);
-        let descriptor = match open(flags) {
-            Err(Errno::ENOENT) => open(flags | OFlag::O_CREAT),
+    pub(super) fn lock_file(&self, name: &OsStr) -> Result<File, String> {
+        regular(self.open_or_create(name, OFlag::O_RDWR).map_err(errors::file_refused)?, errors::NO_FILE)
+    }
+
+    /// Opens the file `name`, which a user named as such, and creates it if it does not exist. Nothing is ever written to
+    /// it, and so this user need only be able to read it, as for `flock(1)`. `remote`: its file system takes exclusive
+    /// locks only on files that are open for writing.
+    pub(super) fn named_file(&self, name: &OsStr, remote: bool) -> Result<File, String> {
+        let access = if remote { OFlag::O_RDWR } else { OFlag::O_RDONLY };
+        regular(self.open_or_create(name, access).map_err(errors::named_file_refused)?, errors::NAMED_NO_FILE)
+    }
+
+    /// Opens the file `name` for reading, if it is there and a regular one.
+    pub(super) fn existing_file(&self, name: &OsStr) -> Option<File> {
+        regular(self.open_at(name, OFlag::O_RDONLY).ok()?, errors::NO_FILE).ok()
+    }
+
+    fn open_or_create(&self, name: &OsStr, access: OFlag) -> Result<OwnedFd, Errno> {
+        // Without O_CREAT at first, and again where another user was faster: his file in a sticky directory may be opened
+        // but not "created".
+        match self.open_at(name, access) {
+            Err(Errno::ENOENT) => match self.open_at(name, access | OFlag::O_CREAT) {
+                Err(Errno::EACCES) => match self.open_at(name, access) {
+                    Err(Errno::ENOENT) => Err(Errno::EACCES),
+                    other => other,
+                },
+                other => other,
+            },
             other => other,
-        };
-        let file = File::from(descriptor.map_err(errors::file_refused)?);
-        let meta = file.metadata().map_err(|error| error.to_string())?;
-        if meta.is_file() { Ok(file) } else { Err(errors::NO_FILE.to_owned()) }
+        }
+    }
+
+    fn open_at(&self, name: &OsStr, access: OFlag) -> Result<OwnedFd, Errno> {
+        // Not blocking: a FIFO must not hang us.
+        let flags = access | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+        if !self.is_shared || !access.contains(OFlag::O_CREAT) {
+            return openat(&self.descriptor, name, flags, Mode::from_bits_truncate(0o666));
+        }
+        // The group must be able to use it from its first moment on. The command got its own umask with the guard.
+        let before = umask(Mode::empty());
+        let opened = openat(&self.descriptor, name, flags, Mode::from_bits_truncate(0o660));
+        umask(before);
+        opened
+    }
+}
+
+/// The open file, if it is a regular one; otherwise this `problem`.
+fn regular(descriptor: OwnedFd, problem: &str) -> Result<File, String> {
+    let file = File::from(descriptor);
+    let meta = file.metadata().map_err(|error| error.to_string())?;
+    if meta.is_file() { Ok(file) } else { Err(problem.to_owned()) }
+}
+
+/// Whether a directory of this mode is shared with its group on purpose: the group may write, and files get the group.
+fn is_shared(mode: u32) -> bool {
+    mode & 0o2020 == 0o2020
+}
+
+/// The reason against lock files in a directory with this mode and owner, for the user `me`, who is a member of its group
+/// or not: another user could replace files in it.
+fn objection(mode: u32, owner: u32, me: u32, in_group: bool) -> Option<&'static str> {
+    let (is_sticky, is_setgid) = (mode & libc::S_ISVTX != 0, mode & libc::S_ISGID != 0);
+    // The members of a group that shares a directory can replace each other's files anyway.
+    if owner != me && owner != 0 && !(is_shared(mode) && in_group) {
+        Some(errors::OTHER_OWNER)
+    } else if mode & libc::S_IWOTH != 0 && !is_sticky {
+        Some(errors::OPEN_TO_ALL)
+    } else if mode & libc::S_IWGRP != 0 && !is_sticky && !is_setgid {
+        Some(errors::OPEN_TO_GROUP)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_used_where_nobody_else_can_replace_files_or_where_it_is_shared_on_purpose() {
+        const ME: u32 = 1000;
+        for (mode, owner, in_group, problem) in [
+            (0o700, ME, true, None),
+            (0o755, 0, false, None),
+            (0o700, 1001, true, Some(errors::OTHER_OWNER)),
+            (0o777, ME, true, Some(errors::OPEN_TO_ALL)),
+            (0o1777, 0, false, None),
+            (0o2777, 0, true, Some(errors::OPEN_TO_ALL)),
+            (0o770, ME, true, Some(errors::OPEN_TO_GROUP)),
+            (0o775, 0, true, Some(errors::OPEN_TO_GROUP)),
+            (0o1770, ME, true, None),
+            (0o2770, ME, true, None),
+            (0o2775, 0, false, None),
+            (0o2770, 1001, true, None),
+            (0o2770, 1001, false, Some(errors::OTHER_OWNER)),
+            (0o1770, 1001, true, Some(errors::OTHER_OWNER)),
+            (0o2750, 1001, true, Some(errors::OTHER_OWNER)),
+        ] {
+            assert_eq!(objection(mode, owner, ME, in_group), problem, "{mode:o} of {owner}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::backend::driver::{Abilities, Driver, Follows, Form, Place, Scheme};
 use crate::backend::file::FileService;
+use crate::backend::file::directory::Spot;
 use crate::backend::net::location::encoded;
 use crate::backend::net::tls::Tls;
 use crate::backend::{Options, Service};
@@ -20,8 +21,9 @@ pub(crate) static DRIVER: Driver = Driver {
     name: "file",
     forms: &[Form {
         schemes: &[Scheme::local("file")],
-        short: "file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir",
-        full: "file: or file:///dir[?remote=trust]",
+        short: "file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path \
+                (that file, as flock takes it)",
+        full: "file:, file:///dir[?remote=trust] or file:///dir/file?path",
         follows: Follows::Anything,
         read: |_, rest, _| Ok(Box::new(Files::read(rest)?)),
     }],
@@ -34,8 +36,8 @@ pub(crate) static DRIVER: Driver = Driver {
 /// The place of lock files on this host, as a URL names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Files {
-    /// The directory; none for the default one.
-    directory: Option<PathBuf>,
+    /// The directory or the file.
+    spot: Spot,
     /// Whether a remote file system is trusted (`?remote=trust`).
     remote: bool,
 }
@@ -44,11 +46,14 @@ impl Files {
     /// Reads what follows `file:`.
     fn read(rest: &str) -> Result<Self, String> {
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let remote = match query {
-            "" => false,
-            "remote=trust" => true,
+        let (is_file, remote) = match query {
+            "" => (false, false),
+            "remote=trust" => (false, true),
+            "path" => (true, false),
+            "path&remote=trust" | "remote=trust&path" => (true, true),
             _ => {
-                return Err("file: knows only ?remote=trust: remove the rest, or write a ? in a path as %3F".to_owned());
+                return Err("file: knows only ?path and ?remote=trust: remove the rest, or write a ? in a path as %3F"
+                    .to_owned());
             }
         };
         let path = match path.strip_prefix("//") {
@@ -56,10 +61,12 @@ impl Files {
             None => path,
         };
         if path.is_empty() {
-            return if rest.starts_with("//") {
+            return if is_file {
+                Err("?path needs a file: use file:///dir/file?path".to_owned())
+            } else if rest.starts_with("//") {
                 Err("file:// needs a directory: use file:///dir, or file: for the default one".to_owned())
             } else {
-                Ok(Self { directory: None, remote })
+                Ok(Self { spot: Spot::Default, remote })
             };
         }
         if !path.starts_with('/') {
@@ -69,23 +76,40 @@ impl Files {
         if bytes.contains(&0) {
             return Err("the directory of file: must not contain a NUL byte".to_owned());
         }
-        Ok(Self { directory: Some(PathBuf::from(OsString::from_vec(bytes))), remote })
+        let path = PathBuf::from(OsString::from_vec(bytes));
+        if !is_file {
+            return Ok(Self { spot: Spot::Directory(path), remote });
+        }
+        if path.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/") {
+            return Err("?path needs a file, not a directory: use file:///dir/file?path".to_owned());
+        }
+        Ok(Self { spot: Spot::File(path), remote })
     }
 }
 
 impl fmt::Display for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("file:")?;
-        if let Some(directory) = &self.directory {
-            write!(f, "//{}", encoded(directory.as_os_str().as_bytes(), "?"))?;
+        let (path, is_file) = match &self.spot {
+            Spot::Default => (None, false),
+            Spot::Directory(path) => (Some(path), false),
+            Spot::File(path) => (Some(path), true),
+        };
+        if let Some(path) = path {
+            write!(f, "//{}", encoded(path.as_os_str().as_bytes(), "?"))?;
         }
-        f.write_str(if self.remote { "?remote=trust" } else { "" })
+        f.write_str(match (is_file, self.remote) {
+            (false, false) => "",
+            (false, true) => "?remote=trust",
+            (true, false) => "?path",
+            (true, true) => "?path&remote=trust",
+        })
     }
 }
 
 impl Place for Files {
     fn open(&self, _options: &Options, _tls: Option<Tls>) -> Box<dyn Service> {
-        Box::new(FileService::new(self.directory.clone(), self.remote))
+        Box::new(FileService::new(self.spot.clone(), self.remote))
     }
 }
 
@@ -95,16 +119,23 @@ mod tests {
 
     #[test]
     fn files() {
-        for (rest, directory, remote) in [
-            ("", None, false),
-            ("?remote=trust", None, true),
-            ("///var/lock", Some("/var/lock"), false),
-            ("//localhost/x", Some("/x"), false),
-            ("/x%20y?remote=trust", Some("/x y"), true),
+        for (rest, spot, remote) in [
+            ("", Spot::Default, false),
+            ("?remote=trust", Spot::Default, true),
+            ("///var/lock", Spot::Directory("/var/lock".into()), false),
+            ("//localhost/x", Spot::Directory("/x".into()), false),
+            ("/x%20y?remote=trust", Spot::Directory("/x y".into()), true),
+            ("///var/lock/x?path", Spot::File("/var/lock/x".into()), false),
+            ("///x?remote=trust&path", Spot::File("/x".into()), true),
         ] {
-            assert_eq!(Files::read(rest), Ok(Files { directory: directory.map(PathBuf::from), remote }), "{rest}");
+            let read = Files::read(rest);
+            assert_eq!(read, Ok(Files { spot, remote }), "{rest}");
+            let shown = read.map(|files| files.to_string()).unwrap_or_default();
+            assert_eq!(Files::read(&shown["file:".len()..]), Files::read(rest), "{shown}");
         }
-        for bad in ["//", "x", "//host/x", "///x?remote=maybe", "///%00"] {
+        let bad =
+            ["//", "x", "//host/x", "///x?remote=maybe", "///%00", "?path", "///?path", "///x/?path", "///x/..?path"];
+        for bad in bad {
             assert!(Files::read(bad).is_err(), "{bad}");
         }
     }

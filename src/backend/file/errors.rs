@@ -12,15 +12,28 @@ use crate::backend::error::{Error, ErrorKind};
 
 /// Reason: there is something else than a regular file at the lock file's path.
 pub(super) const NO_FILE: &str = "it is not a regular file: remove it, or choose another key";
+/// Reason: what `?path` names is something else than a regular file.
+pub(super) const NAMED_NO_FILE: &str = "it is not a regular file: name one with ?path, or a directory without it";
 /// Reason: the lock file holds data that dlock did not write.
 pub(super) const NOT_OURS: &str = "it holds data that is not dlock's: choose another key, or move the file away";
+/// Reason: the fencing counter in a lock file is not a number, or leaves no room for another token.
+pub(super) const DAMAGED: &str = "its fencing counter is damaged: while nobody holds the lock, remove the file, or write \
+                                  a number above every earlier DLOCK_TOKEN after dlock:1";
+/// Reason: the clock is so far ahead that a token made from it would exceed the highest one.
+pub(super) const WRONG_CLOCK: &str = "the clock of this host is after the year 2255, too late for a token: set it";
+/// Reason: the file that `?path` names is a lock file of dlock, with a counter of its own in it.
+pub(super) const OURS: &str = "it is a lock file of dlock: use file:///dir and its key instead of ?path";
 /// Reason: the lock directory belongs to another user, who could replace files in it.
 pub(super) const OTHER_OWNER: &str = "it belongs to another user: use a directory of this user or of root";
 /// Reason: every user could replace files in the lock directory.
 pub(super) const OPEN_TO_ALL: &str = "everybody may remove files in it: chmod o-w it, or set its sticky bit (chmod +t)";
-/// Reason: the default directory was created by another user, or with another mode.
-pub(super) const NOT_PRIVATE: &str =
-    "it must belong to this user with mode 0700: remove it, or name another with --backend file:///dir";
+/// Reason: the users of a group could replace files in the lock directory, which is not marked as shared.
+pub(super) const OPEN_TO_GROUP: &str = "its group may remove files in it: chmod g-w it, or share it with the group \
+                                        (chmod g+s), or set its sticky bit (chmod +t)";
+/// Reason: the default directory was created by another user, who alone could remove it again.
+pub(super) const TAKEN: &str = "another user made it: name another directory with --backend file:///dir";
+/// Reason: the default directory belongs to this user, but others may use it.
+pub(super) const NOT_PRIVATE: &str = "its mode must be 0700: chmod 0700 it";
 
 /// The error for a lock file that cannot be used, for this `reason`.
 pub(super) fn no_lock_file(path: &Path, reason: &str) -> Error {
@@ -71,6 +84,24 @@ pub(super) fn file_refused(errno: Errno) -> String {
     }
 }
 
+/// The reason why the default directory cannot be opened, although it exists. What is not a directory, or may not be
+/// opened, was not made by dlock for this user.
+pub(super) fn default_refused(errno: Errno) -> String {
+    match errno {
+        Errno::EACCES | Errno::ENOTDIR | Errno::ELOOP => TAKEN.to_owned(),
+        other => other.desc().to_owned(),
+    }
+}
+
+/// The reason why the file that `?path` names cannot be opened or created.
+pub(super) fn named_file_refused(errno: Errno) -> String {
+    match errno {
+        Errno::EACCES | Errno::EPERM => format!("{}: this user must be able to read it, or to make it", errno.desc()),
+        Errno::ENXIO | Errno::EISDIR => NAMED_NO_FILE.to_owned(),
+        other => file_refused(other),
+    }
+}
+
 /// The reason why the content of a lock file is not known.
 pub(super) fn unread(error: &std::io::Error) -> String {
     format!("could not read it: {error}")
@@ -117,6 +148,23 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_says_of_the_default_directory_and_of_a_named_file() {
+        for (errno, said) in
+            [(Errno::EACCES, TAKEN), (Errno::ENOTDIR, TAKEN), (Errno::ELOOP, TAKEN), (Errno::EIO, "I/O error")]
+        {
+            assert_eq!(default_refused(errno), said, "{errno}");
+        }
+        for (errno, said) in [
+            (Errno::EACCES, "Permission denied: this user must be able to read it, or to make it"),
+            (Errno::ELOOP, "it is a symbolic link: remove it"),
+            (Errno::ENXIO, NAMED_NO_FILE),
+            (Errno::EROFS, "Read-only file system: this user must be able to write there"),
+        ] {
+            assert_eq!(named_file_refused(errno), said, "{errno}");
+        }
+    }
+
+    #[test]
     fn what_dlock_says_by_itself() {
         let full = io::Error::other("full");
         for (reason, said) in [
@@ -142,7 +190,20 @@ mod tests {
         ] {
             assert_eq!((told.kind, told.to_string()), (kind, text));
         }
-        for advice in [NO_FILE, NOT_OURS, OTHER_OWNER, OPEN_TO_ALL, NOT_PRIVATE] {
+        let advice = [
+            NAMED_NO_FILE,
+            NO_FILE,
+            NOT_OURS,
+            DAMAGED,
+            WRONG_CLOCK,
+            OURS,
+            OTHER_OWNER,
+            OPEN_TO_ALL,
+            OPEN_TO_GROUP,
+            TAKEN,
+            NOT_PRIVATE,
+        ];
+        for advice in advice {
             assert!(advice.contains(": "), "{advice}: says what is wrong, and what to do");
         }
     }

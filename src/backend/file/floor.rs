@@ -23,8 +23,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::backend::TOKEN_LIMIT;
-use crate::backend::file::content::MARK;
+use crate::backend::file::content::{HIGHEST, MARK};
 use crate::backend::file::kernel::flock;
 
 /// The directory of the file.
@@ -55,7 +54,7 @@ impl Marks {
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.strip_prefix(MARK)?.trim_end().split(' ');
         let boot = words.next().filter(|boot| !boot.is_empty())?.to_owned();
-        let number = |word: Option<&str>| word?.parse().ok().filter(|number| *number < TOKEN_LIMIT);
+        let number = |word: Option<&str>| word?.parse().ok().filter(|number| *number < HIGHEST);
         let marks = Self { boot, floor: number(words.next())?, ceiling: number(words.next())? };
         (words.next().is_none() && marks.floor <= marks.ceiling).then_some(marks)
     }
@@ -75,7 +74,7 @@ impl Marks {
         let token = clock.max(counter + 1);
         // A counter that is there has been kept since the start, and began above the floor.
         let token = if counter == 0 { token.max(marks.floor + 1) } else { token };
-        let sane = token <= clock.max(marks.floor) + DAMAGED && token + AHEAD < TOKEN_LIMIT;
+        let sane = token <= clock.max(marks.floor) + DAMAGED && token + AHEAD < HIGHEST;
         if token > marks.ceiling && sane {
             marks.ceiling = token + AHEAD;
         }
@@ -172,6 +171,7 @@ fn open(place: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::TOKEN_LIMIT;
 
     const DAY: u64 = 24 * AHEAD;
     const NOW: u64 = 20_000 * DAY;
@@ -214,7 +214,7 @@ mod tests {
         for bad in ["", "dlock:1 ", "dlock:1 b 7", "dlock:1 b 9 7", "dlock:1 b 7 9 9", "dlock:1  7 9", "x b 7 9"] {
             assert_eq!(Marks::parse(bad), None, "{bad}");
         }
-        assert_eq!(Marks::parse(&marks("b", 0, TOKEN_LIMIT).text()), None);
+        assert_eq!(Marks::parse(&marks("b", 0, HIGHEST).text()), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ having inherited that is what counts.
 */
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -23,7 +24,7 @@ use tokio::io::unix::AsyncFd;
 use crate::backend::Busy;
 use crate::clock::{Instant, before};
 use crate::exit::{Exit, Failure};
-use crate::holder::{Holder, Owner};
+use crate::holder::{BESIDE, Holder, Owner};
 use crate::readable::readable;
 use crate::report::event::Event;
 use crate::supervise::guard;
@@ -153,10 +154,20 @@ pub(super) fn inherited_lock(outer: &[Outer]) -> Option<OwnedFd> {
     })
 }
 
-/// Whether `file` is a lock file that says it is held by the owner `id`.
+/// Whether `file` is a lock file that says, or has a file beside it that says, that it is held by the owner `id`.
 fn names(file: &OwnedFd, id: &str) -> bool {
-    use std::os::unix::fs::FileExt;
-    let Ok(file) = file.try_clone().map(std::fs::File::from) else { return false };
+    let beside = || {
+        let mut path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?.into_os_string();
+        path.push(BESIDE);
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
+        std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
+    };
+    let says = |file: std::fs::File| says(&file, id);
+    file.try_clone().is_ok_and(|file| says(file.into())) || beside().is_some_and(says)
+}
+
+/// Whether the content of `file` says that the owner `id` holds the lock.
+fn says(file: &std::fs::File, id: &str) -> bool {
     let mut content = [0; 512];
     let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
     let length = if is_file { file.read_at(&mut content, 0).unwrap_or(0) } else { 0 };
