@@ -9,6 +9,7 @@ mod priority;
 pub(crate) mod process;
 pub(crate) mod protocol;
 pub(crate) mod reaping;
+mod signalling;
 pub(crate) mod signals;
 pub(crate) mod stop;
 pub(crate) mod surroundings;

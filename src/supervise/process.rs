@@ -4,12 +4,14 @@ must not, and must work when memory is short.
 */
 
 use std::io::Write;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use libc::{c_int, pid_t};
 use nix::errno::Errno;
 
 const NAME: usize = 64;
+/// How many processes there can be between one and another that is below it.
+const DEPTH: usize = 1 << 16;
 
 /// The result of looking at a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +131,29 @@ pub(crate) fn pidfd_open(pid: pid_t) -> nix::Result<OwnedFd> {
     let descriptor = c_int::try_from(Errno::result(descriptor)?).map_err(|_| Errno::EBADF)?;
     // SAFETY: the kernel has just given it to us.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Sends `signal` to the process that a descriptor of [`pidfd_open`] refers to, and to no other one that got its id later.
+pub(crate) fn pidfd_signal(process: &OwnedFd, signal: c_int) -> nix::Result<()> {
+    // SAFETY: pidfd_send_signal has no memory effects without a siginfo.
+    let sent = unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, std::ptr::null::<libc::siginfo_t>(), 0)
+    };
+    Errno::result(sent).map(drop)
+}
+
+/// Whether `pid` is below `root`. None where that cannot be told: a process on the way has ended or is hidden.
+#[must_use]
+pub(crate) fn is_below(pid: pid_t, root: pid_t) -> Option<bool> {
+    let mut ancestor = pid;
+    for _ in 0..DEPTH {
+        match parent_of(ancestor)? {
+            parent if parent == root => return Some(true),
+            parent if parent > 1 => ancestor = parent,
+            _ => return Some(false),
+        }
+    }
+    None
 }
 
 /// Whether every thread of `pid` has ended, also when its parent, which may be frozen, has not reaped it yet. The state
@@ -281,6 +306,10 @@ mod tests {
         assert!(is_own());
         assert_eq!(parent_of(pid_t::MAX), None);
         assert!(has_ended(pid_t::MAX));
+        assert_eq!(is_below(pid_t::MAX, 1), None);
+        // SAFETY: these cannot fail.
+        let (me, parent) = unsafe { (libc::getpid(), libc::getppid()) };
+        assert_eq!((is_below(me, parent), is_below(parent, me)), (Some(true), Some(false)));
         assert_eq!(children(pid_t::MAX, |_| panic!("a child of nobody")), Seen::Gone);
     }
 

@@ -10,14 +10,13 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use libc::{c_int, pid_t};
-use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
 use crate::clock::Instant;
-use crate::supervise::priority::hurry;
 use crate::supervise::process::{self, Seen, parent_of};
 use crate::supervise::reaping::{REAPING, is_zombie};
+use crate::supervise::signalling::{Signalled, signal_below};
 
 /// How many processes one pass can list; the next pass lists the rest.
 const MAX_LISTED: usize = 8192;
@@ -58,6 +57,8 @@ pub(crate) struct Children<'a> {
 #[derive(Debug)]
 pub(crate) struct Sweep {
     listed: Box<[pid_t]>,
+    /// The parent of each one that is listed.
+    parents: Box<[pid_t]>,
     count: usize,
     complete: bool,
     /// Whether ended children of this process are left out of the list.
@@ -74,6 +75,7 @@ impl Sweep {
     pub(crate) fn new() -> Self {
         Self {
             listed: vec![0; MAX_LISTED].into_boxed_slice(),
+            parents: vec![0; MAX_LISTED].into_boxed_slice(),
             count: 0,
             complete: true,
             living: false,
@@ -106,7 +108,7 @@ impl Sweep {
     pub(crate) fn signal_below(&mut self, root: pid_t, signals: &[c_int], spare: &[pid_t]) -> Tally {
         self.with_descriptors(|sweep| {
             sweep.list_below(root, spare);
-            sweep.signal_listed(0, signals)
+            sweep.signal_listed(root, 0, signals)
         })
     }
 
@@ -139,7 +141,7 @@ impl Sweep {
             self.living = false;
             self.leave_out(first, spare);
             let (signalled, refused) = (tally.signalled, tally.refused);
-            let of_these = self.signal_listed(first, &[libc::SIGKILL]);
+            let of_these = self.signal_listed(root, first, &[libc::SIGKILL]);
             tally = Tally { signalled: signalled + of_these.signalled, refused: refused.or(of_these.refused) };
             if next == self.count {
                 return tally;
@@ -149,19 +151,15 @@ impl Sweep {
         }
     }
 
-    /// Signals the listed processes from index `first` on.
-    fn signal_listed(&self, first: usize, signals: &[c_int]) -> Tally {
+    /// Signals the listed processes from index `first` on, as far as they are still below `root`.
+    fn signal_listed(&self, root: pid_t, first: usize, signals: &[c_int]) -> Tally {
         let mut tally = Tally::default();
-        for &pid in &self.listed[first..self.count] {
-            for &signal in signals {
-                // SAFETY: kill has no memory effects; the pid is positive, so it names one process.
-                let sent = unsafe { libc::kill(pid, signal) } == 0;
-                if !sent && Errno::last() == Errno::EPERM {
-                    tally.refused = Some(pid);
-                }
-                if signal == libc::SIGKILL {
-                    hurry(pid);
-                }
+        let listed = self.listed[..self.count].iter().zip(&self.parents).skip(first);
+        for (&pid, &parent) in listed {
+            match signal_below(root, parent, pid, signals) {
+                Signalled::Refused => tally.refused = Some(pid),
+                Signalled::Elsewhere => continue,
+                Signalled::Done => {}
             }
             tally.signalled += 1;
         }
@@ -217,19 +215,19 @@ impl Sweep {
         let mut kept = from;
         for index in from..self.count {
             if !spare.contains(&self.listed[index]) {
-                self.listed[kept] = self.listed[index];
+                (self.listed[kept], self.parents[kept]) = (self.listed[index], self.parents[index]);
                 kept += 1;
             }
         }
         self.count = kept;
     }
 
-    fn push(&mut self, pid: pid_t) {
+    fn push(&mut self, parent: pid_t, pid: pid_t) {
         if self.living && is_zombie(pid) {
             return;
         }
         if pid > 0 && self.count < MAX_LISTED {
-            self.listed[self.count] = pid;
+            (self.listed[self.count], self.parents[self.count]) = (pid, parent);
             self.count += 1;
         }
         self.complete &= self.count < MAX_LISTED;
@@ -240,11 +238,11 @@ impl Sweep {
         let seen = if self.by_parent {
             process::every_process(|pid| {
                 if parent_of(pid) == Some(parent) {
-                    self.push(pid);
+                    self.push(parent, pid);
                 }
             })
         } else {
-            process::children(parent, |pid| self.push(pid))
+            process::children(parent, |pid| self.push(parent, pid))
         };
         self.complete &= seen != Seen::Unknown;
     }
@@ -338,7 +336,7 @@ mod tests {
         assert!(sweep.children(me()).complete);
         assert!(sweep.spare.iter().all(Option::is_some));
         for pid in 1..=pid_t::try_from(MAX_LISTED).expect("a number") {
-            sweep.push(pid);
+            sweep.push(me(), pid);
         }
         assert!(!sweep.complete, "there was no more room");
     }

@@ -13,14 +13,13 @@ use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, recv, send, socket,
 };
 
-use crate::supervise::process::parent_of;
+use crate::supervise::process::is_below;
+use crate::supervise::signalling::signal_below;
 
 /// How many runs can be covered at the same time.
 const MOST: usize = 32;
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 16;
-/// How many processes there can be between a covered run and the guard.
-const DEPTH: usize = 1 << 16;
 /// The answer to a run that is covered.
 pub(crate) const COVERED: [u8; 1] = *b"y";
 
@@ -97,12 +96,10 @@ impl Covers {
     /// Tells the covered runs to end.
     pub(super) fn terminate(&self) {
         // Its guard can hold the connection when that dlock is gone, and its process id may be in use again.
+        let me = nix::unistd::getpid().as_raw();
         for cover in self.covered.iter().flatten().filter(|cover| is_below_us(cover.pid)) {
             // A suspended process takes SIGTERM only when it is continued.
-            for signal in [libc::SIGTERM, libc::SIGCONT] {
-                // SAFETY: kill has no memory effects; the process id is positive.
-                unsafe { libc::kill(cover.pid, signal) };
-            }
+            signal_below(me, me, cover.pid, &[libc::SIGTERM, libc::SIGCONT]);
         }
     }
 
@@ -122,14 +119,5 @@ impl Covers {
 }
 
 fn is_below_us(pid: pid_t) -> bool {
-    let me = nix::unistd::getpid().as_raw();
-    let mut ancestor = pid;
-    for _ in 0..DEPTH {
-        match parent_of(ancestor) {
-            Some(parent) if parent == me => return true,
-            Some(parent) if parent > 1 => ancestor = parent,
-            _ => return false,
-        }
-    }
-    false
+    is_below(pid, nix::unistd::getpid().as_raw()) == Some(true)
 }
