@@ -4,10 +4,12 @@ Showing foreign text safely: what other programs have written must not disturb a
 
 use std::fmt;
 
+use unicode_width::UnicodeWidthChar;
+
 /// How much of another program's text is shown, in bytes.
 pub(crate) const MAX_SHOWN: usize = 4096;
 
-/// Foreign bytes, safe to show: control characters, bidirectional overrides and invalid UTF-8 are escaped, and the text
+/// Foreign bytes, safe to show: control, format and bidirectional characters and invalid UTF-8 are escaped, and the text
 /// is cut to 4 KiB.
 #[must_use]
 pub(crate) fn shown(text: &[u8]) -> impl fmt::Display + '_ {
@@ -43,15 +45,73 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Control characters, line and paragraph separators, and those that reorder or hide the text around them.
+/// As much of the beginning of `text` as is shown in so many columns of a terminal.
+#[must_use]
+pub(crate) fn fitting(text: &str, columns: usize) -> &str {
+    let mut used = 0;
+    let ends = text.char_indices().find(|(_, character)| {
+        used += character.width().unwrap_or(0);
+        used > columns
+    });
+    ends.map_or(text, |(end, _)| &text[..end])
+}
+
+/// Control characters, line and paragraph separators, and invisible characters, which reorder or hide the text around them
+/// or make two texts look the same.
 fn is_unsafe(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+        || matches!(character,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn invisible_and_reordering_characters_are_escaped_and_all_others_are_shown() {
+        for hidden in [
+            '\u{ad}',
+            '\u{61c}',
+            '\u{180e}',
+            '\u{200b}',
+            '\u{200f}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{feff}',
+            '\u{fff9}',
+            '\u{e0001}',
+            '\u{e0041}',
+            '\u{e007f}',
+            '\u{9b}',
+        ] {
+            let line = shown(format!("a{hidden}b").as_bytes()).to_string();
+            assert_eq!(line, format!("a\\u{{{:x}}}b", u32::from(hidden)));
+        }
+        for text in ["backup", "Größe", "備份", "résumé e\u{301}", "नमस्ते", "👍", "שלום"] {
+            assert_eq!(shown(text.as_bytes()).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn widths_are_counted_in_columns() {
+        for (text, columns, expected) in [
+            ("backup", 10, "backup"),
+            ("backup", 4, "back"),
+            ("備份任務", 8, "備份任務"),
+            ("備份任務", 7, "備份任"),
+            ("備份任務", 1, ""),
+            ("e\u{301}e\u{301}e\u{301}", 2, "e\u{301}e\u{301}"),
+            ("👍👍", 3, "👍"),
+            ("", 0, ""),
+        ] {
+            assert_eq!(fitting(text, columns), expected, "{text} in {columns}");
+        }
+    }
 
     #[test]
     fn shown_text_is_bounded_whatever_it_is() {

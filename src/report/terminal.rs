@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::write;
 
-use crate::printable::shown;
+use crate::printable::{fitting, shown};
 
 /// How long a line may wait for its reader while a command runs, in milliseconds.
 const PATIENCE_MS: u8 = 100;
@@ -51,8 +51,8 @@ impl Terminal {
     /// Writes a state that changes: on a terminal one line that is kept up to date, otherwise a line.
     pub(super) fn put_state(&self, message: &str) {
         if self.terminal {
-            let line: String = format!("dlock: {}", shown(message.as_bytes())).chars().take(columns() - 1).collect();
-            write_soon(format!("\r\x1b[2K{line}").as_bytes());
+            let line = format!("dlock: {}", shown(message.as_bytes()));
+            write_soon(format!("\r\x1b[2K{}", fitting(&line, columns() - 1)).as_bytes());
             self.live.set(true);
         } else {
             self.put(message);
