@@ -43,8 +43,11 @@ mod settings;
 mod supervise;
 mod variables;
 
+use std::ffi::OsStr;
+
 use clap::{CommandFactory, FromArgMatches};
 
+use backend::url::password_in;
 use cli::{Cli, Command};
 use exit::{Exit, Failure};
 use report::event::Event;
@@ -70,7 +73,12 @@ fn dispatch() -> Result<Exit, Failure> {
     };
     let cli = Cli::from_arg_matches(&matches).map_err(|error| misunderstood(&error))?;
     match (cli.command, matches.subcommand()) {
-        (Command::Run(_), Some((_, matches))) => Ok(command::run::run(&settings::RunSettings::read(matches)?)),
+        (Command::Run(args), Some((_, matches))) => {
+            if let Some(password) = args.place.backend.as_deref().and_then(OsStr::to_str).and_then(password_in) {
+                supervise::surroundings::hide_in_arguments(password);
+            }
+            Ok(command::run::run(&settings::RunSettings::read(matches)?))
+        }
         (Command::Generate(args), _) => command::generate::generate(&args),
         (Command::Run(_), None) => Err(misunderstood(&"the command line was not understood")),
     }

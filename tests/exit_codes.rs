@@ -244,7 +244,7 @@ fn credentials_that_are_refused_are_77_and_stay_secret() {
     refused(run(&redis.url_for("", "wrong-one", 0)));
     refused(run(&redis.url_for("somebody", "wrong-one", 0)));
     refused(run(&redis.url()).env("DLOCK_PASSWORD", "wrong-one"));
-    let file = scratch.file("password", "wrong-one\n");
+    let file = scratch.secret("password", "wrong-one\n");
     refused(run(&redis.url()).arg("--password-file").arg(&file));
     // Neither does waiting help, nor is it a conflict.
     refused(run(&redis.url()).args(["-w", "60", "-E", "0"]));

@@ -105,6 +105,9 @@ mod scarce;
 // Lock files: damaged counters, directories that a group shares, and files that are locked by their path.
 mod files;
 
+// Passwords and other users: what ps and /proc show, and password files that are not as they should be.
+mod passwords;
+
 // Passwords: every way in works, and none of them leads out again.
 mod secrets;
 

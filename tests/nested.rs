@@ -264,7 +264,7 @@ fn without_access_it_is_refused_and_told_how_to_get_it() {
     // Another lock there is out of reach for the same reason.
     refused(outer().shell(nested("--key other -n")).output());
     // The advice in the message works.
-    let file = scratch.file("password", "right-one\n");
+    let file = scratch.secret("password", "right-one\n");
     let outer = scratch.dlock().run("job").backend(&url).env("DLOCK_PASSWORD_FILE", &file);
     outer.shell(nested(&format!("--key job --backend '{url}'"))).output().success().stdout_is("passed\n0\n");
     let outer = scratch.dlock().run("job").backend(&url).arg("--password-file").arg(&file);

@@ -55,7 +55,7 @@ impl Way {
     fn run(self, scratch: &Scratch, redis: &Redis, password: &str) -> Dlock {
         let run = scratch.dlock().run("k");
         let with_password = redis.url_for("", password, 0);
-        let file = scratch.file("password", format!("{password}\n"));
+        let file = scratch.secret("password", format!("{password}\n"));
         match self {
             Self::Url => run.backend(with_password),
             Self::UrlVariable => run.env("DLOCK_BACKEND", with_password),
@@ -211,7 +211,7 @@ fn what_cannot_be_read_is_not_repeated() {
     let outcome = run.command(["touch", "ran"]).output();
     outcome.code(64).stderr_is_one_line("DLOCK_PASSWORD");
     assert_silent(&outcome);
-    let file = scratch.file("password", &bytes);
+    let file = scratch.secret("password", &bytes);
     let outcome = scratch.dlock().run("k").backend("redis").arg("--password-file").arg(file).command(["true"]).output();
     outcome.code(64).stderr_is_one_line("--password-file");
     assert_silent(&outcome);
@@ -326,7 +326,7 @@ fn only_the_first_line_is_the_password_and_the_rest_is_the_commands_input() {
     let scratch = Scratch::new();
     let redis = Redis::with(["--requirepass", SECRET]);
     for end in ["\n", "\r\n"] {
-        let file = scratch.file("input", format!("{SECRET}{end}first\nsecond\n"));
+        let file = scratch.secret("input", format!("{SECRET}{end}first\nsecond\n"));
         let run = || scratch.dlock().run("k").backend(redis.url());
         run().arg("--password-file").arg(&file).command(["true"]).output().success();
         // From a file, and through a pipe.
@@ -336,7 +336,7 @@ fn only_the_first_line_is_the_password_and_the_rest_is_the_commands_input() {
         std::io::Write::write_all(&mut piped.take_stdin(), &std::fs::read(&file).unwrap()).unwrap();
         piped.wait().success().stdout_is("first\nsecond\n");
     }
-    let file = scratch.file("without-an-end", SECRET);
+    let file = scratch.secret("without-an-end", SECRET);
     let run = scratch.dlock().run("k").backend(redis.url()).arg("--password-file").arg(file);
     run.command(["true"]).output().success();
 }
@@ -355,7 +355,7 @@ fn a_password_file_that_cannot_be_read_is_refused_before_anything_happens() {
     for name in names.iter().map(OsString::as_os_str).chain([directory.as_os_str()]) {
         run(name);
     }
-    run(scratch.file("empty-line", format!("\n{SECRET}\n")).as_os_str());
+    run(scratch.secret("empty-line", format!("\n{SECRET}\n")).as_os_str());
     assert!(!scratch.path("ran").exists());
     assert!(redis.keys().is_empty());
     let files: BTreeSet<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();

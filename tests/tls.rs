@@ -432,7 +432,7 @@ const WAYS: [Way; 5] = [
 ];
 
 fn password_file(scratch: &Scratch) -> PathBuf {
-    scratch.file("password", format!("{SECRET}\n"))
+    scratch.secret("password", format!("{SECRET}\n"))
 }
 
 fn a_password_comes_in_by_every_way_and_does_not_get_out<S: Secure>() {

@@ -66,6 +66,12 @@ impl Target {
         }
     }
 
+    /// Whether a password is known.
+    #[must_use]
+    pub(crate) fn has_password(&mut self) -> bool {
+        self.place.location().is_some_and(|location| location.login.password.is_some())
+    }
+
     /// Whether the connection to the servers is encrypted; `None` where nothing leaves this host.
     #[must_use]
     pub(crate) fn is_tls(&self) -> Option<bool> {
@@ -118,6 +124,15 @@ fn unknown(scheme: &str, rest: Option<&str>) -> String {
         Some(meant) => format!("unknown backend {scheme}://: use {meant}"),
         None => format!("unknown backend {scheme}://: use {}", choice()),
     }
+}
+
+/// The password in a backend URL as it is written there, whatever else is wrong with it.
+#[must_use]
+pub(crate) fn password_in(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("://").filter(|(scheme, _)| *scheme != "file")?;
+    // A password with a bare `/` or `@` is wrong and still a secret: the last `@` is where it ends.
+    let (credentials, _) = rest.rsplit_once('@')?;
+    credentials.split_once(':').map(|(_, password)| password).filter(|password| !password.is_empty())
 }
 
 /// `text` without the password of its user part, whether it is a valid URL or not: for the command's environment.
@@ -272,6 +287,21 @@ mod tests {
             "file:///%FF",
         ] {
             assert_eq!(Target::parse(text).expect(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_password_is_found_as_it_is_written() {
+        for (text, expected) in [
+            ("redis://u:secret@h/1", Some("secret")),
+            ("redis://:se/cr@et@h", Some("se/cr@et")),
+            ("redlock://u:%40x@a,b,c", Some("%40x")),
+            ("redis://u:@h", None),
+            ("redis://u@h", None),
+            ("file:///a:b@c", None),
+            ("redis", None),
+        ] {
+            assert_eq!(password_in(text), expected, "{text}");
         }
     }
 

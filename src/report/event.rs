@@ -47,6 +47,8 @@ pub(crate) enum Event {
     },
     /// Nobody chose a backend, so the lock holds on this host only.
     NoBackendChosen,
+    /// Other users may read or write the file with the password; the file's name.
+    PasswordExposed(String),
     /// The service has something about it that could make its locks unsafe.
     Concern {
         /// The lock.
@@ -290,6 +292,7 @@ impl Event {
         match self {
             Self::Waiting { .. } => Level::State,
             Self::NoBackendChosen
+            | Self::PasswordExposed(_)
             | Self::Concern { .. }
             | Self::ShortGrace { .. }
             | Self::Suspended { .. }

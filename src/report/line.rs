@@ -31,6 +31,9 @@ pub(super) fn line(event: &Event) -> String {
                                    DLOCK_BACKEND)"
                 .to_owned()
         }
+        Event::PasswordExposed(file) => {
+            format!("the password file {file} can be read or written by other users: chmod 600 it")
+        }
         Event::Waiting { lock, why } => format!("waiting for {}: {}", lock.key, hindrance(lock, why)),
         Event::NotAcquired { lock, within, why } => {
             let within = within.map(|within| format!(" within {}", format_duration(within))).unwrap_or_default();

@@ -60,6 +60,10 @@ pub(crate) struct Connection {
     pub chosen: bool,
     /// How long connecting may take.
     pub connect_timeout: Duration,
+    /// Whether there is a password, which no other process may find in our memory.
+    pub has_password: bool,
+    /// The password's file, if other users may read or write it.
+    pub exposed: Option<PathBuf>,
 }
 
 impl ConnectionValues {
@@ -83,8 +87,8 @@ impl ConnectionValues {
         }
     }
 
-    /// Where the lock is, with the credentials for it. Reads the password's file.
-    pub(crate) fn target(&self) -> Result<Target, Failure> {
+    /// Where the lock is, with the credentials for it, and the password's file if other users may read or write it.
+    pub(crate) fn target(&self) -> Result<(Target, Option<PathBuf>), Failure> {
         let mut target = match &self.backend {
             None => Target::default_one().map_err(usage)?,
             Some(url) => {
@@ -93,10 +97,11 @@ impl ConnectionValues {
                 Target::parse(url).map_err(|error| usage(format!("--backend: {error}")))?
             }
         };
-        let password = password(self.password_file.as_ref().map(|file| file.value.as_path()))?;
+        let file = self.password_file.as_ref().map(|file| file.value.as_path());
+        let password = password(file, self.connect_timeout.value)?;
         let user = self.user.as_ref().map(|user| user.value.clone()).filter(|user| !user.is_empty());
-        target.add_credentials(user, password);
-        Ok(target)
+        target.add_credentials(user, password.text);
+        Ok((target, file.filter(|_| password.is_exposed).map(PathBuf::from)))
     }
 
     /// What concerns only some backends. A flag for another one is a mistake; a variable may stand for all of a user's

@@ -69,14 +69,15 @@ impl RunSettings {
         let key = key(&layers.find("key", |args| args.key.clone()).map(|key| key.value).unwrap_or_default())?;
         let (way, run) = (ConnectionValues::settle(&layers), RunValues::settle(&layers));
         let namespace = Namespace::parse(&way.namespace.value).map_err(usage)?;
-        let target = way.target()?;
+        let (mut target, exposed) = way.target()?;
+        let has_password = target.has_password();
         let grace = run.grace(&target)?;
         let options = way.options(&target)?;
         let argv = run.argv()?;
         let (chosen, connect_timeout) = (way.backend.is_some(), way.connect_timeout.value);
         Ok(Self {
             key,
-            connection: Connection { namespace, target, options, chosen, connect_timeout },
+            connection: Connection { namespace, target, options, chosen, connect_timeout, has_password, exposed },
             patience: run.patience.value,
             conflict: run.conflict.value,
             ttl: run.ttl.value,

@@ -171,7 +171,7 @@ fn a_flag_for_another_backend_is_a_mistake_and_a_variable_is_not() {
         let with_variables = layers(&["-b", backend], words);
         let options = |layers| {
             let way = ConnectionValues::settle(layers);
-            way.target().and_then(|target| way.options(&target))
+            way.target().and_then(|(target, _)| way.options(&target))
         };
         let said = format!("{:?}", options(&with_flags).expect_err("a mistake"));
         assert!(said.contains(refused), "{words:?}: {said}");
@@ -179,7 +179,7 @@ fn a_flag_for_another_backend_is_a_mistake_and_a_variable_is_not() {
     }
     // What would be sent in plain text is refused whoever wanted TLS.
     let way = ConnectionValues::settle(&layers(&["-b", "redis://h"], &["--tls-ca", "ca"]));
-    assert!(way.target().and_then(|target| way.options(&target)).is_err());
+    assert!(way.target().and_then(|(target, _)| way.options(&target)).is_err());
 }
 
 #[test]

@@ -95,6 +95,34 @@ pub(crate) fn rename_process(name: &CStr) {
     }
 }
 
+/// Overwrites a password in the arguments of this process, where `ps` shows it to every user: each `:password@`. To be
+/// called while there is one thread; what was parsed from the arguments is not changed.
+pub(crate) fn hide_in_arguments(password: &str) {
+    let (place, length) = (ARGUMENTS.load(Ordering::Relaxed), ARGUMENTS_LENGTH.load(Ordering::Relaxed));
+    if !place.is_null() {
+        // SAFETY: the arguments' own memory, which is this process's to change, and exactly as much of it. Others read it
+        // only as text that ends in NUL, and not at this moment.
+        mask(unsafe { std::slice::from_raw_parts_mut(place, length) }, password.as_bytes());
+    }
+}
+
+/// Overwrites `password` in `text` wherever it stands between a colon and an at sign.
+fn mask(text: &mut [u8], password: &[u8]) {
+    let whole = [b":", password, b"@"].concat();
+    let places: Vec<usize> =
+        text.windows(whole.len()).enumerate().filter(|(_, part)| *part == whole).map(|(place, _)| place + 1).collect();
+    for place in places {
+        text[place..place + password.len()].fill(b'*');
+    }
+}
+
+/// Keeps other processes of this user out of the memory, the environment and the descriptors of this process and of those
+/// that are forked from it, and allows no core of them. What they execute is open to inspection again.
+pub(crate) fn close_to_inspection() {
+    // SAFETY: prctl with plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
+}
+
 /// The bit of `signal` in a set of signals.
 #[must_use]
 pub(crate) const fn bit(signal: i32) -> u64 {
@@ -191,6 +219,25 @@ fn close_range(first: RawFd, last: RawFd) {
         for descriptor in first..=last.min(65_535) {
             // SAFETY: as above.
             unsafe { libc::close(descriptor) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_masked_where_it_stands_in_a_url_and_nowhere_else() {
+        for (text, masked) in [
+            ("run\0-b\0redis://u:pw@h\0-k\0pw\0", "run\0-b\0redis://u:**@h\0-k\0pw\0"),
+            ("--backend=redis://:pw@h\0--\0x\0redis://:pw@h\0", "--backend=redis://:**@h\0--\0x\0redis://:**@h\0"),
+            ("pw@h\0:pw", "pw@h\0:pw"),
+            ("", ""),
+        ] {
+            let mut bytes = text.as_bytes().to_vec();
+            mask(&mut bytes, b"pw");
+            assert_eq!(String::from_utf8_lossy(&bytes), masked);
         }
     }
 }

@@ -212,8 +212,8 @@ fn user_and_password_file() {
     let redis = Redis::start();
     with_user(&redis, ACL);
     redis.cli(&["ACL", "SETUSER", "default", "off"]);
-    let file = scratch.file("password", format!("{ODD_PASSWORD}\n"));
-    let wrong = scratch.file("wrong", "wrong\n");
+    let file = scratch.secret("password", format!("{ODD_PASSWORD}\n"));
+    let wrong = scratch.secret("wrong", "wrong\n");
     let run = |flags: &[&OsStr]| run(&scratch).backend(redis.url()).args(flags).command(["true"]);
     let user = |dlock: Dlock| dlock.env("DLOCK_USER", "worker");
     user(run(&[])).env("DLOCK_PASSWORD", ODD_PASSWORD).output().success();

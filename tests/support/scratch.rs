@@ -65,6 +65,13 @@ impl Scratch {
         path
     }
 
+    /// A file that holds `text` and that only this user may read and write, as a password's should be.
+    pub fn secret(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.file(name, text);
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        path
+    }
+
     /// Creates an executable file that holds `text`, and returns its path. It is safe to run at once.
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);

@@ -4,7 +4,7 @@ What the command's environment says of its lock, and what dlock says of itself t
 
 use std::ffi::{OsStr, OsString};
 
-use crate::backend::url::without_password;
+use crate::backend::url::{Target, without_password};
 use crate::command::run::nested;
 use crate::holder::{About, Owner};
 use crate::key::Key;
@@ -16,7 +16,10 @@ pub(super) fn for_command(key: &Key, owner: &Owner, kind: &str) -> Vec<(OsString
     let ours = [KEY, OWNER, BACKEND_KIND, HELD, TOKEN, LEASE_TTL];
     let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| !ours.iter().any(|&our| name == our) && name != PASSWORD)
-        .map(|(name, value)| if name == BACKEND { (name, clean(&value)) } else { (name, value) })
+        .filter_map(|(name, value)| {
+            let value = if name == BACKEND { clean(&value)? } else { value };
+            Some((name, value))
+        })
         .collect();
     let held = nested::Outer::inherited_and(owner);
     for (name, value) in [(KEY, key.as_str()), (OWNER, owner.as_str()), (BACKEND_KIND, kind), (HELD, &held)] {
@@ -25,9 +28,10 @@ pub(super) fn for_command(key: &Key, owner: &Owner, kind: &str) -> Vec<(OsString
     variables
 }
 
-/// A backend URL without its password. One that is not text cannot be used as a URL, but may still hold a secret.
-fn clean(url: &OsStr) -> OsString {
-    url.to_str().map(without_password).unwrap_or_default().into()
+/// A backend URL without its password. None for one that no dlock understands: what in it is secret cannot be told.
+fn clean(url: &OsStr) -> Option<OsString> {
+    let url = url.to_str().filter(|url| url.is_empty() || Target::parse(url).is_ok())?;
+    Some(without_password(url).into())
 }
 
 /// What dlock publishes of itself.

@@ -49,6 +49,9 @@ pub(super) fn refused(step: Step) -> impl Fn(&dyn Display) -> Failure {
 
 /// Forks the guard before anything else: from the main thread, with nothing open and no other thread.
 pub(super) fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure> {
+    if settings.connection.has_password {
+        surroundings::close_to_inspection();
+    }
     let owner = Owner::random().map_err(|error| refused(Step::OwnerId)(&error))?;
     let about = environment::about(settings);
     let spared = existing_children();
@@ -79,6 +82,9 @@ pub(super) fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepare
     }
     sweep.reserve().map_err(|_| lacking(Step::Supervision, Lack::Unfit(Unfit::Descriptors)))?;
     let below = Below { spared, sweep };
+    if let Some(file) = &settings.connection.exposed {
+        report.tell(&Event::PasswordExposed(file.display().to_string()));
+    }
     if !settings.connection.chosen {
         report.tell(&Event::NoBackendChosen);
     }

@@ -61,6 +61,10 @@ fn beginnings() -> Vec<(Event, &'static str)> {
             Event::NoBackendChosen,
             "no backend was chosen, so this lock holds on this host only (choose with --backend or DLOCK_BACKEND)",
         ),
+        (
+            Event::PasswordExposed(text("/etc/pw")),
+            "the password file /etc/pw can be read or written by other users: chmod 600 it",
+        ),
     ]
 }
 

@@ -18,7 +18,7 @@ fn a_local_socket_with_database_and_password() {
     // From the environment, without the password in that of the command.
     let outcome = scratch.dlock().run("k").env("DLOCK_BACKEND", &url).shell("printf %s \"$DLOCK_BACKEND\"").output();
     outcome.success().stdout_is(&format!("redis+unix://{path}?db=3"));
-    let file = scratch.file("password", SECRET);
+    let file = scratch.secret("password", SECRET);
     run(&scratch, redis.socket_url()).arg("--password-file").arg(file).command(["true"]).output().success();
     let outcome = refused(&scratch, run(&scratch, redis.socket_url()), 77, &["no password was given"]);
     assert_silent(&outcome);
