@@ -29,11 +29,11 @@ complete -c dlock -n "__fish_dlock_needs_command" -s V -l version -d 'Print vers
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "run" -d 'Hold a lock while a command runs'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "generate" -d 'Print the man page or a completion script'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file:' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l namespace -d 'What stands before every key on a server; empty for none; file: ignores it' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s w -l wait -d 'Wait no longer than this for the lock; 0 is --nonblock; default: for ever' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file:' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s w -l wait -d 'Wait no longer than this for the lock; 0 is --nonblock; default: no limit' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; 0 makes a skipped run a success' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s t -l ttl -d 'Length of the lease, at least 1s: how long the lock outlives a dead holder. etcd (2s by default) and ZooKeeper (4s to 40s) have bounds of their own, and grant what is nearest' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s t -l ttl -d 'Length of the lease, at least 1s: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l kill-after -d 'Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a quarter of the ttl' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l on-lost -d 'What to do with the command when the lock is lost' -r -f -a "stop\t'SIGTERM, then SIGKILL'
 kill\t'SIGKILL at the time of the SIGTERM'
@@ -43,19 +43,19 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l leftovers -d 'What t
 wait\t'Hold the lock until it has ended'
 kill\t'Stop it, then release the lock'"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s c -l command -d 'Run STRING with /bin/sh -c instead of a command' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l reason -d 'Shown to those who wait for the lock' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l reason -d 'Text shown to waiters' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l connect-timeout -d 'How long connecting to the backend may take' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l user -d 'User at the backend, where the URL names none' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l user -d 'User name at the backend, if the URL has none' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-cert -d 'TLS: our certificate (PEM), for a server that wants one' -r -F
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-key -d 'TLS: the private key of our certificate (PEM)' -r -F
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-server-name -d 'TLS: the name that the server\'s certificate must be for, where it is not the host in the URL' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s n -l nonblock -d 'Do not wait: exit with 75 when somebody else holds the lock'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s n -l nonblock -d 'Do not wait: exit with 75 when the lock is held'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s o -l close -d 'file: do not let the command inherit the locked descriptor'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s q -l quiet -d 'Errors only'
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s v -l verbose -d 'Say when the lock is acquired and released'
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (they need appendfsync always)'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s v -l verbose -d 'Also report when the lock is acquired and released'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (appendfsync always is needed)'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'

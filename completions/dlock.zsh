@@ -32,15 +32,15 @@ _dlock() {
 _arguments "${_arguments_options[@]}" : \
 '-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
-'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:_default' \
-'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:_default' \
-'--namespace=[What stands before every key on a server; empty for none; file\: ignores it]:NS:_default' \
-'-w+[Wait no longer than this for the lock; 0 is --nonblock; default\: for ever]:DURATION:_default' \
-'--wait=[Wait no longer than this for the lock; 0 is --nonblock; default\: for ever]:DURATION:_default' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:_default' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:_default' \
+'--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'-w+[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:_default' \
+'--wait=[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:_default' \
 '-E+[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
 '--conflict-exit-code=[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
-'-t+[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (2s by default) and ZooKeeper (4s to 40s) have bounds of their own, and grant what is nearest]:DURATION:_default' \
-'--ttl=[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (2s by default) and ZooKeeper (4s to 40s) have bounds of their own, and grant what is nearest]:DURATION:_default' \
+'-t+[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length]:DURATION:_default' \
+'--ttl=[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length]:DURATION:_default' \
 '--kill-after=[Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk\: a quarter); default\: the smaller of 5s and a quarter of the ttl]:DURATION:_default' \
 '--on-lost=[What to do with the command when the lock is lost]:ACTION:((stop\:"SIGTERM, then SIGKILL"
 kill\:"SIGKILL at the time of the SIGTERM"
@@ -51,24 +51,24 @@ wait\:"Hold the lock until it has ended"
 kill\:"Stop it, then release the lock"))' \
 '-c+[Run STRING with /bin/sh -c instead of a command]:STRING:_default' \
 '--command=[Run STRING with /bin/sh -c instead of a command]:STRING:_default' \
-'--reason=[Shown to those who wait for the lock]:TEXT:_default' \
+'--reason=[Text shown to waiters]:TEXT:_default' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
-'--user=[User at the backend, where the URL names none]:NAME:_default' \
+'--user=[User name at the backend, if the URL has none]:NAME:_default' \
 '--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
-'--tls-cert=[TLS\: our certificate (PEM), for a server that wants one]:FILE:_files' \
-'--tls-key=[TLS\: the private key of our certificate (PEM)]:FILE:_files' \
-'--tls-server-name=[TLS\: the name that the server'\''s certificate must be for, where it is not the host in the URL]:NAME:_default' \
+'--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
+'--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
+'--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
 '--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
-'-n[Do not wait\: exit with 75 when somebody else holds the lock]' \
-'--nonblock[Do not wait\: exit with 75 when somebody else holds the lock]' \
+'-n[Do not wait\: exit with 75 when the lock is held]' \
+'--nonblock[Do not wait\: exit with 75 when the lock is held]' \
 '-o[file\: do not let the command inherit the locked descriptor]' \
 '--close[file\: do not let the command inherit the locked descriptor]' \
 '-q[Errors only]' \
 '--quiet[Errors only]' \
-'-v[Say when the lock is acquired and released]' \
-'--verbose[Say when the lock is acquired and released]' \
-'--strict-fencing[redlock\: refuse servers that could forget a fencing token (they need appendfsync always)]' \
+'-v[Also report when the lock is acquired and released]' \
+'--verbose[Also report when the lock is acquired and released]' \
+'--strict-fencing[redlock\: refuse servers that could forget a fencing token (appendfsync always is needed)]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
 '*::argv -- The command to run, and its arguments:_default' \

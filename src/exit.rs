@@ -1,5 +1,5 @@
 /*!
-What every exit code means. This is the one place that knows the numbers.
+The meaning of every exit code. Only this file knows the numbers.
 */
 
 use std::process::ExitCode;
@@ -9,13 +9,13 @@ use crate::report::event::Event;
 /// How dlock ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// All that was asked is done, and no command was run.
+    /// Success, without a command to run.
     Success,
-    /// The command ran to its end under the lock and ended with this code.
+    /// The command ran to its end under the lock; its exit code.
     Command(u8),
-    /// The command was ended by this signal, or dlock was told to stop by it while it waited: dlock ends by it too.
+    /// The command was ended by this signal, or dlock got the signal while it waited: dlock ends by the same signal.
     Signal(i32),
-    /// The lock was not acquired: busy, or the wait ran out. The code is the user's choice.
+    /// The lock was not acquired: it was held, or the wait ran out. The user chooses the code.
     NotAcquired(u8),
     /// The lock was lost while the command ran.
     Lost,
@@ -27,7 +27,7 @@ pub enum Exit {
     Usage,
     /// The lock file cannot be made.
     CannotCreate,
-    /// A bug, or somebody killed the guard.
+    /// A bug, or the guard was killed.
     Internal,
     /// `--max-run` ran out.
     MaxRun,
@@ -40,7 +40,7 @@ pub enum Exit {
 /// The default of `--conflict-exit-code`: `EX_TEMPFAIL`.
 pub(crate) const CONFLICT: u8 = 75;
 
-/// What `man` and `--help` say about exit codes: code, meaning.
+/// The exit codes for users: code, meaning.
 pub(crate) const TABLE: &[(&str, &str)] = &[
     (
         "the command's own",
@@ -55,7 +55,7 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
     ("77", "the backend refused the credentials"),
     ("64", "wrong usage"),
     ("73", "the lock file cannot be made"),
-    ("70", "a bug, or somebody killed the guard process"),
+    ("70", "a bug, or the guard process was killed"),
     ("124", "--max-run ran out"),
     ("126, 127", "the command was found but cannot be executed; it was not found"),
     ("by signal", "dlock itself was told to stop by that signal while it waited (queue left, nothing held)"),
@@ -88,23 +88,23 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why dlock ends without success: the code, and what the user is told.
+/// Why dlock ends without success: the exit and the message.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What the exit code will say.
+    /// The exit.
     pub exit: Exit,
-    /// What the line will say. None with `-q`, for what the code says already.
+    /// The message. `None` with `-q`, where the exit code says enough.
     pub event: Option<Box<Event>>,
 }
 
 impl Failure {
-    /// A failure of which the user is told.
+    /// A failure with a message.
     #[must_use]
     pub(crate) fn new(exit: Exit, event: Event) -> Self {
         Self { exit, event: Some(Box::new(event)) }
     }
 
-    /// A failure of which nothing is said (`-q`).
+    /// A failure without a message (`-q`).
     #[must_use]
     pub(crate) fn silent(exit: Exit) -> Self {
         Self { exit, event: None }

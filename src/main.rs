@@ -7,21 +7,21 @@ Reads the command line, runs the subcommand, and turns its outcome into an exit.
 
 * `cli` defines the options, and `settings` makes values of them, each with its origin. `exit` has the exit codes.
 * `command` has a folder for each subcommand. `command/run` alone knows both locks and processes.
-* `backend` has a folder for each lock service. `registry` lists them, and `net` is the way to their servers. Nothing
+* `backend` has a folder for each lock service. `registry` lists them, and `net` connects to their servers. Nothing
   outside a backend's folder knows it by name. `lock` is the rule by which all of them decide whose turn it is.
 * `lease` decides when to ask a backend: taking a lock, keeping it, giving it back. It knows nothing of processes.
 * `supervise` starts, watches and stops the command: the guard, its ear, signals, `/proc`. It knows nothing of locks.
-* `report` says everything that is said on standard error: an event with its data, and one file that puts it into
-  words. `output` is the only place that writes to standard output.
-* Leaves, which know nobody: `clock`, `holder` (what holders publish), `key`, `printable`, `readable`, `variables`.
+* `report` writes everything that goes to standard error: an event with its data, and one file that makes the sentence.
+  `output` is the only place that writes to standard output.
+* Leaves, which use no other module: `clock`, `holder` (what holders publish), `key`, `printable`, `readable`, `variables`.
 
 # The life of `dlock run`
 
 `command/run/setup` forks the guard before there is anything else. `lease/taking` takes the lock, or waits for it. The
 guard starts the command; `lease/keeper` renews the lease until the command has ended, and `command/run/hold` waits for
 the first of its end, a loss, a time-out and a signal. When the lock cannot be kept, the guard stops the command before
-the lease can end, by a deadline that it was told with each renewal, whatever has become of dlock meanwhile. What is left
-is stopped, the lock is given back, and `command/run/ending` decides how dlock exits.
+the lease can end. It got the deadline with the last renewal, so it needs no dlock for that. The remaining processes are
+stopped, the lock is released, and `command/run/ending` decides how dlock exits.
 */
 
 mod backend;
@@ -88,7 +88,7 @@ fn misunderstood(reason: &dyn std::fmt::Display) -> Failure {
     Failure::new(Exit::Internal, Event::Settings(reason.to_string()))
 }
 
-/// Nothing of dlock's own may go on after a panic: when this process ends, the guard stops the command.
+/// Ends the process after a panic, so that no task of dlock goes on. The guard then stops the command.
 #[allow(clippy::exit)]
 fn die_of_a_bug(panic: &std::panic::PanicHookInfo<'_>) {
     report::say(&Event::Bug(panic.to_string()));

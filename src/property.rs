@@ -1,18 +1,17 @@
 /*!
-How properties are tried: on random values, of which a failing one is made as small as possible.
+Property tests: properties are checked on random values, and a failing value is shrunk.
 
-A failure names its seed: `PROPTEST_RNG_SEED=… cargo test --bin dlock NAME` tries the same values again. Nothing is kept
-in files; a value that once failed becomes a plain test named after the fault. `PROPTEST_CASES=20000` tries more of them.
+A failure prints its seed; `PROPTEST_RNG_SEED=… cargo test --bin dlock NAME` repeats it. No failures are stored in files: a
+value that has failed once becomes a plain test. `PROPTEST_CASES=20000` checks more values.
 */
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestCaseResult, TestRunner};
 
-/// What a property comes to for one value.
+/// The result of a property for one value.
 pub(crate) type Holds = TestCaseResult;
 
-/// Fails unless `property` holds for `cases` values of `strategy`, or for as many as the environment asks if those are
-/// more.
+/// Fails unless `property` holds for `cases` values of `strategy`, or for `PROPTEST_CASES` values if that is more.
 pub(crate) fn holds<S: Strategy>(cases: u32, strategy: S, property: impl Fn(S::Value) -> Holds) {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let seed = number("PROPTEST_RNG_SEED").unwrap_or_else(|| getrandom::u64().expect("random numbers"));
@@ -23,8 +22,7 @@ pub(crate) fn holds<S: Strategy>(cases: u32, strategy: S, property: impl Fn(S::V
     }
 }
 
-/// Texts made of the given pieces, which bars separate, and of random characters, so that they come close to what a
-/// reader knows.
+/// Texts made of the given pieces (separated by `|`) and of random characters, so that they are close to valid input.
 pub(crate) fn made_of(pieces: &'static str) -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         6 => one_of(pieces).prop_map(str::to_owned),
@@ -34,7 +32,7 @@ pub(crate) fn made_of(pieces: &'static str) -> impl Strategy<Value = String> {
     proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
 }
 
-/// One of the given words, which bars separate.
+/// One of the given words (separated by `|`).
 pub(crate) fn one_of(words: &'static str) -> impl Strategy<Value = &'static str> {
     proptest::sample::select(words.split('|').collect::<Vec<_>>())
 }

@@ -64,7 +64,7 @@ fn what_cannot_be_killed_keeps_the_lock_until_the_lease_ends() {
 }
 
 /// What dlock says when its guard was killed.
-const KILLED_GUARD: &str = "somebody killed the guard process; the command was stopped";
+const KILLED_GUARD: &str = "the guard process was killed, and the command was stopped";
 
 fn lock_file(scratch: &Scratch) -> PathBuf {
     scratch.lock_dir().join("job.lock")

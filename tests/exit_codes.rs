@@ -1,6 +1,6 @@
 /*!
-Which exit code means what, and that the one line on stderr is the right one. Who was refused the lock, and what a
-signal does to one who waits, is in `contract.rs`.
+The exit codes and the one line on standard error that goes with each. Refusals of a held lock and signals while waiting
+are in `contract.rs`.
 */
 
 use std::ffi::OsStr;
@@ -205,7 +205,7 @@ fn a_lock_file_that_cannot_be_made_is_73() {
     fs::create_dir(&lock).unwrap();
     refused(run(&service.url()), "job.lock");
     fs::remove_dir(&lock).unwrap();
-    // Somebody's data is not overwritten.
+    // The data of another program is not overwritten.
     fs::write(&lock, "precious\n").unwrap();
     refused(run(&service.url()), "job.lock");
     assert_eq!(fs::read_to_string(&lock).unwrap(), "precious\n");
@@ -312,7 +312,7 @@ fn a_code_of_the_commands_own_is_kept_when_the_lock_is_lost_on_purpose() {
 }
 
 #[test]
-fn a_guard_that_somebody_kills_is_70() {
+fn a_guard_that_is_killed_is_70() {
     killed_guard(&FileService::fresh());
     killed_guard(&RedisService::fresh());
 }

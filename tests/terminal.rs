@@ -415,7 +415,7 @@ fn a_wait_can_be_suspended_and_goes_on() {
     terminal.expect("Stopped");
     terminal.expect(PROMPT);
     process::wait_stopped(dlock);
-    // Whoever is suspended keeps nobody waiting.
+    // A suspended waiter does not keep others waiting.
     gate.open();
     holder.wait().success();
     assert_free(&scratch, &url, true);
@@ -473,7 +473,7 @@ fn a_terminal_that_goes_away_ends_the_wait() {
     }
 }
 
-/// Where a shell could continue it, dlock stops with its command, and goes on with it whoever continues that.
+/// If a shell could continue it, dlock stops with its command, and goes on when the command is continued.
 #[test]
 fn dlock_stops_and_goes_on_with_its_command() {
     let scratch = Scratch::new();
@@ -491,7 +491,7 @@ fn dlock_stops_and_goes_on_with_its_command() {
     dlock.wait().code(RECORDER_CODE).quiet();
 }
 
-/// Under cron nobody would continue a dlock that has stopped.
+/// Under cron a stopped dlock would never be continued.
 #[test]
 fn in_an_orphaned_group_a_stopped_command_does_not_stop_dlock() {
     let scratch = Scratch::new();

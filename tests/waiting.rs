@@ -1,6 +1,6 @@
 /*!
-What is said while dlock waits and when it is refused, what waiting costs, and how long it is ridden out. That waiting
-works at all is in `contract.rs`.
+Messages while dlock waits and when the lock is refused, the cost of waiting, and outages during a wait. Waiting itself is
+tested in `contract.rs`.
 */
 
 use std::collections::HashSet;
@@ -122,7 +122,7 @@ fn on_a_terminal_the_line_is_kept_up_to_date_and_goes_away() {
     command.current_dir(service.scratch().root()).env_clear();
     let terminal = Pty::spawn(&mut command);
     terminal.expect("\r\x1b[2Kdlock: waiting for job: held by ");
-    // The age of the hold is counted on, in the same place.
+    // The age of the hold is updated in place.
     terminal.expect("\r\x1b[2Kdlock: waiting for job: held by ");
     holder.let_go().success();
     let rest = terminal.expect("it is ours");
@@ -255,11 +255,11 @@ fn a_foreign_lock_on_redis_is_waited_for_until_it_expires_or_is_deleted() {
     waiter.let_go().success();
 }
 
-/// How often one who waits gives a sign of life, when its ttl is long.
+/// The interval of a waiter's heartbeats, when its ttl is long.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
 
 /// What hand-overs cost a redis server: of each, the commands that clients sent and how many clients sent them. None
-/// when they took so long that signs of life may be among them.
+/// when they took so long that heartbeats may be among them.
 fn hand_overs(waiters: usize) -> Option<Vec<(usize, usize)>> {
     let service = RedisService::fresh();
     let started = boottime();
@@ -285,7 +285,7 @@ fn hand_overs(waiters: usize) -> Option<Vec<(usize, usize)>> {
         if boottime().saturating_sub(started) >= SIGN_OF_LIFE {
             return None;
         }
-        assert_eq!(still, blocked, "who is not next has nothing to do");
+        assert_eq!(still, blocked, "a waiter that is not next has nothing to do");
     }
     holder.let_go().success();
     Some(costs)
@@ -296,7 +296,7 @@ fn a_hand_over_on_redis_costs_the_same_however_many_wait() {
     let [few, many] = [2, 20].map(|waiters| eventually("undisturbed hand-overs", || hand_overs(waiters)));
     for &(commands, clients) in few.iter().chain(&many) {
         assert!(commands <= 3, "{few:?}, {many:?}");
-        // Who lets go, and who is next: nobody else is woken.
+        // The holder that releases and the next waiter: no other client is woken.
         assert_eq!(clients, 2, "{few:?}, {many:?}");
     }
     assert_eq!(many.len(), 20);

@@ -24,7 +24,7 @@ ended. Signals are passed on, and COMMAND's exit code is dlock's own.
 
 The command never outlives its lease: when the lock cannot be kept (the server died or went silent, the network drops \
 packets, dlock was frozen or killed), COMMAND and everything it started are told to end with SIGTERM and are killed \
-before the server can give the lock to somebody else. Then dlock exits with 79. On file: there is no lease, and COMMAND \
+before the server can give the lock to another holder. Then dlock exits with 79. On file: there is no lease, and COMMAND \
 holds the locked file itself: the lock lives as long as the work.";
 
 /// flock(1) for clusters: run a command under a lock.
@@ -109,7 +109,7 @@ pub(crate) struct RunArgs {
     pub reach: Reach,
 }
 
-/// Takes an empty variable for one that is not set, as shells and CI systems mean it. Only the namespace may be empty.
+/// Treats an empty variable as one that is not set, as shells and CI systems do. Only the namespace may be empty.
 #[must_use]
 pub(crate) fn unset_empty_variables(command: clap::Command) -> clap::Command {
     let is_empty = |arg: &clap::Arg| {
@@ -121,10 +121,10 @@ pub(crate) fn unset_empty_variables(command: clap::Command) -> clap::Command {
     })
 }
 
-/// Turns what the parser found into output and an exit: help and version are answers, all else is one line.
+/// Turns an error of the parser into output and an exit: help and version are printed, everything else is one line on
+/// standard error.
 pub(crate) fn explain(error: &clap::Error) -> Result<Exit, Failure> {
     if !error.use_stderr() {
-        // An answer that cannot be written is nobody's.
         let _ = output::print(error.render().to_string().as_bytes());
         return Ok(Exit::Success);
     }

@@ -1,9 +1,9 @@
 /*!
-The options, in one struct for each concern. A value is there only if it was given: flags and variables are read into the
-same structs, one over the other.
+The options, in one struct for each concern. A field is set only if a value was given; flags and variables are read into
+the same structs.
 
-The defaults that stand here are for the help alone. Those that apply are in the settings, where a test holds that they
-are the same.
+The defaults in this file are for the help only. The defaults that apply are in the settings; a test checks that both are
+the same.
 */
 
 use std::ffi::OsString;
@@ -20,11 +20,11 @@ use crate::cli::duration::{duration, positive, ttl};
 /// Where the lock is.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Place {
-    // Not parsed here: a message of the parser's would repeat a password.
+    // Not parsed here, because an error message of the parser would repeat a password.
     #[arg(short, long, value_name = "URL", env = "DLOCK_BACKEND", hide_env_values = true, help = help())]
     pub backend: Option<OsString>,
 
-    /// What stands before every key on a server; empty for none; file: ignores it
+    /// Prefix for every key on a server; may be empty; file: ignores it
     #[arg(long, value_name = "NS", env = "DLOCK_NAMESPACE", hide_env_values = true, default_value = "dlock")]
     pub namespace: Option<String>,
 }
@@ -32,11 +32,11 @@ pub(crate) struct Place {
 /// How a command is run under a lock, and what is run.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunOptions {
-    /// Do not wait: exit with 75 when somebody else holds the lock
+    /// Do not wait: exit with 75 when the lock is held
     #[arg(short, long, env = "DLOCK_NONBLOCK", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
     pub nonblock: Option<bool>,
 
-    /// Wait no longer than this for the lock; 0 is --nonblock; default: for ever
+    /// Wait no longer than this for the lock; 0 is --nonblock; default: no limit
     #[arg(short, long, value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
 
@@ -52,8 +52,8 @@ pub(crate) struct RunOptions {
     )]
     pub conflict_exit_code: Option<u8>,
 
-    /// Length of the lease, at least 1s: how long the lock outlives a dead holder. etcd (2s by default) and ZooKeeper (4s
-    /// to 40s) have bounds of their own, and grant what is nearest
+    /// Length of the lease, at least 1s: how long the lock outlives a dead holder. etcd (at least 2s by default) and
+    /// ZooKeeper (4s to 40s) have limits of their own and grant the nearest length
     #[arg(short, long, value_name = "DURATION", env = "DLOCK_TTL", hide_env_values = true, default_value = "30s", value_parser = ttl, allow_hyphen_values = true)]
     pub ttl: Option<Duration>,
 
@@ -97,7 +97,7 @@ pub(crate) struct RunOptions {
     #[arg(short = 'o', long, env = "DLOCK_CLOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
     pub close: Option<bool>,
 
-    /// Shown to those who wait for the lock
+    /// Text shown to waiters
     #[arg(long, value_name = "TEXT", env = "DLOCK_REASON", hide_env_values = true)]
     pub reason: Option<String>,
 
@@ -105,7 +105,7 @@ pub(crate) struct RunOptions {
     #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
     pub quiet: Option<bool>,
 
-    /// Say when the lock is acquired and released
+    /// Also report when the lock is acquired and released
     #[arg(short, long, env = "DLOCK_VERBOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
     pub verbose: Option<bool>,
 
@@ -114,14 +114,14 @@ pub(crate) struct RunOptions {
     pub argv: Vec<OsString>,
 }
 
-/// How the lock's service is reached.
+/// How the lock service is reached.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Reach {
     /// How long connecting to the backend may take
     #[arg(long, value_name = "DURATION", env = "DLOCK_CONNECT_TIMEOUT", hide_env_values = true, default_value = "5s", value_parser = positive, allow_hyphen_values = true)]
     pub connect_timeout: Option<Duration>,
 
-    /// User at the backend, where the URL names none
+    /// User name at the backend, if the URL has none
     #[arg(long, value_name = "NAME", env = "DLOCK_USER", hide_env_values = true)]
     pub user: Option<String>,
 
@@ -133,15 +133,15 @@ pub(crate) struct Reach {
     #[arg(long, value_name = "FILE", env = "DLOCK_TLS_CA", hide_env_values = true)]
     pub tls_ca: Option<PathBuf>,
 
-    /// TLS: our certificate (PEM), for a server that wants one
+    /// TLS: the client certificate (PEM), for servers that require one
     #[arg(long, value_name = "FILE", env = "DLOCK_TLS_CERT", hide_env_values = true)]
     pub tls_cert: Option<PathBuf>,
 
-    /// TLS: the private key of our certificate (PEM)
+    /// TLS: the private key of the client certificate (PEM)
     #[arg(long, value_name = "FILE", env = "DLOCK_TLS_KEY", hide_env_values = true)]
     pub tls_key: Option<PathBuf>,
 
-    /// TLS: the name that the server's certificate must be for, where it is not the host in the URL
+    /// TLS: the name in the server's certificate, if it is not the host in the URL
     #[arg(long, value_name = "NAME", env = "DLOCK_TLS_SERVER_NAME", hide_env_values = true)]
     pub tls_server_name: Option<String>,
 
@@ -156,7 +156,7 @@ pub(crate) struct Reach {
     )]
     pub replicas: Option<u32>,
 
-    /// redlock: refuse servers that could forget a fencing token (they need appendfsync always)
+    /// redlock: refuse servers that could forget a fencing token (appendfsync always is needed)
     #[arg(long, env = "DLOCK_STRICT_FENCING", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
     pub strict_fencing: Option<bool>,
 }
@@ -172,7 +172,7 @@ pub(crate) enum OnLost {
     Ignore,
 }
 
-/// What happens to what the command left running when it ended normally.
+/// What happens to processes that the command left running when it ended normally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Leftovers {
     /// Leave it running, and release the lock
@@ -183,7 +183,7 @@ pub(crate) enum Leftovers {
     Kill,
 }
 
-/// A switch, whose variable may also say that it is off.
+/// The parser for an option without a value. Its variable may also turn the option off.
 fn flag() -> impl TypedValueParser<Value = bool> {
     FalseyValueParser::new()
 }

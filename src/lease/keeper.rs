@@ -1,5 +1,5 @@
 /*!
-The renewal loop. It reports what becomes of the lease and kills nobody.
+The renewal loop. It reports what happens to the lease and stops no process.
 */
 
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::lease::timing::Schedule;
 /// How long one look at a lock without a lease may take.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Keeps `lease` until it is lost, telling `news` of every change; ends after the news of a loss. Dropping it between
-/// or within renewals is safe: a late renewal only extends what is still ours.
+/// Keeps `lease` until it is lost. Calls `news` for every change; ends after a loss. The future may be dropped at any time: a
+/// late renewal only extends a lock that this owner still holds.
 pub(crate) async fn keep(
     contender: &mut dyn Contender,
     lease: Lease,
@@ -45,7 +45,7 @@ pub(crate) async fn keep(
         }
         Lease::Unlimited { check } => loop {
             sleep_until(Instant::now() + check).await;
-            // A look that fails says nothing; the next one may.
+            // A look that fails proves nothing; there will be another one.
             if let Ok(Renewal::NotMine(why)) = renew(contender, Instant::now() + LOOK).await {
                 return news(LeaseNews::NotMine(why));
             }
@@ -53,8 +53,7 @@ pub(crate) async fn keep(
     }
 }
 
-/// Waits until there is something to do: when the time for it has come, or as soon as the service says that something
-/// has happened to the lock.
+/// Waits until the next renewal is due, or until the service reports that something has happened to the lock.
 async fn rest(renewals: &mut Renewals, contender: &mut dyn Contender) {
     if renewals.listens() {
         tokio::select! {
@@ -66,7 +65,7 @@ async fn rest(renewals: &mut Renewals, contender: &mut dyn Contender) {
     sleep_until(renewals.next()).await;
 }
 
-/// The error is what the backend said, if it said anything in time.
+/// Renews the lock before `limit`. The error is the backend's reason, or `None` if there was no answer.
 async fn renew(contender: &mut dyn Contender, limit: Instant) -> Result<Renewal, Option<String>> {
     let answered = before(limit, async {
         contender.connect().await?;

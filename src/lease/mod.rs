@@ -1,5 +1,6 @@
 /*!
-Keeping a lock: waiting for it, renewing it, and knowing until when it may be relied on. Knows nothing of processes.
+Taking and keeping a lock: waiting for it, renewing it, and deciding until when it may be relied on. Knows nothing about
+processes.
 */
 
 pub(crate) mod keeper;

@@ -1,6 +1,6 @@
 /*!
-When a lease is renewed, when a failed renewal is tried again and when it is given up: pure decisions of what happened
-and what time it is. The [keeper](crate::lease::keeper) does what they say.
+When a lease is renewed, when a failed renewal is retried, and when the lease is given up: pure decisions of what happened and
+what time it is. [`crate::lease::keeper`] carries them out.
 */
 
 use std::time::Duration;
@@ -9,36 +9,36 @@ use crate::backend::{Lease, Renewal};
 use crate::clock::Instant;
 use crate::lease::timing::Schedule;
 
-/// The shortest time from one renewal to the next that is made because the service said that something has happened.
+/// The shortest time between a renewal and the next one that is made because the service reported a change.
 const NEXT_EARLY: Duration = Duration::from_millis(100);
 
-/// What came of the last renewal that was not confirmed.
+/// The result of the last renewal that was not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unconfirmed {
-    /// The time for it went by unused: dlock itself was stopped.
+    /// It was not tried, because dlock itself was stopped.
     NotTried,
-    /// No answer came.
+    /// There was no answer.
     Silence,
-    /// The backend failed; what it said.
+    /// The backend failed; its reason.
     Said(String),
 }
 
-/// What became of the lease.
+/// What happened to the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseNews {
     /// It was renewed.
     Extended(Schedule),
     /// The service has something about it that could make its locks unsafe.
     Concern(String),
-    /// The service says that the lock is not ours: final.
+    /// The service says that this owner does not hold the lock. This is final.
     NotMine(String),
-    /// What kept the lock in our place has ended: final.
+    /// The outer run that kept the lock has ended. This is final.
     KeeperEnded,
-    /// The time came to stop the command, and no renewal had been confirmed: final.
+    /// It is time to stop the command, and no renewal was confirmed. This is final.
     Unrenewed {
-        /// Since when there has been no confirmed request.
+        /// When the last confirmed request was sent.
         since: Instant,
-        /// What came of the last try.
+        /// The result of the last try.
         last: Unconfirmed,
     },
 }
@@ -48,7 +48,7 @@ pub(crate) enum LeaseNews {
 pub(crate) enum Turn {
     /// Ask the service, and wait for its answer until this instant.
     Ask(Instant),
-    /// It is over.
+    /// The lease is lost, for this reason.
     GiveUp(LeaseNews),
 }
 
@@ -57,9 +57,9 @@ pub(crate) enum Turn {
 pub(crate) struct Renewals {
     schedule: Schedule,
     due: Instant,
-    /// When the last one was sent that was confirmed; none before the first.
+    /// When the last confirmed renewal was sent; `None` before the first.
     renewed: Option<Instant>,
-    /// How many have failed since the last that was confirmed.
+    /// How many have failed since the last confirmed one.
     failures: u32,
     last: Unconfirmed,
 }
@@ -72,27 +72,27 @@ impl Renewals {
         Self { schedule, due, renewed: None, failures: 0, last: Unconfirmed::NotTried }
     }
 
-    /// When there is something to do.
+    /// When something is due next.
     #[must_use]
     pub(crate) fn next(&self) -> Instant {
         self.due.min(self.schedule.stop_at())
     }
 
-    /// Whether it is worth hearing of what happens to the lock before [`Renewals::next`] has come: from the first renewal
-    /// on, so that a short command costs nothing more, and not while renewals fail and are tried again soon.
+    /// Whether to listen for changes of the lock until [`Renewals::next`]: from the first renewal on, so that a short command
+    /// costs no more, and not while renewals fail, because they are retried soon.
     #[must_use]
     pub(crate) fn listens(&self) -> bool {
         self.renewed.is_some() && self.failures == 0
     }
 
-    /// Takes note at `now` that something has happened to the lock: the next renewal comes at once, but not faster than
-    /// one after another by [`NEXT_EARLY`].
+    /// The service reported at `now` that something has happened to the lock: the next renewal is due at once, but at least
+    /// [`NEXT_EARLY`] after the last one.
     pub(crate) fn disturbed(&mut self, now: Instant) {
         let soon = self.renewed.map_or(now, |renewed| now.max(renewed + NEXT_EARLY));
         self.due = self.due.min(soon);
     }
 
-    /// What is to be done at `now`, when [`Renewals::next`] has come.
+    /// What to do at `now`, when [`Renewals::next`] has come.
     #[must_use]
     pub(crate) fn turn(&self, now: Instant) -> Turn {
         if now >= self.schedule.stop_at() {
@@ -101,8 +101,8 @@ impl Renewals {
         Turn::Ask(now + self.schedule.request_timeout(now))
     }
 
-    /// Takes note at `now` of what came of the request that was due at `asked`; an error is what the service said, if it
-    /// said anything in time.
+    /// Records at `now` the answer to the request that was sent at `asked`. The error is the backend's reason, or `None` if
+    /// there was no answer.
     pub(crate) fn heard(
         &mut self,
         asked: Instant,
@@ -125,7 +125,7 @@ impl Renewals {
             }
             Ok(Renewal::NotMine(why)) => Some(LeaseNews::NotMine(why)),
             Err(reason) => {
-                // What was heard last says more than the silence of the last tries, which are short.
+                // The last reason says more than the silence of later tries, which are short.
                 match reason {
                     Some(reason) => self.last = Unconfirmed::Said(reason),
                     None if self.failures == 0 => self.last = Unconfirmed::Silence,
@@ -187,7 +187,7 @@ mod tests {
         let first = sent + 10 * S;
         renewals.heard(first, first, Ok(extended(first)));
         assert!(renewals.listens());
-        // Heard so long after the first, and renewed then.
+        // Reported this long after the first renewal, and due this long after it.
         for (heard, due) in [(5 * S, 5 * S), (30 * MS, 100 * MS), (Duration::ZERO, 100 * MS), (11 * S, 10 * S)] {
             let mut disturbed = renewals.clone();
             disturbed.disturbed(first + heard);

@@ -1,6 +1,6 @@
 /*!
-Taking a lock and giving it back: attempt, wait for a change, attempt again, as the [wait](crate::lease::waiting) decides,
-and every request within its time.
+Taking and releasing a lock: attempt, wait for a change, attempt again, as [`crate::lease::waiting`] decides. Every request
+has a time-out.
 */
 
 use std::time::Duration;
@@ -12,22 +12,23 @@ use crate::lease::waiting::{Failed, Next, Refused, Trouble, Wait, WaitNews, Wait
 
 /// How long the last look may take when the wait has run out.
 const LAST_LOOK: Duration = Duration::from_secs(1);
-/// How long one try may take to take back what is wanted no more: the service also does it when nobody hears of it.
+/// How long one try may take to withdraw a request that is not wanted any more. The service executes it even if the answer
+/// is not waited for.
 pub(crate) const TAKE_BACK: Duration = Duration::from_millis(500);
-/// How often a release is tried when its answer does not come.
+/// How often a release is tried if there is no answer.
 const RELEASE_TRIES: usize = 2;
 
-/// How requests are bounded.
+/// Time limits for taking a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// How long connecting may take.
     pub connect: Duration,
-    /// The time between SIGTERM and SIGKILL: it decides how much of a lease is of use.
+    /// The time between SIGTERM and SIGKILL, which decides how much of a lease is useful.
     pub grace: Grace,
 }
 
-/// Takes the lock. `news` hears of everything that happens to the wait. A refusal leaves nothing behind. Dropping the
-/// future leaves a place in the queue, and perhaps a lock whose grant was not seen: [`give_back`] takes both away.
+/// Takes the lock. Calls `news` for every change during the wait. A refusal leaves nothing at the service. Dropping the future
+/// leaves a place in the queue, and perhaps a lock whose grant was not seen; [`give_back`] removes both.
 pub(crate) async fn take(
     contender: &mut dyn Contender,
     wait: Wait,
@@ -37,13 +38,14 @@ pub(crate) async fn take(
     let mut trace = false;
     let result = wait_for(contender, wait, limits, news, &mut trace).await;
     if result.is_err() && trace {
-        // Best effort: a place in the queue that stays is given up when its owner shows no life, and a lock runs out.
+        // Best effort: a place in the queue is removed when its heartbeats end, and a lock expires.
         let _ = give_back(contender, TAKE_BACK).await;
     }
     result
 }
 
-/// Sets `trace` once something of ours may be at the service: a place in the queue, or a grant that was not seen.
+/// Does the work of [`take`]. Sets `trace` once this claim may have left something at the service: a place in the queue, or a
+/// grant that was not seen.
 async fn wait_for(
     contender: &mut dyn Contender,
     wait: Wait,
@@ -78,7 +80,7 @@ async fn wait_for(
     }
 }
 
-/// Gives a lock back and leaves the queue, within a bounded time, as often as that takes.
+/// Releases a lock and leaves the queue. Tries a bounded number of times, each for at most `patience`.
 pub(crate) async fn give_back(contender: &mut dyn Contender, patience: Duration) -> Result<Released, Trouble> {
     let mut result = Err(Trouble::Silent);
     let mut perhaps_done = false;
@@ -117,7 +119,7 @@ async fn attempt(
     *trace |= match &result {
         Ok(Attempt::Busy(_)) => queue == Queue::Join,
         Ok(Attempt::Held(_)) => true,
-        // It may have arrived, and its answer been lost; and who refuses one request may have done the one before it.
+        // The request may have arrived although its answer was lost, and an earlier request may have been executed.
         Err(error) => error.kind != ErrorKind::Unreachable,
     };
     result

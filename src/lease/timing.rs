@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// A lease is thought to end this part of it (one of so many) early: the rates of our clock and of the server's may differ
-/// by that much.
+/// The margin for clock rates is the lease divided by this: the clock of this host and that of the server may differ by a
+/// tenth.
 const RATES: u32 = 10;
-/// What else a lease is thought to end early, for scheduling.
+/// The margin for scheduling, in addition to that for clock rates.
 const SCHEDULING: Duration = Duration::from_millis(50);
 /// The longest time that any one request may take.
 const MAX_REQUEST: Duration = Duration::from_secs(2);
@@ -27,15 +27,15 @@ const MAX_DEFAULT_KILL_AFTER: Duration = Duration::from_secs(5);
 /// How much time the command has between SIGTERM and SIGKILL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grace {
-    /// What the user asked for.
+    /// `--kill-after`, if given.
     pub asked: Option<Duration>,
-    /// Which part of a lease it may take at most: one of so many.
+    /// At most the lease divided by this.
     pub share: u32,
 }
 
 impl Grace {
-    /// What a lease of `ttl` can afford: what was asked for, at most its share, or by default the smaller of 5 s and a
-    /// quarter of it.
+    /// The time that a lease of `ttl` allows: `--kill-after`, at most the lease divided by `share`; by default the smaller of
+    /// 5 s and a quarter of the lease.
     #[must_use]
     pub(crate) fn within(&self, ttl: Option<Duration>) -> Duration {
         match (self.asked, ttl) {
@@ -95,8 +95,8 @@ impl Schedule {
         (self.stop_at().since(now) / 3).min(MAX_REQUEST)
     }
 
-    /// Whether so much has gone by that a lock granted only `now` should be given back: less than a third of
-    /// the time until SIGTERM is left.
+    /// Whether a lock that is granted only `now` should be released at once: less than a third of the time until SIGTERM is
+    /// left.
     #[must_use]
     pub(crate) fn too_little_left(&self, now: Instant) -> bool {
         let whole = self.stop_at().since(self.sent);

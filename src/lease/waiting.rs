@@ -1,6 +1,6 @@
 /*!
-The wait for a lock: when it is asked for again, when the wait is over, and why there is no lock then. Pure decisions of
-what was answered and what time it is; [`take`](crate::lease::taking::take) does what they say.
+The wait for a lock: when to ask again, when the wait is over, and why the lock was not granted. Pure decisions of what was
+answered and what time it is; [`take`](crate::lease::taking::take) carries them out.
 */
 
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::lease::timing::{Grace, Schedule};
 /// it has failed again and again.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 const AFTER_FAILURES: u32 = 6;
-/// How many grants in a row may come with too little left before the backend counts as too slow, of those to a waiter: it
-/// rides out what may pass. At the first contact the second one decides. Each of them keeps others from the lock.
+/// How many grants in a row may leave a waiter too little time before the backend counts as too slow. At the first contact the
+/// second such grant decides. Each of them keeps others from the lock.
 const GRANTS_TRIED_BY_WAITERS: u32 = 8;
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Not at all.
+    /// Do not wait.
     No,
     /// Until this instant.
     Until(Instant),
-    /// For ever.
+    /// Without a limit.
     Forever,
 }
 
@@ -35,11 +35,11 @@ pub(crate) enum Trouble {
     Unreachable(Duration),
     /// A request was not answered within this time.
     Unanswered(Duration),
-    /// Each grant came too late to be of use.
+    /// Each grant left too little time.
     TooSlow,
     /// No release was answered.
     Silent,
-    /// What the backend itself says of it.
+    /// The backend's own description.
     Said(String),
 }
 
@@ -61,35 +61,35 @@ impl From<Error> for Failed {
 /// News of the wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WaitNews {
-    /// It is somebody else's.
+    /// Another holder has the lock.
     Busy(Busy),
-    /// The backend fails, since it last said who has it; it is asked again and again.
+    /// The backend fails; requests are retried.
     Trouble(Trouble),
 }
 
-/// Why there is no lock.
+/// Why the lock was not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It is somebody else's, and we do not wait (longer).
+    /// Another holder has it, and the wait is over.
     Busy(Busy),
     /// The wait ran out while the backend failed.
     Trouble(Trouble),
-    /// The backend failed.
+    /// The backend failed, and the lock was not waited for.
     Failed(Failed),
 }
 
-/// What is to be done next.
+/// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The lock is held: nothing more.
+    /// Nothing more: the lock is held.
     Take(Grant),
-    /// There is no lock: nothing more.
+    /// Nothing more: the lock was not granted.
     Refuse(Refused),
     /// Ask again at once.
     Again,
     /// Wait until it is worth asking again.
     Listen,
-    /// Wait a while, as is fit after so many failures before this one, and ask again.
+    /// Pause as [`backoff`] says after this number of earlier failures, and ask again.
     Pause(u32),
 }
 
@@ -98,16 +98,16 @@ pub(super) enum Next {
 pub(super) struct Waiting {
     wait: Wait,
     grace: Grace,
-    /// What was heard last; something once we are in the queue.
+    /// The latest news; `None` until the service has answered.
     last: Option<WaitNews>,
-    /// How many grants in a row came too late to be of use.
+    /// How many grants in a row left too little time.
     slow: u32,
-    /// How many failures there were in a row.
+    /// How many requests have failed in a row.
     failures: u32,
 }
 
 impl Waiting {
-    /// A wait that begins; `grace` decides how much of a lease is of use.
+    /// A wait that begins now; `grace` decides how much of a lease is useful.
     #[must_use]
     pub(super) fn new(wait: Wait, grace: Grace) -> Self {
         Self { wait, grace, last: None, slow: 0, failures: 0 }
@@ -119,7 +119,7 @@ impl Waiting {
         if self.wait == Wait::No { Queue::Pass } else { Queue::Join }
     }
 
-    /// Takes note at `now` of what came of an attempt, and tells `news` of what has changed.
+    /// Records at `now` the result of an attempt, and calls `news` with what has changed.
     pub(super) fn answered(
         &mut self,
         answer: Result<Attempt, Failed>,
@@ -129,8 +129,8 @@ impl Waiting {
         match answer {
             Ok(Attempt::Held(grant)) if is_of_use(&grant, self.grace, now) => Next::Take(grant),
             Ok(Attempt::Held(_)) => {
-                // Asking again extends what is ours. Giving it back first and then asking again would not do: a release
-                // that is late on its way deletes what the same owner holds by then.
+                // Asking again extends the lock. Releasing it first would be wrong: a release that is delayed on its way
+                // deletes what the same owner holds by then.
                 self.slow += 1;
                 match (self.slow, &self.last) {
                     (1, _) => Next::Again,
@@ -163,7 +163,7 @@ impl Waiting {
         }
     }
 
-    /// Takes note of what came of the wait for a change; nothing when the time for it ran out.
+    /// Records the result of the wait for a change; `None` if its time ran out.
     pub(super) fn listened(&mut self, heard: Option<Result<(), Failed>>) -> Next {
         if let Some(Err(error)) = heard {
             return self.failed(error);
@@ -181,14 +181,14 @@ impl Waiting {
         Next::Pause(before)
     }
 
-    /// Whether nothing is left to do at `now` but one look at what it is then: a lock that came free in the last moment is
-    /// not refused. Who has never heard who holds it asks on, because each request has its own limit.
+    /// Whether the wait is over at `now`, except for one last look: a lock that became free at the last moment is taken. A
+    /// waiter that has had no answer yet goes on, because each request has its own time-out.
     #[must_use]
     pub(super) fn is_over(&self, now: Instant) -> bool {
         matches!(self.wait, Wait::Until(end) if self.last.is_some() && now >= end)
     }
 
-    /// The end of the wait, after a last look that saw this at `now`; nothing where it saw nothing.
+    /// The end of the wait, after a last look at `now` with the result `seen`; `None` if it had no answer.
     pub(super) fn last_look(self, seen: Option<Attempt>, now: Instant) -> Result<Grant, Refused> {
         match (seen, self.last) {
             (Some(Attempt::Held(grant)), _) if is_of_use(&grant, self.grace, now) => Ok(grant),
@@ -199,7 +199,7 @@ impl Waiting {
     }
 }
 
-/// Whether a lease just granted leaves time to work.
+/// Whether a lease that was just granted leaves enough time for the command.
 fn is_of_use(grant: &Grant, grace: Grace, now: Instant) -> bool {
     match grant.lease {
         Lease::Unlimited { .. } => true,
@@ -210,8 +210,8 @@ fn is_of_use(grant: &Grant, grace: Grace, now: Instant) -> bool {
     }
 }
 
-/// How long to wait after so many `failures` before this one, for a lock of `ttl`: longer each time, so that servers that
-/// have too much to do are not given more, and not as long as all others who failed at the same moment.
+/// How long to pause after a failure, when `failures` have come before it, for a lock of `ttl`. It grows, so that busy servers
+/// get fewer requests, and is random, so that clients that failed together do not come back together.
 pub(super) fn backoff(failures: u32, ttl: Duration, random: u16) -> Duration {
     let longest = AFTER_FAILURE.max(ttl / AFTER_FAILURES);
     let whole = AFTER_FAILURE.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(longest);
@@ -230,7 +230,7 @@ mod tests {
         Instant::from_nanos(0) + S * seconds
     }
 
-    /// A lease of 30 s that was asked for at so many seconds.
+    /// A lease of 30 s that was requested at `sent` seconds.
     fn grant(sent: u32) -> Grant {
         Grant { token: 7, lease: Lease::until(at(sent), 30 * S) }
     }
@@ -243,7 +243,7 @@ mod tests {
         Failed { kind, trouble: Trouble::Said("no".to_owned()) }
     }
 
-    /// What a wait does with each of these answers at 100 s, and what it tells.
+    /// What a wait does with each of these answers at 100 s, and its news.
     fn played(wait: Wait, answers: Vec<Result<Attempt, Failed>>) -> (Waiting, Vec<Next>, Vec<WaitNews>) {
         let (mut waiting, mut told) = (Waiting::new(wait, GRACE), Vec::new());
         let mut answered = |answer| waiting.answered(answer, at(100), &mut |news| told.push(news));

@@ -1,10 +1,10 @@
 /*!
-Who may hold a lock, by the order of those who want it: the one rule for all kinds of lock.
+Who may hold a lock, by the order of its queue: one rule for all kinds of lock.
 
 > An entry enters when all entries before it are of its own mode and fewer than its mode has room for.
 
-Entries are the holders and the live waiters of a lock, in the order in which they came. So nobody overtakes anybody whom he
-would keep out, and whoever is first enters: no mode starves another one.
+Entries are the holders and the live waiters of a lock, in the order in which they came. So no entry overtakes one that it
+would keep out, and the first entry always enters: no mode starves another one.
 */
 
 /// How a claim wants to hold a lock.
@@ -12,16 +12,16 @@ would keep out, and whoever is first enters: no mode starves another one.
 pub(crate) enum Mode {
     /// Alone.
     Exclusive,
-    /// Together with all others of this mode. No claim asks for it yet; the rule is tested with it.
+    /// Together with all others of this mode. Not available to claims yet; used in tests of the rule.
     #[cfg(test)]
     Shared,
-    /// Together with others of this mode, so many in all. No claim asks for it yet; the rule is tested with it.
+    /// Together with others of this mode, up to this number in all. Not available to claims yet; used in tests of the rule.
     #[cfg(test)]
     Slots(usize),
 }
 
 impl Mode {
-    /// How many of this mode may hold together; more than there ever are where there is no limit.
+    /// How many entries of this mode may hold together; `usize::MAX` for no limit.
     #[must_use]
     pub(crate) fn room(self) -> usize {
         match self {
@@ -44,8 +44,8 @@ pub(crate) fn enters(own: Mode, before: impl IntoIterator<Item = Mode>) -> bool 
     })
 }
 
-/// One entry of the queue. Of two with the same number, which a service gives to nobody but somebody may have made, the
-/// name decides: everybody sees the same order.
+/// One entry of the queue. If two have the same number (a service never assigns one twice, but a client can make such an
+/// entry), the name decides, so that all clients see the same order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     /// What orders it, smallest first: a create revision or a sequence number.
@@ -56,25 +56,25 @@ pub(crate) struct Entry {
     pub mode: Mode,
 }
 
-/// What the queue says of an entry of ours.
+/// The place of this client's entry in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// It enters: the lock is ours.
+    /// It enters: this client holds the lock.
     Enters,
     /// It waits.
     Behind {
         /// The oldest entry: one that holds the lock.
         holder: Entry,
-        /// The entry before ours: the one to watch, so that its end wakes us alone.
+        /// The entry before it: the one to watch, so that its end wakes this waiter alone.
         predecessor: Entry,
-        /// How many are before us; 1 for the next.
+        /// How many are before it; 1 for the next.
         position: u64,
     },
-    /// It is not there (any more).
+    /// It is not in the queue (any more).
     Missing,
 }
 
-/// Where the entry that is ours stands among `entries`, which come in any order.
+/// The place of the entry for which `is_ours` is true, among `entries` in any order.
 pub(crate) fn place(entries: &[Entry], is_ours: impl Fn(&Entry) -> bool) -> Place {
     let Some(own) = entries.iter().find(|entry| is_ours(entry)) else { return Place::Missing };
     let before = || entries.iter().filter(|entry| *entry < own);
@@ -87,7 +87,7 @@ pub(crate) fn place(entries: &[Entry], is_ours: impl Fn(&Entry) -> bool) -> Plac
             predecessor: predecessor.clone(),
             position: before().count().try_into().unwrap_or(u64::MAX),
         },
-        // Nobody is before it, and it does not enter: its mode has no room at all.
+        // No entry is before it, and it does not enter: its mode has no room at all.
         _ => Place::Missing,
     }
 }

@@ -1,15 +1,14 @@
 /*!
-How often waiters ask for what nobody tells them.
+How often waiters ask for what the service does not report.
 */
 
 use std::time::Duration;
 
-/// How much longer a waiter goes without news for each entry in the queue.
+/// How much longer a waiter goes without asking, for each entry in the queue.
 const NEWS_PER_ENTRY: Duration = Duration::from_millis(100);
 
-/// How often one of so many `entries` asks who holds the lock, although nothing has happened to the entry before its own:
-/// as often as `usual` where they are few. What news cost grows with the number of entries, so a crowd of any size asks
-/// for them ten times a second in all.
+/// How often a waiter asks who holds the lock although nothing has happened to the entry before its own. For few `entries`
+/// this is `usual`. An answer costs more with more entries, so all waiters together ask at most ten times a second.
 #[must_use]
 pub(crate) fn news_every(usual: Duration, entries: u64) -> Duration {
     usual.max(NEWS_PER_ENTRY.saturating_mul(entries.try_into().unwrap_or(u32::MAX)))

@@ -1,9 +1,8 @@
 /*!
-All that dlock ever says, as data. The [words](mod@crate::report::line) are made elsewhere, and so is the decision who
-hears them.
+Everything that dlock reports, as data. The [sentences](mod@crate::report::line) are made elsewhere.
 
-What a backend or the system says of a failure comes as text, because only they know it. What is wrong with the command
-line is text too: it is put into words where it is checked.
+Reasons from a backend or the system are text, because only they know them. What is wrong with the command line is text
+too: it is put into words where it is checked.
 */
 
 use std::time::Duration;
@@ -23,20 +22,20 @@ pub(crate) struct Lock {
     pub place: String,
 }
 
-/// Something that dlock says.
+/// Something that dlock reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// dlock has a bug; where it showed.
+    /// dlock has a bug; the message of the panic.
     Bug(String),
-    /// The parser did not understand the command line; what it says.
+    /// The command line was not understood; what is wrong with it.
     CommandLine(String),
     /// The settings are wrong, or do not go together; what is wrong and what to do.
     Settings(String),
-    /// There is no page of the manual for this subcommand.
+    /// There is no manual page for this subcommand.
     NoSuchPage(String),
-    /// A page of the manual was asked for, and something else too.
+    /// A subcommand was named for something that is not a manual page.
     OnlyPagesHaveSubcommands,
-    /// Standard output cannot be written to; the system's reason.
+    /// Writing to standard output failed; the system's reason.
     OutputFailed(String),
     /// Something that supervising a command needs is missing. No command was started.
     Lacking {
@@ -56,7 +55,7 @@ pub(crate) enum Event {
         /// What it is, in the backend's words.
         concern: String,
     },
-    /// The lock is not ours yet.
+    /// dlock waits for the lock.
     Waiting {
         /// The lock.
         lock: Lock,
@@ -67,14 +66,15 @@ pub(crate) enum Event {
     NotAcquired {
         /// The lock.
         lock: Lock,
-        /// How long it was waited for, where the wait has run out.
+        /// How long dlock waited, if the wait ran out.
         within: Option<Duration>,
         /// Why not.
         why: Hindrance,
     },
     /// The lock is held by an outer run that cannot be watched, because it is in another PID namespace.
     OuterElsewhere,
-    /// The lock is held by an outer run whose guard cannot be reached; the system's reason, none when it does not answer.
+    /// The lock is held by an outer run whose guard cannot be reached; the system's reason, `None` if the guard does not
+    /// answer.
     OuterGuardUnreachable(Option<String>),
     /// The lock is held by an outer run that cannot be watched, for this errno.
     OuterUnwatchable(i32),
@@ -85,9 +85,9 @@ pub(crate) enum Event {
         /// The fencing token.
         token: u64,
     },
-    /// The lock is held by an outer run, under which the command runs.
+    /// The lock is held by an outer run, and the command runs under it.
     Covered(Key),
-    /// The server grants so short a lease that the command has less time to end than the user wanted.
+    /// The granted lease is so short that the command has less time to end than `--kill-after` asks for.
     ShortGrace {
         /// The lock.
         lock: Lock,
@@ -103,13 +103,13 @@ pub(crate) enum Event {
         /// Why not.
         reason: NotRun,
     },
-    /// The command is suspended, and so is the keeping of its lock.
+    /// The command is suspended, and its lock cannot be renewed.
     Suspended {
         /// The lock's name.
         key: Key,
         /// The command's name.
         program: String,
-        /// After how long it is stopped unless it is continued.
+        /// The time after which it is stopped unless it is continued.
         stopped_in: Duration,
     },
     /// `--max-run` has run out; the command is stopped.
@@ -119,7 +119,7 @@ pub(crate) enum Event {
         /// The longest time that it may run.
         max_run: Duration,
     },
-    /// The command has ended, and what it left behind is stopped.
+    /// The command has ended, and the processes that it left behind are stopped.
     StoppingLeftovers {
         /// The command's name.
         program: String,
@@ -142,7 +142,7 @@ pub(crate) enum Event {
         /// Whether the command goes on without the lock (`--on-lost ignore`) instead of being stopped.
         goes_on: bool,
     },
-    /// The lock was not ours any more when the command ended.
+    /// When the command ended, this run did not hold the lock any more.
     LostBeforeTheEnd {
         /// The lock.
         lock: Lock,
@@ -162,7 +162,7 @@ pub(crate) enum Event {
     NotReleased {
         /// The lock's name.
         key: Key,
-        /// A process that could not be stopped; none where processes cannot be listed.
+        /// A process that could not be stopped; `None` if processes cannot be listed.
         process: Option<i32>,
         /// Whether the lock will expire.
         expires: bool,
@@ -173,12 +173,12 @@ pub(crate) enum Event {
         lock: Lock,
         /// Why not.
         reason: Trouble,
-        /// The lease, which will expire; none for a lock without one.
+        /// The lease, which will expire; `None` for a lock without one.
         ttl: Option<Duration>,
     },
-    /// Somebody killed the guard, and the command was stopped.
+    /// The guard was killed, and the command was stopped.
     GuardKilled(Key),
-    /// Somebody killed dlock itself; said by the guard, which stops the command.
+    /// dlock itself was killed; reported by the guard, which stops the command.
     DlockKilled {
         /// The lock.
         lock: Lock,
@@ -212,29 +212,29 @@ pub(crate) enum Step {
     WatchGuard,
 }
 
-/// What is missing.
+/// What is missing, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lack {
-    /// The system says so.
+    /// The reason that the system gives.
     System(String),
-    /// There is no new process, for this errno.
+    /// No process could be made, for this errno.
     NoProcess(i32),
-    /// The surroundings do not allow it.
+    /// The environment does not allow it.
     Unfit(Unfit),
     /// The guard did not start within this time.
     SlowGuard(Duration),
 }
 
-/// Why a lock is not ours.
+/// Why a lock was not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hindrance {
-    /// It is somebody else's.
+    /// Another holder has it.
     Held {
-        /// Who has it.
+        /// The holder.
         holder: Holder,
         /// "Now" in milliseconds since 1970 by the clock that granted the lock.
         now: u64,
-        /// Our place in the queue, 1 for the next; none when we are not in a queue.
+        /// This waiter's place in the queue, 1 for the next; `None` outside of a queue.
         position: Option<u64>,
     },
     /// The backend fails.
@@ -250,43 +250,43 @@ pub(crate) enum NotRun {
     NotExecutable(i32),
     /// No process could be made, for this errno.
     NoProcess(i32),
-    /// The lease of the lock had all but ended.
+    /// The lease of the lock had almost ended.
     TooLate(Key),
 }
 
 /// How it is known that a lock is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The service says that it is not ours; what it knows of the reason.
+    /// The service says that this run does not hold it; what is known of the reason.
     NotMine(String),
     /// The outer run that held it has ended.
     OuterEnded,
     /// No renewal was confirmed in time.
     Unrenewed {
-        /// Since the last one that was.
+        /// The time since the last confirmed one.
         silent: Duration,
-        /// What came of the last try.
+        /// The result of the last try.
         last: Unconfirmed,
     },
-    /// The guard saw the end of the lease, and the renewals had no chance.
+    /// The guard stopped the command at the deadline, and dlock had no time to renew.
     Starved,
 }
 
-/// Who hears of an event. What ends dlock is always said.
+/// At which verbosity an event is reported. What ends dlock is always reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// Everybody, also with `-q`.
+    /// Always, also with `-q`.
     Warning,
-    /// Everybody but those who asked for errors only.
+    /// Unless `-q` is given.
     Note,
-    /// Everybody but those who asked for errors only, as one line about a wait, which is kept up to date on a terminal.
+    /// Unless `-q` is given, as the state of a wait: on a terminal one line that is kept up to date.
     State,
-    /// Only those who asked for more (`-v`).
+    /// Only with `-v`.
     Detail,
 }
 
 impl Event {
-    /// Who hears of it.
+    /// At which verbosity it is reported.
     #[must_use]
     pub(crate) fn level(&self) -> Level {
         match self {

@@ -1,6 +1,5 @@
 /*!
-The words for every event: one sentence each, and all of dlock's English that is not about the command line. Knows
-nothing of where they are written.
+The sentence for every event: all of dlock's English that is not about the command line. Does not know where it is written.
 */
 
 use std::time::Duration;
@@ -13,7 +12,8 @@ use crate::lease::waiting::Trouble;
 use crate::report::event::{Event, Hindrance, Lack, Lock, Loss, NotRun, Step};
 use crate::supervise::protocol::Unfit;
 
-/// The sentence for `event`, without a line's end. It may hold what others have written, so it is not safe to show yet.
+/// The sentence for `event`, without a line end. It may contain text of other programs and must be escaped before it is
+/// shown.
 #[must_use]
 pub(super) fn line(event: &Event) -> String {
     match event {
@@ -46,7 +46,7 @@ pub(super) fn line(event: &Event) -> String {
     }
 }
 
-/// What is said of a lock that is held, or was.
+/// The sentences about a lock that is or was held.
 fn held(event: &Event) -> String {
     match event {
         Event::Acquired { lock, token } => format!("acquired {}, token {token}", at(lock)),
@@ -90,11 +90,11 @@ fn held(event: &Event) -> String {
             format!("{why}: {key} is not released{}", if *expires { ", it will expire on its own" } else { "" })
         }
         Event::ReleaseFailed { lock, reason, ttl } => {
-            let within = |ttl: Duration| format!("; it runs out by itself within {}", format_duration(ttl));
+            let within = |ttl: Duration| format!("; it will expire on its own within {}", format_duration(ttl));
             let reason = trouble(&lock.place, reason);
             format!("could not release {}: {reason}{}", lock.key, ttl.map(within).unwrap_or_default())
         }
-        Event::GuardKilled(key) => format!("somebody killed the guard process; the command was stopped (lock {key})"),
+        Event::GuardKilled(key) => format!("the guard process was killed, and the command was stopped (lock {key})"),
         Event::DlockKilled { lock, program } => {
             let lock = at(lock);
             format!("dlock itself was killed: {program} is stopped, because nobody keeps its lock {lock} alive")
@@ -104,7 +104,7 @@ fn held(event: &Event) -> String {
     }
 }
 
-/// What is said of the run around this one.
+/// The sentences about an outer run.
 fn outer(event: &Event) -> String {
     match event {
         Event::OuterGuardUnreachable(reason) => {
@@ -164,7 +164,7 @@ fn unfit(reason: Unfit) -> &'static str {
     }
 }
 
-/// Why there is no new process, in the words of those who set limits.
+/// Why no process could be made, with the limit to raise.
 fn no_process(errno: i32) -> String {
     match Errno::from_raw(errno) {
         Errno::EAGAIN => "no more processes are allowed here (ulimit -u, or the limit of the control group)".to_owned(),
@@ -179,7 +179,7 @@ fn not_run(reason: &NotRun) -> String {
         NotRun::NotExecutable(errno) => Errno::from_raw(*errno).desc().to_lowercase(),
         NotRun::NoProcess(errno) => no_process(*errno),
         NotRun::TooLate(key) => {
-            format!("the lease of {key} had all but ended before it could start: use a longer --ttl")
+            format!("the lease of {key} had almost ended before it could start: use a longer --ttl")
         }
     }
 }

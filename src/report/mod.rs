@@ -1,6 +1,5 @@
 /*!
-What dlock says, and to whom: [events](event) with data, [words](mod@line) for each, and the [terminal] on which they are
-written.
+What dlock reports: [events](event) with data, a [sentence](mod@line) for each, and the [terminal] to which they are written.
 */
 
 pub(crate) mod event;
@@ -11,19 +10,19 @@ use self::event::{Event, Level};
 use self::line::line;
 use self::terminal::Terminal;
 
-/// How much dlock says.
+/// How much dlock reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verbosity {
     /// Errors only.
     Quiet,
-    /// What somebody at three in the morning needs.
+    /// What an operator needs to know.
     #[default]
     Normal,
     /// A line also when the lock is acquired and released.
     Verbose,
 }
 
-/// Says things to the user.
+/// Reports events to the user.
 #[derive(Debug)]
 pub(crate) struct Report {
     verbosity: Verbosity,
@@ -43,7 +42,7 @@ impl Report {
         self.terminal.is_one()
     }
 
-    /// Says it to those who want to hear it, if somebody reads: a command may be running.
+    /// Reports the event, if the verbosity includes it. Drops it if standard error is not read: a command may be running.
     pub(crate) fn tell(&self, event: &Event) {
         let least = match event.level() {
             Level::Warning => Verbosity::Quiet,
@@ -59,35 +58,36 @@ impl Report {
         }
     }
 
-    /// Says why dlock ends: always, and waits a while for a reader.
+    /// Reports why dlock ends, whatever the verbosity; waits for a reader for a bounded time.
     pub(crate) fn end(&self, event: &Event) {
         self.terminal.clear();
         say(event);
     }
 
-    /// Removes the state of the wait, where it was kept up to date.
+    /// Removes the line that shows the state of the wait, if there is one.
     pub(crate) fn clear(&self) {
         self.terminal.clear();
     }
 }
 
-/// Says it whatever the verbosity, and waits a while for a reader: for what goes wrong where there is no [`Report`].
+/// Reports the event whatever the verbosity, and waits for a reader for a bounded time. For errors where there is no
+/// [`Report`].
 pub(crate) fn say(event: &Event) {
     terminal::write_last(&line(event));
 }
 
-/// A line of the guard's, which may not allocate when it has something to say: made before the guard is forked.
+/// The last line of the guard, which may not allocate: the line is made before the guard is forked.
 #[derive(Debug)]
 pub(crate) struct Farewell(String);
 
 impl Farewell {
-    /// The line that will say `event`.
+    /// The line for `event`.
     #[must_use]
     pub(crate) fn new(event: &Event) -> Self {
         Self(terminal::whole(&line(event)))
     }
 
-    /// Says it. Does not allocate.
+    /// Writes the line. Does not allocate.
     pub(crate) fn say(&self) {
         terminal::write_soon(self.0.as_bytes());
     }

@@ -1,8 +1,8 @@
 /*!
-The only place that writes to standard error. Every line begins with `dlock: `, and nothing in it can upset a terminal.
+The only place that writes to standard error. Every line begins with `dlock: ` and is escaped.
 
-dlock keeps a lock alive while it talks, so a reader that has stopped reading (a paused pager) must not be able to
-stop it: what cannot be written soon is dropped while a command runs.
+A reader that has stopped reading (a paused pager) must not keep dlock from renewing a lock: while a command runs, a line that
+cannot be written soon is dropped.
 */
 
 use std::cell::Cell;
@@ -15,22 +15,22 @@ use nix::unistd::write;
 
 use crate::printable::{fitting, shown};
 
-/// How long a line may wait for its reader while a command runs, in milliseconds.
+/// How long a line may wait for the reader while a command runs, in milliseconds.
 const PATIENCE_MS: u8 = 100;
 
-/// How long the last line may wait for it, in milliseconds.
+/// How long the last line may wait for the reader, in milliseconds.
 const LAST_PATIENCE_MS: u16 = 2000;
 
-/// Standard error, as a terminal or anything else.
+/// Standard error, which may be a terminal.
 #[derive(Debug)]
 pub(super) struct Terminal {
     terminal: bool,
-    /// Whether the line that is kept up to date is on the screen.
+    /// Whether the line that is kept up to date is on the screen now.
     live: Cell<bool>,
 }
 
 impl Terminal {
-    /// What standard error is now.
+    /// Standard error as it is now.
     #[must_use]
     pub(super) fn new() -> Self {
         Self { terminal: std::io::stderr().is_terminal(), live: Cell::new(false) }
@@ -42,13 +42,13 @@ impl Terminal {
         self.terminal
     }
 
-    /// Writes a line, if there is room for it soon.
+    /// Writes a line, unless it cannot be written soon.
     pub(super) fn put(&self, message: &str) {
         self.clear();
         write_soon(whole(message).as_bytes());
     }
 
-    /// Writes a state that changes: on a terminal one line that is kept up to date, otherwise a line.
+    /// Writes a state that changes: on a terminal it replaces the state written before, elsewhere it is a line.
     pub(super) fn put_state(&self, message: &str) {
         if self.terminal {
             let line = format!("dlock: {}", shown(message.as_bytes()));
@@ -59,7 +59,7 @@ impl Terminal {
         }
     }
 
-    /// Removes the line that was kept up to date.
+    /// Removes the line that is kept up to date, if it is on the screen.
     pub(super) fn clear(&self) {
         if self.live.take() {
             write_soon(b"\r\x1b[2K");
@@ -67,18 +67,18 @@ impl Terminal {
     }
 }
 
-/// The line that says `message`: safe for a terminal, and with its end.
+/// The whole line for `message`: escaped, with the prefix and a newline.
 #[must_use]
 pub(super) fn whole(message: &str) -> String {
     format!("dlock: {}\n", shown(message.as_bytes()))
 }
 
-/// Writes the last line, and waits a while for its reader.
+/// Writes the last line, and waits for a reader for a bounded time.
 pub(super) fn write_last(message: &str) {
     write_all(whole(message).as_bytes());
 }
 
-/// The width of the terminal; 80 where it does not say.
+/// The width of the terminal in columns; 80 if it is unknown.
 fn columns() -> usize {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ fills in a winsize.
@@ -86,7 +86,7 @@ fn columns() -> usize {
     if asked == 0 && size.ws_col > 1 { usize::from(size.ws_col) } else { 80 }
 }
 
-/// Writes in one piece if there is room for it soon. Does not allocate.
+/// Writes `text` in one piece, unless it cannot be written soon. Does not allocate.
 pub(super) fn write_soon(text: &[u8]) {
     let stderr = std::io::stderr();
     let mut writable = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
@@ -95,11 +95,11 @@ pub(super) fn write_soon(text: &[u8]) {
     }
 }
 
-/// Writes all of it, as long as somebody reads: dlock must come to its end also where nobody does.
+/// Writes all of `text` as long as it is read. Gives up when it is not: dlock must end in any case.
 fn write_all(mut text: &[u8]) {
     let stderr = std::io::stderr();
     while !text.is_empty() {
-        // Where there is room for a part only, a longer text would be waited for.
+        // poll promises room for PIPE_BUF bytes; a longer write could block.
         let part = &text[..text.len().min(libc::PIPE_BUF)];
         match poll(&mut [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(LAST_PATIENCE_MS)) {
             Ok(1) => {}
@@ -110,7 +110,7 @@ fn write_all(mut text: &[u8]) {
             Ok(0) => return,
             Ok(written) => text = &text[written..],
             Err(Errno::EINTR | Errno::EAGAIN) => {}
-            // Nobody reads: then nobody can be told.
+            // The other end is closed.
             Err(_) => return,
         }
     }

@@ -1,5 +1,6 @@
 /*!
-The way to the lock's service: which one it is, how it is reached and who we are there. All subcommands need this.
+The connection to the lock service: which one it is, how it is reached, and with which credentials. All subcommands need
+it.
 */
 
 use std::ffi::OsString;
@@ -15,29 +16,29 @@ use crate::settings::layers::{Given, Layers, OrDefault};
 use crate::settings::password::password;
 use crate::settings::usage::usage;
 
-/// What stands before every key.
+/// The default prefix for every key.
 const NAMESPACE: &str = "dlock";
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the user says of the connection, each value with its origin; not checked yet.
+/// The settings of the connection, each with its origin; not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionValues {
-    /// The URL; none for lock files on this host.
+    /// The URL; `None` for lock files on this host.
     pub backend: Option<Given<OsString>>,
-    /// What stands before every key on a server.
+    /// The prefix for every key on a server.
     pub namespace: Given<String>,
     /// How long connecting may take.
     pub connect_timeout: Given<Duration>,
-    /// The user, where the URL names none.
+    /// The user name, if the URL has none.
     pub user: Option<Given<String>>,
-    /// Where the password is, where the URL has none.
+    /// The file with the password, if the URL has none.
     pub password_file: Option<Given<PathBuf>>,
     /// The authorities to trust.
     pub tls_ca: Option<Given<PathBuf>>,
     /// The client certificate.
     pub tls_cert: Option<Given<PathBuf>>,
-    /// Its private key.
+    /// The private key of the client certificate.
     pub tls_key: Option<Given<PathBuf>>,
     /// The name that the server's certificate must be for.
     pub tls_server_name: Option<Given<String>>,
@@ -47,16 +48,16 @@ pub(crate) struct ConnectionValues {
     pub strict_fencing: Given<bool>,
 }
 
-/// The way to the service, checked.
+/// The connection to the lock service, checked.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// What stands before every key on a server.
+    /// The prefix for every key on a server.
     pub namespace: Namespace,
     /// Where the lock is.
     pub target: Target,
-    /// What else is said about the way to it.
+    /// The other settings of the connection.
     pub options: Options,
-    /// Whether somebody chose the backend.
+    /// Whether a flag or a variable names the backend.
     pub chosen: bool,
     /// How long connecting may take.
     pub connect_timeout: Duration,
@@ -67,7 +68,7 @@ pub(crate) struct Connection {
 }
 
 impl ConnectionValues {
-    /// What the `layers` say together, and the defaults where they say nothing.
+    /// The values of all `layers` together, with defaults for those that no layer has.
     #[must_use]
     pub(crate) fn settle(layers: &Layers) -> Self {
         Self {
@@ -104,8 +105,8 @@ impl ConnectionValues {
         Ok((target, file.filter(|_| password.is_exposed).map(PathBuf::from)))
     }
 
-    /// What concerns only some backends. A flag for another one is a mistake; a variable may stand for all of a user's
-    /// backends, and is an error only where leaving it out would send something in plain text.
+    /// The settings that only some backends use. A flag for another backend is an error. A variable may be set for all
+    /// backends of a user, and is an error only where ignoring it would send something in plain text.
     pub(crate) fn options(&self, target: &Target) -> Result<Options, Failure> {
         let tls = TlsFiles {
             ca: self.tls_ca.clone().map(|file| file.value),

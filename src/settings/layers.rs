@@ -1,9 +1,8 @@
 /*!
-What was given, layer over layer: the flags over the variables. Each layer has the same structs, in which everything is
-optional; a value comes from the first layer that has it, together with its origin. Where no layer has one, a default
-applies, which is not the concern of this file.
+The layers of settings: flags over variables. Each layer is the same struct, in which every field is optional. A value comes
+from the first layer that has it, together with its origin. The defaults, for values that no layer has, are elsewhere.
 
-A config file will be one more layer: read into the same structs, and put after the variables.
+A config file will be one more layer of the same struct, after the variables.
 */
 
 use std::fmt;
@@ -29,7 +28,7 @@ pub(crate) enum Origin {
     Flag(&'static str),
     /// The variable of this option.
     Variable(&'static str),
-    /// Nobody gave one.
+    /// No value was given.
     Default,
 }
 
@@ -54,7 +53,7 @@ pub(crate) struct Given<T> {
 }
 
 impl<T> Given<T> {
-    /// Whether it is a flag's: what a flag says is meant for this run, a variable may stand for all runs.
+    /// Whether the value comes from a flag. A flag is meant for this run; a variable may be set for all runs.
     #[must_use]
     pub(crate) fn is_flag(&self) -> bool {
         matches!(self.origin, Origin::Flag(_))
@@ -66,16 +65,16 @@ impl<T> Given<T> {
 pub(crate) struct Layer {
     /// The source.
     pub source: Source,
-    /// What it says; what it does not say is none.
+    /// The values it gives; all other fields are `None`.
     pub args: RunArgs,
 }
 
-/// All layers, first the one that overrides the others.
+/// All layers; each overrides those after it.
 #[derive(Debug)]
 pub(crate) struct Layers(Vec<Layer>);
 
 impl Layers {
-    /// The layers that the parser has found for a subcommand, all checked by it already.
+    /// The layers of a subcommand, as parsed and checked by clap.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let layer = |source, from| RunArgs::from_arg_matches(&only(matches, from)).map(|args| Layer { source, args });
         Ok(Self(vec![
@@ -84,7 +83,7 @@ impl Layers {
         ]))
     }
 
-    /// Layers that are read already.
+    /// Layers made by a test.
     #[cfg(test)]
     pub(super) fn of(layers: Vec<Layer>) -> Self {
         Self(layers)
@@ -95,7 +94,7 @@ impl Layers {
         self.settle(|args| get(args).map(|value| (option, value)))
     }
 
-    /// What several options mean together, from the first layer that has one of them; `get` names the one that counts.
+    /// The combined value of several options, from the first layer that has one of them; `get` names the option that decides.
     pub(crate) fn settle<T>(&self, get: impl Fn(&RunArgs) -> Option<(&'static str, T)>) -> Option<Given<T>> {
         self.0.iter().find_map(|layer| {
             let (option, value) = get(&layer.args)?;
@@ -108,7 +107,7 @@ impl Layers {
     }
 }
 
-/// A value that may be missing, with what applies then.
+/// A value that may be missing, and its default.
 pub(crate) trait OrDefault<T> {
     /// The value, or `default`.
     fn or_default(self, default: T) -> Given<T>;
@@ -120,7 +119,7 @@ impl<T> OrDefault<T> for Option<Given<T>> {
     }
 }
 
-/// What in `matches` comes from this source. A switch that its variable turns off counts as not given.
+/// The part of `matches` that comes from `source`. An option that its variable turns off counts as not given.
 pub(super) fn only(matches: &ArgMatches, source: ValueSource) -> ArgMatches {
     let mut only = matches.clone();
     for id in matches.ids().map(clap::Id::as_str) {

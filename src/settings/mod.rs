@@ -1,5 +1,5 @@
 /*!
-What the user wants: flags over variables over defaults, each value with its origin, checked as a whole.
+The settings of a run: flags over variables over defaults, each value with its origin, checked as a whole.
 */
 
 mod connection;
@@ -35,7 +35,7 @@ use crate::report::event::{Event, Lock};
 pub(crate) struct RunSettings {
     /// The lock's name.
     pub key: Key,
-    /// The way to the service that has it.
+    /// The connection to the lock service.
     pub connection: Connection,
     /// How long to wait for the lock.
     pub patience: Patience,
@@ -49,20 +49,20 @@ pub(crate) struct RunSettings {
     pub on_lost: OnLost,
     /// How long the command may run.
     pub max_run: Option<Duration>,
-    /// What to do with what it leaves running.
+    /// What to do with processes that it leaves running.
     pub leftovers: Leftovers,
     /// The program and its arguments; never empty.
     pub argv: Vec<OsString>,
-    /// Keep the locked descriptor from the command.
+    /// Whether the command does not inherit the locked descriptor.
     pub close: bool,
-    /// What to tell those who wait.
+    /// The text shown to waiters.
     pub reason: Option<String>,
-    /// How much to say.
+    /// How much is reported.
     pub verbosity: Verbosity,
 }
 
 impl RunSettings {
-    /// Settles what the parser has found for `dlock run`. Reads the password's file.
+    /// The settings of `dlock run`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers =
             Layers::read(matches).map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))?;
@@ -112,7 +112,7 @@ impl RunSettings {
 
 fn key(name: &OsStr) -> Result<Key, Failure> {
     let key = Key::parse(name).map_err(|error| usage(format!("--key: {error}")))?;
-    // Many clients of the same servers call the key of a certificate so.
+    // Many clients of the same servers use --key for the private key of a certificate.
     if name.as_encoded_bytes().to_ascii_lowercase().ends_with(b".pem") && Path::new(name).exists() {
         return Err(usage("--key is the lock's name, and not a file: name a TLS key with --tls-key FILE"));
     }

@@ -1,6 +1,6 @@
 /*!
-How a command is run under a lock: how long to wait, what to run, and what becomes of it. Options that exclude each other
-are settled within a layer, so that a flag overrides the variable also of the other one.
+How a command is run under a lock: how long to wait, what to run, and what happens to it. Options that exclude each other
+are settled within a layer, so that a flag overrides the variables of both.
 */
 
 use std::ffi::OsString;
@@ -20,18 +20,18 @@ const TTL: Duration = Duration::from_secs(30);
 /// How long to wait for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Not at all.
+    /// Do not wait.
     None,
-    /// This long.
+    /// Wait for at most this long.
     For(Duration),
-    /// For ever.
+    /// Wait without a limit.
     Endless,
 }
 
-/// What is run: its words, or what is wrong with them.
+/// The command and its arguments, or what is wrong with them.
 type Words = Result<Vec<OsString>, &'static str>;
 
-/// What the user says of the run, each value with its origin; not checked yet.
+/// The settings of a run, each with its origin; not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunValues {
     /// How long to wait for the lock.
@@ -46,20 +46,20 @@ pub(crate) struct RunValues {
     pub on_lost: Given<OnLost>,
     /// How long the command may run.
     pub max_run: Option<Given<Duration>>,
-    /// What to do with what it leaves running.
+    /// What to do with processes that it leaves running.
     pub leftovers: Given<Leftovers>,
     /// What to run.
     pub command: Option<Given<Words>>,
-    /// Keep the locked descriptor from the command.
+    /// Whether the command does not inherit the locked descriptor.
     pub close: Given<bool>,
-    /// What to tell those who wait.
+    /// The text shown to waiters.
     pub reason: Option<Given<String>>,
-    /// How much to say.
+    /// How much is reported.
     pub verbosity: Given<Verbosity>,
 }
 
 impl RunValues {
-    /// What the `layers` say together, and the defaults where they say nothing.
+    /// The values of all `layers` together, with defaults for those that no layer has.
     #[must_use]
     pub(crate) fn settle(layers: &Layers) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl RunValues {
         }
     }
 
-    /// `--kill-after` within what the leases of `target` can afford.
+    /// The time between SIGTERM and SIGKILL, checked against what the leases of `target` allow.
     pub(crate) fn grace(&self, target: &Target) -> Result<Grace, Failure> {
         let asked = self.kill_after.map(|kill_after| kill_after.value);
         let grace = Grace { asked, share: target.kill_after_share() };

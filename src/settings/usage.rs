@@ -1,5 +1,5 @@
 /*!
-How a wrong setting is refused.
+Refusing wrong settings.
 */
 
 use std::fmt::Display;
@@ -7,7 +7,7 @@ use std::fmt::Display;
 use crate::exit::{Exit, Failure};
 use crate::report::event::Event;
 
-/// The failure of a run whose settings are wrong; `message` says which and what to do.
+/// The failure for wrong settings; `message` says what is wrong and what to do.
 pub(super) fn usage(message: impl Display) -> Failure {
     Failure::new(Exit::Usage, Event::Settings(message.to_string()))
 }

@@ -130,7 +130,7 @@ fn an_odd_key_is_exactly_one_string_in_redis() {
         let expected: Vec<_> = keys.iter().map(|(_, encoded)| (0, format!("{prefix}{encoded}"))).collect();
         assert_eq!(strings_set(&monitor.all()), expected);
     }
-    // What is left is ours and cannot be anybody's key.
+    // The remaining keys are dlock's side keys, which no user can name.
     assert!(redis.keys().iter().all(|key| key.contains('\u{1}')), "{:?}", redis.keys());
 }
 
@@ -567,7 +567,7 @@ fn lock_directories_that_cannot_be_used_are_refused() {
         fs::set_permissions(&read_only, Permissions::from_mode(0o700)).unwrap();
     }
     if process::is_root() {
-        // Only root can make what belongs to somebody else.
+        // Only root can make a directory of another user.
         let others = scratch.directory("others", 0o755);
         scratch.give_away(&others);
         refused(&scratch, run_in(&scratch, &others), 73, "another user", &others);
@@ -651,7 +651,7 @@ fn in_namespaces(namespaces: &[&str], dlock: Dlock, script: &str) -> Dlock {
     dlock.wrapped_by([unshare].into_iter().chain(namespaces).chain(shell))
 }
 
-/// The same, as user 1000 by the time dlock is started; `prepare` still runs as root.
+/// A dlock with fresh directories that runs as user 1000; `prepare` runs as root before.
 fn as_a_user(dlock: Dlock, prepare: &str) -> Dlock {
     let become_user = r#"exec unshare --user --map-user=1000 --map-group=1000 "$@""#;
     in_mount_namespace(dlock, &format!("{prepare}\n{become_user}"))
@@ -695,7 +695,7 @@ fn the_default_directory_of_a_user_is_below_run_lock_or_else_below_tmp() {
     let scratch = Scratch::new();
     let run = |prepare: &str| as_a_user(scratch.dlock().run("k").arg("-q").shell(LOOK), prepare).output();
     run("").success().stdout_is("700 1000 /run/lock/dlock-1000\n");
-    // Where /run/lock is not for everybody, or not safe, or not there.
+    // /run/lock is not writable for all users, or not sticky, or missing.
     for unusable in
         ["chmod 0755 /run/lock", "chmod 0777 /run/lock", "rmdir /run/lock", "rmdir /run/lock; touch /run/lock"]
     {
@@ -710,8 +710,8 @@ fn the_default_directory_of_a_user_is_below_run_lock_or_else_below_tmp() {
 #[test]
 fn a_default_directory_that_somebody_else_made_is_refused() {
     let scratch = Scratch::new();
-    // The ids of a user namespace are not enough for another owner: /usr belongs to the real root, who is nobody here,
-    // unless we are him.
+    // A user namespace has no ids for another owner, but /usr belongs to the real root, who is `nobody` here unless the test
+    // runs as root.
     let theirs = "mkdir /run/lock/dlock-1000; mount --bind /usr /run/lock/dlock-1000";
     let ours = "mkdir -m 0700 /run/lock/dlock-1000; chmod 0777 /run/lock/dlock-1000";
     let readable = "mkdir -m 0750 /run/lock/dlock-1000";
@@ -884,7 +884,7 @@ fn a_remote_file_system_is_refused_unless_it_is_trusted() {
     run("?remote=trust").success().stdout_is("ran\nk.lock\n");
 }
 
-/// Nobody has a list of all that are remote.
+/// There is no list of all remote file systems.
 #[test]
 fn a_file_system_of_a_type_that_nobody_knows_is_refused_with_that_type() {
     let scratch = Scratch::new();

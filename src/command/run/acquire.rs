@@ -1,5 +1,5 @@
 /*!
-Getting the lock: an outer run that holds it for us is found first, and a refusal becomes words and an exit code.
+Acquiring the lock: an outer run that already holds it is found first; a refusal becomes a message and an exit code.
 */
 
 use std::os::fd::OwnedFd;
@@ -14,17 +14,17 @@ use crate::report::event::{Event, Hindrance};
 use crate::report::{Report, Verbosity};
 use crate::settings::{Patience, RunSettings};
 
-/// How the wait ended.
+/// The result of the wait.
 pub(super) enum Waited {
-    /// With the lock.
+    /// The lock was granted.
     Granted(Grant),
-    /// With the news that an outer `dlock run` holds it for us.
+    /// An outer `dlock run` holds the lock for this one.
     Covered(nested::Cover),
-    /// With a signal that told us to stop.
+    /// A signal told dlock to stop; its number.
     Told(i32),
 }
 
-/// Takes the lock, or finds that an outer run holds it for us. `inherited` is the locked file of an outer run.
+/// Takes the lock, or finds that an outer run holds it for this one. `inherited` is the locked file of an outer run.
 pub(super) async fn acquire(
     settings: &RunSettings,
     report: &Report,
@@ -39,7 +39,7 @@ pub(super) async fn acquire(
     };
     let outer = nested::Outer::inherited();
     if !outer.is_empty() {
-        // One look without a trace: a lock that is held for us already must not be waited for.
+        // One look that leaves no trace: a run must not wait for a lock that an outer run holds for it.
         match take(contender, Wait::No, limits, |_| {}).await {
             Ok(grant) => return Ok(Waited::Granted(grant)),
             Err(Refused::Busy(busy)) => {
@@ -63,7 +63,7 @@ pub(super) async fn acquire(
     result.map(Waited::Granted).map_err(|failed| refused(settings, failed))
 }
 
-/// Why there is no lock, for the user.
+/// The message and the exit code for a lock that was not acquired.
 fn refused(settings: &RunSettings, refused: Refused) -> Failure {
     let lock = settings.lock();
     let within = match settings.patience {

@@ -1,6 +1,6 @@
 /*!
-When the command must be dead, as far as dlock itself knows: what it tells its guard, and when it does the guard's work
-where the guard cannot. Pure decisions of what happened and what time it is.
+When the command must be dead: what dlock tells the guard, and when dlock does the guard's work because the guard cannot.
+Pure decisions of what happened and what time it is.
 */
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::lease::timing::Schedule;
 use crate::supervise::protocol::{Deadline, Order};
 use crate::supervise::stop::Ladder;
 
-/// When the command is stopped if `schedule` is not renewed; never with `--on-lost ignore`.
+/// When the command is stopped if `schedule` is not renewed; `None` with `--on-lost ignore`.
 pub(super) fn deadline(schedule: &Schedule, on_lost: OnLost) -> Option<Deadline> {
     match on_lost {
         OnLost::Stop => Some(Deadline { stop_at: schedule.stop_at(), kill_at: schedule.dead_at() }),
@@ -20,7 +20,7 @@ pub(super) fn deadline(schedule: &Schedule, on_lost: OnLost) -> Option<Deadline>
     }
 }
 
-/// What dlock knows of the way down.
+/// What dlock knows about stopping the command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Backstop {
     on_lost: OnLost,
@@ -31,12 +31,12 @@ pub(super) struct Backstop {
 }
 
 impl Backstop {
-    /// For a command that begins to run; `schedule` is that of the lease, where there is one.
+    /// A backstop for a command that begins to run; `schedule` is that of the lease, if there is one.
     pub(super) fn new(on_lost: OnLost, kill_after: Duration, schedule: Option<Schedule>) -> Self {
         Self { on_lost, kill_after, schedule, kill_at: None }
     }
 
-    /// The lease as last confirmed, where there is one.
+    /// The lease as last confirmed, if there is one.
     pub(super) fn schedule(&self) -> Option<Schedule> {
         self.schedule
     }
@@ -51,13 +51,13 @@ impl Backstop {
         self.kill_at.is_some()
     }
 
-    /// The lease was renewed; returns what the guard is told.
+    /// The lease was renewed; returns the order for the guard.
     pub(super) fn extend(&mut self, schedule: Schedule) -> Option<Order> {
         self.schedule = Some(schedule);
         self.deadline().map(Order::Extend)
     }
 
-    /// The lock is lost; returns what the guard is told.
+    /// The lock is lost; returns the order for the guard.
     pub(super) fn lose(&mut self, now: Instant) -> Option<Order> {
         match self.on_lost {
             OnLost::Stop => Some(self.stop(now)),
@@ -66,14 +66,15 @@ impl Backstop {
         }
     }
 
-    /// The guard has begun to stop the command by itself. What is heard of the lease from now on rescues nothing, also when
-    /// the guard is frozen before it is done.
+    /// The guard has begun to stop the command on its own. From now on no renewal rescues the command, even if the guard is
+    /// frozen before it is done.
     pub(super) fn begun(&mut self, now: Instant) {
         // The guard needs no order for what it does.
         let _ = self.lose(now);
     }
 
-    /// The command is to end: SIGTERM now, SIGKILL when its time is over or the lease ends; returns what the guard is told.
+    /// The command is to end: SIGTERM now, SIGKILL after `--kill-after` or when the lease ends, whichever is earlier; returns
+    /// the order for the guard.
     pub(super) fn stop(&mut self, now: Instant) -> Order {
         Order::Stop(self.kill_by(now + self.kill_after))
     }
@@ -85,12 +86,12 @@ impl Backstop {
         ladder
     }
 
-    /// When dlock itself sends SIGKILL: the guard, if it is not frozen, has done so in the same moment.
+    /// When dlock itself sends SIGKILL. A guard that is not frozen does so at the same time.
     pub(super) fn kill_due(&self) -> Option<Instant> {
         [self.kill_at, self.deadline().map(|deadline| deadline.kill_at)].into_iter().flatten().min()
     }
 
-    /// Everything must be dead at `at`, or when the lease ends or was to be dead already if that is earlier.
+    /// Everything must be dead at `at`, or earlier if the lease ends or a stop was ordered for then.
     fn kill_by(&mut self, at: Instant) -> Instant {
         let kill_at = self.kill_due().map_or(at, |due| due.min(at));
         self.kill_at = Some(kill_at);
@@ -104,7 +105,7 @@ mod tests {
 
     const S: Duration = Duration::from_secs(1);
 
-    /// The lease of 10 s that was confirmed at so many seconds.
+    /// A lease of 10 s that was confirmed at `sent` seconds.
     fn schedule(sent: u32) -> Schedule {
         Schedule { sent: Instant::from_nanos(0) + S * sent, ttl: 10 * S, kill_after: 2 * S }
     }

@@ -1,5 +1,5 @@
 /*!
-How a run ends: a pure decision of what became of the command and of its lock.
+How a run ends: a pure decision of what happened to the command and to its lock.
 */
 
 use std::time::Duration;
@@ -12,21 +12,21 @@ use crate::lease::waiting::Trouble;
 use crate::report::event::{Event, Lock, NotRun};
 use crate::supervise::command::Ended;
 
-/// What became of the lock when the command was over.
+/// What happened to the lock after the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It was kept on purpose, because something of the command may still run.
     Kept(Left),
     /// It was given back.
     GivenBack {
-        /// What came of that.
+        /// The result of the release.
         released: Result<Released, Trouble>,
-        /// The lease had run out by then.
+        /// Whether the lease had expired by then.
         ran_out: bool,
     },
-    /// It is an outer run's.
+    /// It belongs to an outer run.
     Outer {
-        /// That one ended before the command, and nobody has noticed.
+        /// Whether the outer run ended before the command, unnoticed until now.
         ended: bool,
     },
 }
@@ -38,9 +38,9 @@ pub(super) struct Circumstances {
     pub(super) lock: Lock,
     /// The command's name.
     pub(super) program: String,
-    /// The granted lease; none for a lock without one.
+    /// The granted lease; `None` for a lock without one.
     pub(super) ttl: Option<Duration>,
-    /// A loss does not matter (`--on-lost ignore`).
+    /// Whether a loss is ignored (`--on-lost ignore`).
     pub(super) ignore: bool,
 }
 
@@ -49,14 +49,14 @@ pub(super) struct Circumstances {
 pub(super) struct Ending {
     /// How dlock ends.
     pub(super) exit: Exit,
-    /// What is said of the lock, as far as somebody wants to hear it.
+    /// A message about the lock, reported if the verbosity includes it.
     pub(super) remark: Option<Event>,
-    /// Why dlock ends like this, where the command's own end or an earlier line does not say it.
+    /// Why dlock ends like this; `None` if the command's own end or an earlier message says it.
     pub(super) event: Option<Event>,
 }
 
 impl Ending {
-    /// The ending for main, with the remark left behind.
+    /// The ending for main, without the remark.
     pub(super) fn outcome(self) -> Result<Exit, Failure> {
         match self.event {
             Some(event) => Err(Failure::new(self.exit, event)),
@@ -65,7 +65,7 @@ impl Ending {
     }
 }
 
-/// How the run ends after such a hold and with such a fate of its lock.
+/// How the run ends after `held`, with this `fate` of its lock.
 pub(super) fn ending(held: &Held, fate: Fate, about: Circumstances) -> Ending {
     let unnoticed = match &fate {
         Fate::GivenBack { released: Ok(Released::NotMine), ran_out: false } if held.ended_well() => {
@@ -84,7 +84,7 @@ pub(super) fn ending(held: &Held, fate: Fate, about: Circumstances) -> Ending {
     Ending { exit, remark, event }
 }
 
-/// What is said of the lock when its fate does not decide the end.
+/// The message about the lock when its fate does not decide the ending.
 fn remark(held: &Held, fate: Fate, about: &Circumstances) -> Option<Event> {
     match fate {
         Fate::Kept(left) => {
@@ -103,7 +103,7 @@ fn remark(held: &Held, fate: Fate, about: &Circumstances) -> Option<Event> {
     }
 }
 
-/// The exit, and its reason where that is not the command's own or has been told.
+/// The exit, and its reason unless the exit is the command's own or the reason was reported already.
 fn verdict(held: &Held, about: Circumstances) -> (Exit, Option<Event>) {
     let Circumstances { lock, program, .. } = about;
     let not_run = |exit, reason| (exit, Some(Event::NotRun { program, reason }));

@@ -1,5 +1,5 @@
 /*!
-What the command's environment says of its lock, and what dlock says of itself to those who wait.
+The environment of the command, and what dlock publishes about itself for waiters.
 */
 
 use std::ffi::{OsStr, OsString};
@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::settings::RunSettings;
 use crate::variables::{BACKEND, BACKEND_KIND, HELD, KEY, LEASE_TTL, OWNER, PASSWORD, TOKEN};
 
-/// The inherited environment without secrets, with what the command is told; token and lease are added later.
+/// The inherited environment without secrets, with the variables for the command; token and lease are added later.
 pub(super) fn for_command(key: &Key, owner: &Owner, kind: &str) -> Vec<(OsString, OsString)> {
     let ours = [KEY, OWNER, BACKEND_KIND, HELD, TOKEN, LEASE_TTL];
     let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
@@ -34,7 +34,7 @@ fn clean(url: &OsStr) -> Option<OsString> {
     Some(without_password(url).into())
 }
 
-/// What dlock publishes of itself.
+/// What dlock publishes about itself.
 pub(super) fn about(settings: &RunSettings) -> About {
     About {
         host: nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
@@ -52,8 +52,8 @@ pub(super) fn about(settings: &RunSettings) -> About {
     .fitted()
 }
 
-/// The user's name as `/etc/passwd` has it, else the number. The system's other user databases may ask a server,
-/// which at three in the morning may not answer.
+/// The user's name in `/etc/passwd`, or else the number. The system's other user databases may ask a server, which may not
+/// answer.
 fn user() -> String {
     let id = nix::unistd::geteuid().to_string();
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -67,7 +67,7 @@ fn user() -> String {
         .unwrap_or(id)
 }
 
-/// The address of the CI job that runs us, as its system tells it.
+/// The URL of the CI job that runs dlock, as the CI system sets it.
 fn ci_job() -> Option<String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let github = || {

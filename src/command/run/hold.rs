@@ -1,8 +1,8 @@
 /*!
-The time in which the command runs: the first of its exit, a loss and a time-out, and the way down that follows.
+The time in which the command runs: the first of its exit, a loss and a time-out, and the stop that follows.
 
-The guard stops the command, and knows the deadline itself; this loop tells it what the lock's keeper found out, and
-has the guard's work done where the guard cannot: frozen, or killed.
+The guard stops the command and knows the deadline. This loop passes on what the keeper of the lock reports, and does the
+guard's work when the guard is frozen or killed.
 */
 
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::supervise::protocol::{Notice, Order};
 use crate::supervise::reaping::reap;
 use crate::supervise::signals::{Meaning, SignalStream, can_be_continued, meaning};
 
-/// How long the keeper may take to say why the lease was lost, when the guard saw its end first.
+/// How long the keeper may take to report why the lease was lost, if the guard saw its end first.
 const LAST_WORD: Duration = Duration::from_millis(200);
 
 /// Why the command did not simply run to its end.
@@ -36,28 +36,28 @@ pub(super) enum Cause {
     Lost,
     /// `--max-run` ran out.
     MaxRun,
-    /// Somebody killed the guard.
+    /// The guard was killed.
     GuardKilled,
     /// No process could be made, for this errno.
     NotSpawned(i32),
-    /// The lease had all but ended before it could be started.
+    /// The lease had almost ended before the command could be started.
     TooLate,
 }
 
-/// How it ended.
+/// The result of a hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held {
     /// Why it was stopped, or never started.
     pub(super) cause: Option<Cause>,
     /// The command's own end, with the errno of an `execve` that failed.
     pub(super) exited: Option<(Ended, i32)>,
-    /// What is left although everything should be gone.
+    /// Processes that are left although everything should be gone.
     pub(super) left: Option<Left>,
-    /// The lease as last confirmed, where there is one.
+    /// The lease as last confirmed, if there is one.
     pub(super) schedule: Option<Schedule>,
-    /// The user was told that the lock is lost.
+    /// Whether the loss of the lock was reported.
     pub(super) told_of_loss: bool,
-    /// The guard has done all that it was there for, and ends by itself.
+    /// Whether the guard has done its work and ends on its own.
     pub(super) guard_done: bool,
 }
 
@@ -67,7 +67,7 @@ impl Held {
         matches!(self.exited, Some((_, 0)))
     }
 
-    /// Whether the command ran to its end, and nobody has noticed a loss of its lock.
+    /// Whether the command ran to its end, and no loss of its lock was noticed.
     pub(super) fn ended_well(&self) -> bool {
         self.cause.is_none() && self.ran() && !self.told_of_loss
     }
@@ -78,7 +78,7 @@ impl Held {
 enum GuardState {
     /// It watches the command.
     Works,
-    /// It said that nothing of the command is left.
+    /// It reported that nothing of the command is left.
     Done,
     /// It is gone.
     Gone,
@@ -99,7 +99,7 @@ pub(super) struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    /// A hold that begins now; `schedule` is that of the lease, where there is one.
+    /// A hold that begins now; `schedule` is that of the lease, if there is one.
     pub(super) fn new(
         settings: &'a RunSettings,
         report: &'a Report,
@@ -124,7 +124,7 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// For a guard that was gone before it could start the command.
+    /// Ends a hold whose guard was gone before it could start the command.
     pub(super) async fn without_guard(
         mut self,
         keeping: impl Future<Output = ()>,
@@ -158,7 +158,7 @@ impl<'a> Hold<'a> {
             }
         }
         if self.held.cause == Some(Cause::Lost) {
-            // The guard can be done before the keeper, whose time has come too, has said why.
+            // The guard can be done before the keeper has reported why.
             if kept && !self.held.told_of_loss {
                 let _ = before(Instant::now() + LAST_WORD, &mut keeping).await;
             }
@@ -175,7 +175,7 @@ impl<'a> Hold<'a> {
     fn hear_signal(&mut self, info: &nix::sys::signalfd::siginfo) {
         match meaning(info) {
             Meaning::Child => {
-                // A frozen guard could not end the command in time, nor tell of its end.
+                // A frozen guard could neither stop the command in time nor report its end.
                 reap(self.guard.pid());
             }
             Meaning::Forward(Sent { signal, sender }) => {
@@ -193,14 +193,14 @@ impl<'a> Hold<'a> {
                     self.report.tell(&Event::StoppingLeftovers { program: self.settings.program() });
                     self.stop();
                 }
-                // It has nothing left to do then, and is collected at the end.
+                // It has nothing left to do then; its end is waited for later.
                 if self.settings.leftovers == Leftovers::Leave && !self.backstop.is_stopping() {
                     self.guard_state = GuardState::Done;
                     self.over = true;
                 }
             }
             Some(Notice::Suspended) => self.suspend(),
-            // The keeper, which knows the reason, comes to the same end in the same moment.
+            // The keeper, which knows the reason, reports the loss at the same time.
             Some(Notice::Deadline) => {
                 self.held.cause = self.held.cause.or(Some(Cause::Lost));
                 self.backstop.begun(Instant::now());
@@ -219,10 +219,10 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// The guard is gone: it has done its work and told of it, or it was killed.
+    /// The guard is gone: it has reported that its work is done, or it was killed.
     fn lose_guard(&mut self) {
         let told_all = match self.settings.leftovers {
-            // It ends with the command, but for a stop that it was ordered to see through.
+            // It ends with the command, unless it was ordered to stop everything.
             Leftovers::Leave => {
                 self.held.exited.is_some() && (!self.backstop.is_stopping() || reap(self.guard.pid()).guard_done)
             }
@@ -260,7 +260,7 @@ impl<'a> Hold<'a> {
         self.over = true;
     }
 
-    /// The lock is lost: says so once, and stops the command if it still runs.
+    /// The lock is lost: reports it once, and stops the command if it still runs.
     fn lose(&mut self, how: Loss) {
         if std::mem::replace(&mut self.held.told_of_loss, true) {
             return;
@@ -282,7 +282,7 @@ impl<'a> Hold<'a> {
     }
 
     fn suspend(&mut self) {
-        // We may have been suspended ourselves until now.
+        // dlock itself may have been suspended until now.
         let is_stopped = self.rescue.command.is_none_or(is_stopped);
         if !is_stopped || !can_be_continued() {
             return;
@@ -295,14 +295,14 @@ impl<'a> Hold<'a> {
         self.guard.order(Order::Suspend);
     }
 
-    /// The guard was killed, and its orphans are our children now.
+    /// The guard was killed, and its orphans are children of dlock now.
     fn guard_died(&mut self) {
         self.guard_state = GuardState::Gone;
         self.held.cause = Some(self.held.cause.unwrap_or(Cause::GuardKilled));
         self.rescue.take_over(self.backstop.take_over(Instant::now()));
     }
 
-    /// Does what is due at `now`; returns when to look again.
+    /// Does what is due at `now`; returns when something is due next.
     fn act(&mut self, now: Instant) -> Option<Instant> {
         if let Some(at) = self.max_run_at
             && now >= at

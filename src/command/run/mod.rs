@@ -37,7 +37,7 @@ use crate::settings::RunSettings;
 use crate::supervise::guard::Guard;
 use crate::supervise::signals::SignalStream;
 
-/// Runs a command under a lock. Everything that decides how dlock ends is in the returned [`Exit`].
+/// Runs a command under a lock; returns how dlock ends.
 pub(crate) fn run(settings: &RunSettings) -> Exit {
     let report = Report::new(settings.verbosity);
     match prepare(settings, &report) {
@@ -65,13 +65,13 @@ fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
         let mut run =
             Run { settings, report, signals, guard, contender, below, inherited, left: false, guard_done: false };
         let outcome = run.story().await;
-        // What could not be stopped stays the guard's to watch.
+        // The guard goes on watching processes that could not be stopped.
         if !run.left {
             run.guard.end(run.guard_done);
         }
         outcome
     });
-    // A name server that does not answer must not keep us.
+    // A name server that does not answer must not delay the end.
     runtime.shutdown_background();
     outcome.unwrap_or_else(|failure| refuse(report, &failure))
 }
@@ -86,9 +86,9 @@ struct Run<'a> {
     below: Below,
     /// The locked file of an outer run.
     inherited: Option<OwnedFd>,
-    /// Something of the command is left that could not be stopped.
+    /// Whether a process of the command is left that could not be stopped.
     left: bool,
-    /// The guard has done all that it was there for.
+    /// Whether the guard has done its work.
     guard_done: bool,
 }
 
@@ -98,7 +98,7 @@ impl Run<'_> {
             Waited::Granted(grant) => self.hold(Tenure::Own(grant)).await,
             Waited::Covered(cover) => self.hold(Tenure::Outer(cover)).await,
             Waited::Told(signal) => {
-                // The queue is left at once; what could not be taken back runs out by itself.
+                // The queue is left at once; what could not be taken back will expire.
                 let _ = give_back(self.contender.as_mut(), TAKE_BACK).await;
                 Ok(Exit::Signal(signal))
             }
@@ -124,12 +124,12 @@ impl Run<'_> {
         waited
     }
 
-    /// Runs the command under the lock, and gives the lock back if it is ours.
+    /// Runs the command under the lock, and releases the lock unless it belongs to an outer run.
     async fn hold(&mut self, tenure: Tenure) -> Result<Exit, Failure> {
         let settings = self.settings;
         let kill_after = settings.grace.within(tenure.ttl());
         let schedule = tenure.schedule(kill_after);
-        // The guard looks again, but with --on-lost ignore it knows no deadline.
+        // The guard checks too, but with --on-lost ignore it knows no deadline.
         if schedule.is_some_and(|schedule| Instant::now() >= schedule.stop_at()) {
             let held = Held { cause: Some(Cause::TooLate), ..Held::default() };
             return self.finish(&held, &tenure).await;
@@ -154,7 +154,7 @@ impl Run<'_> {
         self.finish(&held, &tenure).await
     }
 
-    /// Says under what the command is about to run.
+    /// Reports under which lock the command is about to run.
     fn announce(&mut self, tenure: &Tenure, kill_after: Duration) {
         let (settings, report) = (self.settings, self.report);
         let grant = match tenure {
@@ -171,7 +171,7 @@ impl Run<'_> {
         report.tell(&Event::Acquired { lock: settings.lock(), token: grant.token });
     }
 
-    /// Gives the lock back, unless something of the command is left, and says how it all ended.
+    /// Releases the lock, unless a process of the command is left, and reports how the run ended.
     async fn finish(&mut self, held: &Held, tenure: &Tenure) -> Result<Exit, Failure> {
         (self.left, self.guard_done) = (held.left.is_some(), held.guard_done);
         let settings = self.settings;
@@ -179,14 +179,14 @@ impl Run<'_> {
         let fate = match (tenure, held.left) {
             (Tenure::Own(_), Some(left)) => Fate::Kept(left),
             (Tenure::Own(_), None) => {
-                // The guard lets no command live beyond the lease: one that ended by itself ended within it, and what has
-                // run out since (dlock was frozen, the server silent) was not lost while it ran.
+                // The guard lets no command outlive the lease: a command that ended on its own ended within it. A lease that
+                // has expired since (dlock was frozen, the server silent) was not lost while the command ran.
                 let ran_out = held.schedule.is_some_and(|schedule| Instant::now() >= schedule.dead_at()) && !ignore;
                 let patience = settings.connection.connect_timeout;
                 let released = give_back(self.contender.as_mut(), patience).await;
                 Fate::GivenBack { released, ran_out }
             }
-            // What stopped the command can be what ended the outer run: its guard sweeps this run too.
+            // The outer run's guard stops this run too when the outer run ends.
             (Tenure::Outer(cover), _) => Fate::Outer { ended: held.ended_well() && cover.has_ended() },
         };
         let (lock, program) = (settings.lock(), settings.program());

@@ -1,13 +1,13 @@
 /*!
-A `dlock run` inside a `dlock run` that holds the same lock: it passes straight through.
+A `dlock run` inside a `dlock run` that holds the same lock: its command starts at once.
 
-`DLOCK_HELD` lists the runs around the command. An entry counts only where the backend itself says that the lock is
-that owner's, and where that run's process is an ancestor of ours: a stale variable in a daemon must not skip a lock.
-Comparing owners instead of URLs finds the outer run however the backend is spelled, so nobody waits for himself.
+`DLOCK_HELD` lists the outer runs. An entry counts only if the backend confirms its owner and if its process is an ancestor
+of this one: a stale variable in a daemon must not skip a lock. Owners are compared instead of URLs, because one backend can
+be spelled in several ways; otherwise a run could wait for itself.
 
-The outer run must not give the lock back while one that it covers lives, so that one registers with its guard, which
-stops it first. A lock file stays locked when its dlock is killed, as long as somebody has the locked descriptor: then
-having inherited that is what counts.
+The outer run must not release the lock while a run that it covers lives. So the inner run registers with the outer guard,
+which stops it first. A lock file stays locked after its dlock was killed, as long as a process has the locked descriptor;
+then the inherited descriptor is what counts.
 */
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -36,34 +36,34 @@ const MAX_DEPTH: usize = 256;
 /// How long the guard of an outer run may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// A run around this one, as `DLOCK_HELD` tells it.
+/// An outer run, as `DLOCK_HELD` describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Outer {
     /// The owner's id.
     id: String,
     /// The process id of its dlock.
     pid: i32,
-    /// When that process was started, in clock ticks after boot: process ids are used again.
+    /// When that process was started, in clock ticks after boot, because process ids are reused.
     start: u64,
-    /// The PID namespace in which `pid` means anything.
+    /// The PID namespace to which `pid` belongs.
     namespace: u64,
-    /// Its fencing token, as far as the runs further in were told: not every service can be asked for it.
+    /// Its fencing token, if known to the inner runs: not every service can be asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<u64>,
 }
 
 impl Outer {
-    /// Reads the list of runs; nonsense counts as none.
+    /// Reads the list of runs; a value that cannot be read is an empty list.
     fn read(text: &str) -> Vec<Self> {
         let mut outer: Vec<Self> = serde_json::from_str(text).unwrap_or_default();
         outer.truncate(MAX_DEPTH);
         outer
     }
 
-    /// The runs around this one, as the environment has them.
+    /// The outer runs, from the environment.
     pub(super) fn inherited() -> Vec<Self> {
         let mut outer = Self::read(&std::env::var(HELD).unwrap_or_default());
-        // The run right around this one could not put its own token into the list: it was made before the grant.
+        // The innermost outer run made the list before its grant, so its own token is not in it.
         let [owner, token] = [OWNER, TOKEN].map(|name| std::env::var(name).unwrap_or_default());
         for run in outer.iter_mut().filter(|run| run.id == owner) {
             run.token = token.parse().ok();
@@ -71,7 +71,7 @@ impl Outer {
         outer
     }
 
-    /// The value for the command: the runs around this one, and this one.
+    /// The value for the command: the outer runs, and this one.
     pub(super) fn inherited_and(owner: &Owner) -> String {
         let mut held = Self::inherited();
         let pid = nix::unistd::getpid().as_raw();
@@ -91,23 +91,23 @@ impl Outer {
     }
 }
 
-/// The lock as an outer run holds it.
+/// A lock that is held by an outer run.
 #[derive(Debug)]
 pub(super) struct Cover {
     /// The outer run's fencing token.
     pub(super) token: u64,
     /// The outer run's lease.
     pub(super) ttl: Option<Duration>,
-    /// Its dlock, where that lives.
+    /// The outer dlock, if it lives.
     dlock: Option<(i32, AsyncFd<OwnedFd>)>,
-    /// The line to its guard, which stops us before it lets the lock be released.
+    /// The connection to the outer guard, which stops this run before it lets the lock be released.
     guard: Option<AsyncFd<OwnedFd>>,
-    /// The locked file, inherited: the lock does not end before we do.
+    /// The inherited locked file: the lock does not end before this run.
     locked: Option<OwnedFd>,
 }
 
 impl Cover {
-    /// Resolves when the lock is not kept for us any more.
+    /// Resolves when the outer run does not keep the lock any more.
     pub(super) async fn ended(&self) {
         if self.locked.is_some() {
             return std::future::pending().await;
@@ -122,8 +122,8 @@ impl Cover {
         }
     }
 
-    /// Whether the outer dlock has ended by now, or is about to, and its lock with it: its guard sees its descriptors close,
-    /// and sweeps, a moment before the kernel announces the end.
+    /// Whether the outer dlock has ended or is about to end, and its lock with it. Its guard sees the descriptors close, and
+    /// stops this run, a moment before the kernel reports the end of the process.
     pub(super) fn has_ended(&self) -> bool {
         self.keeper().is_some_and(|(pid, process)| {
             is_ending(*pid)
@@ -131,12 +131,12 @@ impl Cover {
         })
     }
 
-    /// The outer dlock, where the lock ends with it: one without a lease is kept by the guard, or by who has the file.
+    /// The outer dlock, if the lock ends with it. A lock without a lease is kept by the guard or by the locked descriptor.
     fn keeper(&self) -> Option<&(i32, AsyncFd<OwnedFd>)> {
         self.dlock.as_ref().filter(|_| self.ttl.is_some())
     }
 
-    /// The line to the outer guard, which is open as long as anything of this run lives.
+    /// The connection to the outer guard, which stays open as long as any process of this run lives.
     pub(super) fn line(&self) -> Option<BorrowedFd<'_>> {
         self.guard.as_ref().map(|guard| guard.as_fd())
     }
@@ -176,7 +176,7 @@ fn says(file: &std::fs::File, id: &str) -> bool {
     line.windows(id.len()).any(|part| part == id.as_bytes())
 }
 
-/// Whether `file` is locked by the descriptor that we share with those who keep it, as it says.
+/// Whether `file` names the owner `id` and is locked by the descriptor that this process has inherited.
 fn keeps(file: &OwnedFd, id: &str) -> bool {
     if !names(file, id) {
         return false;
@@ -184,7 +184,7 @@ fn keeps(file: &OwnedFd, id: &str) -> bool {
     // SAFETY: flock has no memory effects. A lock that this descriptor has already is granted again.
     let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
     if locked && !names(file, id) {
-        // It was given back in this moment.
+        // It was released in this moment.
         // SAFETY: as above.
         unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
         return false;
@@ -192,11 +192,11 @@ fn keeps(file: &OwnedFd, id: &str) -> bool {
     locked
 }
 
-/// What the guard of an outer run says to a nested one.
+/// The answer of an outer guard to a nested run.
 enum Registered {
-    /// It keeps the lock until this line is closed.
+    /// It keeps the lock until this connection is closed.
     Yes(OwnedFd),
-    /// It is about to give the lock back, or does not take us for a part of its command.
+    /// It is about to release the lock, or does not accept this process as a part of its command.
     No,
     /// It cannot be reached.
     Unreachable,
@@ -211,7 +211,7 @@ async fn register(owner: &str) -> Registered {
         Ok(line)
     };
     let Ok(line) = line() else { return Registered::Unreachable };
-    // Anybody can listen at a name that is not taken; the guard is above us.
+    // Any process can listen at a name that is not taken; the guard must be an ancestor.
     let peer = getsockopt(&line, PeerCredentials).map_or(0, |peer| peer.pid());
     if !is_above_us(peer) {
         return Registered::Unreachable;
@@ -228,8 +228,8 @@ async fn register(owner: &str) -> Registered {
     }
 }
 
-/// Whether one of the `outer` runs holds the lock for us, by what the backend says of its holder. `inherited` is the locked
-/// file of one of them; `conflict` is the exit code for a lock that cannot be had.
+/// Finds the outer run that holds the lock according to the backend, if there is one. `inherited` is the locked file of one
+/// of the `outer` runs; `conflict` is the exit code for a lock that was not acquired.
 pub(super) async fn cover(
     outer: &[Outer],
     inherited: &mut Option<OwnedFd>,
@@ -247,14 +247,14 @@ pub(super) async fn cover(
     let ttl = published.about.ttl.map(Duration::from_millis);
     let dlock = if holder.is_ancestor() { watch(holder)? } else { None };
     let locked = inherited.take().filter(|file| ttl.is_none() && keeps(file, &holder.id));
-    // The backend names the process too: what is neither above us nor keeps its lock without it covers nothing.
+    // The process must be an ancestor, or else the lock must be kept without it.
     if dlock.is_none() && ttl.is_some() {
         return Ok(None);
     }
     let guard = match register(&holder.id).await {
         Registered::Yes(line) => Some(readable(line).map_err(|error| unreachable_guard(Some(error.to_string())))?),
         Registered::Unreachable if dlock.is_some() => return Err(unreachable_guard(None)),
-        // Nobody gives a locked file back whose dlock is gone.
+        // A locked file whose dlock is gone is released by nothing but the end of its descriptors.
         Registered::No | Registered::Unreachable if dlock.is_none() && locked.is_some() => None,
         Registered::No | Registered::Unreachable => return Ok(None),
     };
@@ -266,7 +266,7 @@ fn unreachable_guard(reason: Option<String>) -> Failure {
     Failure::new(Exit::Unavailable, Event::OuterGuardUnreachable(reason))
 }
 
-/// Watches the dlock of an outer run; none when it has ended.
+/// Watches the dlock of an outer run; `None` if it has ended.
 fn watch(holder: &Outer) -> Result<Option<(i32, AsyncFd<OwnedFd>)>, Failure> {
     match pidfd_open(holder.pid).and_then(|process| readable(process).map_err(|_| Errno::EIO)) {
         // It may have ended, and its number may be another's by now, before the descriptor was opened.

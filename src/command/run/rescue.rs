@@ -1,6 +1,6 @@
 /*!
-What dlock itself does where the guard cannot: it sends SIGKILL beside a guard that is frozen, and stops what a killed one
-left behind.
+What dlock does when the guard cannot: it sends SIGKILL in place of a frozen guard, and stops what a killed guard left
+behind.
 */
 
 use std::time::Duration;
@@ -18,45 +18,45 @@ const KILL_AGAIN: Duration = Duration::from_millis(10);
 /// How long after SIGKILL a process may take to go before it counts as one that cannot be stopped.
 const GIVE_UP: Duration = Duration::from_secs(2);
 
-/// What is left of the command although everything should be gone.
+/// Processes of the command that are left although everything should be gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
     /// This process, and perhaps others.
     Process(pid_t),
-    /// What it is cannot be told, because the processes cannot be listed.
+    /// Unknown, because the processes cannot be listed.
     Unknown,
 }
 
-/// What dlock has for the processes below itself.
+/// How dlock finds the processes below itself.
 pub(super) struct Below {
-    /// Children that this process already had: they are not the command's.
+    /// Children that this process already had; they do not belong to the command.
     pub(super) spared: Vec<pid_t>,
     /// Finds all others.
     pub(super) sweep: Sweep,
 }
 
-/// dlock's own way to stop the command of one hold.
+/// Stopping the command of one hold without the guard.
 pub(super) struct Rescue<'a> {
     guard: pid_t,
     below: &'a mut Below,
-    /// The command's process, once there is one.
+    /// The command's process, once it is known.
     pub(super) command: Option<pid_t>,
-    /// A process that is known to be beyond our power.
+    /// A process that dlock may not signal.
     pub(super) unkillable: Option<pid_t>,
     /// Since when dlock itself has been sending SIGKILL.
     killing_since: Option<Instant>,
-    /// When it does so again.
+    /// When dlock sends SIGKILL again.
     kill_again: Option<Instant>,
     /// dlock's own ladder, for what a killed guard left behind.
     orphans: Option<Ladder>,
-    /// There is nothing more to do.
+    /// Whether there is nothing more to do.
     over: bool,
-    /// What is left then.
+    /// The processes that are left at the end.
     left: Option<Left>,
 }
 
 impl<'a> Rescue<'a> {
-    /// For the command that this guard is about to start.
+    /// A rescue for the command that `guard` is about to start.
     pub(super) fn new(guard: pid_t, below: &'a mut Below) -> Self {
         Self {
             guard,
@@ -71,7 +71,7 @@ impl<'a> Rescue<'a> {
         }
     }
 
-    /// The guard was killed, and its orphans are our children now: stops them on this ladder.
+    /// The guard was killed, and its orphans are children of dlock now: stops them by this ladder.
     pub(super) fn take_over(&mut self, ladder: Ladder) {
         self.orphans = Some(ladder);
     }
@@ -91,8 +91,8 @@ impl<'a> Rescue<'a> {
         self.left
     }
 
-    /// At the time of SIGKILL the guard is at work; where it is not, because it is frozen, this is. Returns when to come
-    /// again. `exited` says that the command's end is known, `holds` that what the guard has open is the lock.
+    /// Sends SIGKILL at `kill_at`, in case the guard is frozen. Returns when to call again. `exited` says whether the command's
+    /// end is known, `holds` whether the guard's descriptor is the lock.
     pub(super) fn back_up_the_guard(
         &mut self,
         now: Instant,
@@ -109,20 +109,20 @@ impl<'a> Rescue<'a> {
             // SAFETY: kill has no memory effects; the guard has not collected this process, so the pid is its own.
             unsafe { libc::kill(command, libc::SIGKILL) };
         }
-        // Counted from our own first pass: we may have been frozen until long after the deadline.
+        // Counted from dlock's own first pass: dlock may have been frozen until long after the deadline.
         if now < *self.killing_since.get_or_insert(now) + GIVE_UP {
             return Some(now + KILL_AGAIN);
         }
         let left = self.give_up(guard);
-        // Where it holds the lock of what is left, its end would release it. Otherwise it is of no use to anybody.
+        // A guard that holds the lock of what is left must live, because its end would release it.
         if !(holds && left.is_some()) {
-            // SAFETY: it is our child, and its end has not been taken note of.
+            // SAFETY: kill has no memory effects; it is a child that has not been collected, so the pid is its own.
             unsafe { libc::kill(guard, libc::SIGKILL) };
         }
         None
     }
 
-    /// Stops what a killed guard left behind, as far as that is due at `now`. Returns when to come again.
+    /// Stops what a killed guard left behind, as far as that is due at `now`. Returns when to call again.
     pub(super) fn stop_orphans(&mut self, now: Instant) -> Option<Instant> {
         let me = nix::unistd::getpid().as_raw();
         let reaped = reap(self.guard);
@@ -155,7 +155,7 @@ impl<'a> Rescue<'a> {
         Some(if reaped.collected == Collected::Some { now } else { now + KILL_AGAIN })
     }
 
-    /// Whether nothing of the command can be left below us. The kernel proves it where we have no other children.
+    /// Whether no process of the command is left below dlock. The kernel proves it if dlock has no other children.
     fn is_nothing_left(&mut self, me: pid_t, reaped: Reaped) -> bool {
         if self.below.spared.is_empty() || reaped.collected != Collected::All {
             return reaped.collected == Collected::NoneLeft;
@@ -164,11 +164,11 @@ impl<'a> Rescue<'a> {
         below.complete && below.listed.iter().all(|child| self.below.spared.contains(child))
     }
 
-    /// Ends the rescue although the end of everything was not seen. While something is left below `root`, or may be, the
-    /// lock must not be released.
+    /// Ends the rescue although not everything was seen to end. While a process is left below `root`, or may be, the lock must
+    /// not be released.
     fn give_up(&mut self, root: pid_t) -> Option<Left> {
         let spared = &self.below.spared;
-        // Below a frozen guard what has ended stays listed, because nobody collects it.
+        // A frozen guard does not collect its children, so those that have ended stay listed.
         let is_left = |child: &pid_t| !spared.contains(child) && !has_ended(*child);
         let below = self.below.sweep.children(root);
         self.left = match below.listed.iter().copied().find(is_left) {

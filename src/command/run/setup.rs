@@ -1,6 +1,6 @@
 /*!
-What has to exist before a lock may be acquired: the guard, which is forked before anything else, and all that supervising
-a command needs. Where something is lacking, no command is started.
+What a run needs before it may acquire a lock: the guard, which is forked before anything else, and everything for
+supervising a command. If something is missing, no command is started.
 */
 
 use std::fmt::Display;
@@ -42,7 +42,7 @@ fn lacking(step: Step, reason: Lack) -> Failure {
     Failure::new(Exit::Unavailable, Event::Lacking { step, reason })
 }
 
-/// What is lacking where the system refuses a step; its reason.
+/// The failure of a step that the system refuses, as a function of the reason.
 pub(super) fn refused(step: Step) -> impl Fn(&dyn Display) -> Failure {
     move |reason| lacking(step, Lack::System(reason.to_string()))
 }
@@ -62,11 +62,11 @@ pub(super) fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepare
     let signals = Signals::block().map_err(|error| refused(Step::Signals)(&error))?;
     become_subreaper().map_err(|error| refused(Step::Subreaper)(&error))?;
     let address = guard::address(owner.as_str()).map_err(|error| refused(Step::GuardName)(&error))?;
-    // Written now: the guard allocates nothing after its start.
+    // Made now, because the guard allocates nothing after its start.
     let farewell = Farewell::new(&Event::DlockKilled { lock: settings.lock(), program: settings.program() });
     let guard = fork_guard(command, &address, Box::new(move || farewell.say()))
         .map_err(|errno| lacking(Step::Guard, Lack::NoProcess(errno as i32)))?;
-    // A certificate may be in a descriptor that was handed to us (`--tls-key <(…)`).
+    // Before descriptors are closed: a certificate may be in an inherited one (`--tls-key <(…)`).
     let service = settings
         .connection
         .target
@@ -98,7 +98,7 @@ pub(super) fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepare
     Ok(Prepared { signals, guard, contender: service.contend(claim), below, inherited })
 }
 
-/// How long the guard's start may take: as long as the user waits, but long enough for a busy machine.
+/// How long the guard's start may take: as long as `--wait`, but at least long enough for a busy machine.
 pub(super) fn start_within(settings: &RunSettings) -> Option<Duration> {
     match settings.patience {
         Patience::None => Some(settings.connection.connect_timeout),
@@ -108,12 +108,12 @@ pub(super) fn start_within(settings: &RunSettings) -> Option<Duration> {
     .map(|limit| limit.max(GUARD_START))
 }
 
-/// The guard did not start within this time.
+/// The failure of a guard that did not start within `limit`.
 pub(super) fn slow_guard(limit: Duration) -> Failure {
     lacking(Step::Supervision, Lack::SlowGuard(limit))
 }
 
-/// Finds out whether a command can be supervised here, before anything is acquired.
+/// Waits for the guard to report whether a command can be supervised here.
 pub(super) async fn expect_ready(guard: &mut Guard, key: &Key) -> Result<(), Failure> {
     match guard.next().await {
         Some(Notice::Ready) => Ok(()),

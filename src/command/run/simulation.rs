@@ -1,12 +1,12 @@
 /*!
-The life of a lease as a game of chance, played with the product's own decisions: when to renew, to retry and to give up
-([`Renewals`]), what dlock tells its guard and when it acts itself ([`Backstop`]), and the guard's way down ([`Ladder`]).
-Only the world around them is made up: a server whose clock is fast, a network that loses and delays, processes
-that are late, frozen or killed, and a command that may not care about signals.
+A simulation of a lease with the real decisions of dlock: when to renew, to retry and to give up ([`Renewals`]), what dlock
+tells the guard and when it acts itself ([`Backstop`]), and how the guard stops the command ([`Ladder`]). Only their
+environment is simulated: a server whose clock is fast, a network that loses and delays, processes that are late, frozen or
+killed, and a command that may ignore signals.
 
-It holds that the command is dead before its lease can end at the server as long as dlock or its guard runs, or as soon
-as one of them runs again; that no renewal rescues it after a SIGTERM because of the lease; and that it is left alone while
-renewals are answered.
+The properties: the command is dead before its lease can end at the server, as long as dlock or its guard runs, or as soon
+as one of them runs again; no renewal rescues it after a SIGTERM for the lease; and it is left alone while renewals are
+answered.
 
 [`Renewals`]: crate::lease::renewal::Renewals
 [`Backstop`]: crate::command::run::backstop::Backstop
@@ -53,7 +53,7 @@ fn a_command_whose_renewals_are_answered_or_lost_only_one_at_a_time_is_left_alon
         game.play(end)?;
         prop_assert!(game.alive && game.termed.is_none(), "stopped at {:?}", game.now);
         prop_assert!(game.sent > 30, "only {} renewals", game.sent);
-        // What went to dlock alone is passed on once, unless the command had the same signal with the group just before.
+        // A signal to dlock alone is passed on once, unless the command just got the same signal with the group.
         prop_assert!(game.passed_on <= alone && (groups > 0 || game.passed_on == alone), "{}", game.passed_on);
         Ok(())
     });
@@ -74,7 +74,7 @@ fn a_command_whose_lease_runs_out_is_told_to_end_in_good_time_before_it_is_kille
         let end = game.now + end;
         game.play(end)?;
         prop_assert!(!game.alive);
-        // With next to no time between the two, whoever is less late may kill before the other tells.
+        // With almost no time between SIGTERM and SIGKILL, the two may come in either order.
         let given = game.termed.map_or(Duration::ZERO, |termed| game.now.since(termed));
         prop_assert!(given + LATENESS >= game.kill_after, "it had only {given:?}");
         Ok(())

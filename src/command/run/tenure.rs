@@ -1,5 +1,5 @@
 /*!
-What a command runs under: a lock of our own, or that of an outer run.
+The lock under which a command runs: its own, or that of an outer run.
 */
 
 use std::os::fd::BorrowedFd;
@@ -18,14 +18,14 @@ use crate::supervise::protocol::Spawn;
 /// The right to run a command.
 #[derive(Debug)]
 pub(super) enum Tenure {
-    /// The lock is ours: it is kept alive, and given back.
+    /// This run's own lock: it is kept alive, and released at the end.
     Own(Grant),
-    /// An outer run keeps it, and gives it back.
+    /// The lock of an outer run, which keeps and releases it.
     Outer(Cover),
 }
 
 impl Tenure {
-    /// The lease that limits how long the command may take to end; none where the lock has none, or is not ours to lose.
+    /// The lease that limits how long the command may take to end; `None` for a lock without one and for an outer run's lock.
     pub(super) fn ttl(&self) -> Option<Duration> {
         match self {
             Self::Own(Grant { lease: Lease::Until { ttl, .. }, .. }) => Some(*ttl),
@@ -33,7 +33,7 @@ impl Tenure {
         }
     }
 
-    /// The lease as granted to us, where there is one.
+    /// The lease as granted to this run, if there is one.
     pub(super) fn schedule(&self, kill_after: Duration) -> Option<Schedule> {
         match self {
             Self::Own(Grant { lease: Lease::Until { sent, ttl, .. }, .. }) => {
@@ -43,7 +43,8 @@ impl Tenure {
         }
     }
 
-    /// What the guard has to keep open while anything of the command lives: the locked file, or the line to the outer run.
+    /// What the guard keeps open while any process of the command lives: the locked file, or the connection to the outer
+    /// guard.
     pub(super) fn descriptor<'a>(&'a self, contender: &'a dyn Contender) -> Option<BorrowedFd<'a>> {
         match self {
             Self::Own(_) => contender.descriptor(),
@@ -51,7 +52,7 @@ impl Tenure {
         }
     }
 
-    /// How the command is started; `has_descriptor` says whether a lock's descriptor goes with it.
+    /// How the command is started; `has_descriptor` says whether the guard gets a locked descriptor.
     pub(super) fn spawn(&self, settings: &RunSettings, kill_after: Duration, has_descriptor: bool) -> Spawn {
         let stay = settings.leftovers != Leftovers::Leave;
         match self {
@@ -79,7 +80,7 @@ impl Tenure {
         }
     }
 
-    /// Keeps the lock, or watches who keeps it, and tells `news` of every change; ends after the news of a loss.
+    /// Keeps the lock, or watches the outer run that keeps it. Calls `news` for every change; ends after a loss.
     pub(super) async fn keep(
         &self,
         contender: &mut dyn Contender,

@@ -1,5 +1,5 @@
 /*!
-What happens beside the wait for a lock: the user is told, and signals end it.
+What happens during the wait for a lock: messages, and signals that end it.
 */
 
 use std::cell::RefCell;
@@ -15,7 +15,7 @@ use crate::report::event::{Event, Hindrance, Lock};
 use crate::supervise::reaping::reap;
 use crate::supervise::signals::{Meaning, SignalStream, ends_waiting, meaning, suspend_self};
 
-/// A wait shorter than this is not worth a word.
+/// A wait shorter than this is not reported.
 const SILENCE: Duration = Duration::from_millis(400);
 /// How often the line on a terminal is brought up to date.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const REPEAT: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(super) struct LatestNews {
     latest: RefCell<Option<(WaitNews, Instant)>>,
-    /// Trouble has begun or ended.
+    /// Notified when trouble begins or ends.
     turned: Notify,
 }
 
@@ -40,7 +40,7 @@ impl LatestNews {
         }
     }
 
-    /// What there is to say now.
+    /// What is known now.
     fn hindrance(&self) -> Option<Hindrance> {
         let news = self.latest.borrow();
         Some(match news.as_ref()? {
@@ -54,7 +54,7 @@ impl LatestNews {
     }
 }
 
-/// Tells the user who holds the lock, for as long as it is polled.
+/// Reports who holds the lock, for as long as it is polled.
 pub(super) async fn announce(report: &Report, lock: &Lock, news: &LatestNews) -> Infallible {
     sleep_until(Instant::now() + SILENCE).await;
     loop {
@@ -65,7 +65,7 @@ pub(super) async fn announce(report: &Report, lock: &Lock, news: &LatestNews) ->
             (true, true) => REFRESH,
             (true, false) => REPEAT,
         };
-        // An outage is told when it begins: until then whoever reads the log looks for the fault with the holder.
+        // An outage is reported when it begins; until then a reader of the log would blame the holder.
         tokio::select! {
             () = sleep_until(Instant::now() + again) => {}
             () = news.turned.notified() => sleep_until(Instant::now() + SILENCE).await,
@@ -73,7 +73,7 @@ pub(super) async fn announce(report: &Report, lock: &Lock, news: &LatestNews) ->
     }
 }
 
-/// Waits for a signal that ends the wait, and returns its number. A `guard` that somebody stopped is continued.
+/// Waits for a signal that ends the wait, and returns its number. Continues a `guard` that was stopped.
 pub(super) async fn told_to_stop(signals: &mut SignalStream, guard: libc::pid_t) -> i32 {
     loop {
         let info = signals.next().await;

@@ -1,5 +1,5 @@
 /*!
-Every sentence that dlock says.
+Every sentence that dlock can print.
 */
 
 use std::collections::BTreeSet;
@@ -47,7 +47,7 @@ fn not_run(reason: NotRun) -> Event {
     Event::NotRun { program: sh(), reason }
 }
 
-/// What is said before there is a lock.
+/// The sentences before there is a lock.
 fn beginnings() -> Vec<(Event, &'static str)> {
     let text = |text: &str| text.to_owned();
     vec![
@@ -68,7 +68,7 @@ fn beginnings() -> Vec<(Event, &'static str)> {
     ]
 }
 
-/// What is said where something is lacking to begin with.
+/// The sentences when something that a run needs is missing.
 fn lacks() -> Vec<(Event, &'static str)> {
     let text = |text: &str| text.to_owned();
     vec![
@@ -115,7 +115,7 @@ fn lacks() -> Vec<(Event, &'static str)> {
     ]
 }
 
-/// What is said where a command cannot be supervised.
+/// The sentences when a command cannot be supervised.
 fn no_supervision() -> Vec<(Event, &'static str)> {
     vec![
         (
@@ -140,7 +140,7 @@ fn no_supervision() -> Vec<(Event, &'static str)> {
     ]
 }
 
-/// What is said of the wait for a lock.
+/// The sentences about waiting for a lock.
 fn waits() -> Vec<(Event, &'static str)> {
     let trouble = |trouble| Hindrance::Trouble(trouble);
     let said = |text: &str| trouble(Trouble::Said(text.to_owned()));
@@ -188,7 +188,7 @@ fn waits() -> Vec<(Event, &'static str)> {
     ]
 }
 
-/// What is said while a command runs.
+/// The sentences while a command runs.
 fn runs() -> Vec<(Event, &'static str)> {
     let unrenewed = |last| lost(Loss::Unrenewed { silent: 65 * S, last }, false);
     vec![
@@ -203,7 +203,7 @@ fn runs() -> Vec<(Event, &'static str)> {
         (not_run(NotRun::NoProcess(libc::ENOMEM)), "could not run sh: no process could be made: out of memory"),
         (
             not_run(NotRun::TooLate(key())),
-            "could not run sh: the lease of k had all but ended before it could start: use a longer --ttl",
+            "could not run sh: the lease of k had almost ended before it could start: use a longer --ttl",
         ),
         (
             Event::Suspended { key: key(), program: sh(), stopped_in: 20 * S },
@@ -245,7 +245,7 @@ fn runs() -> Vec<(Event, &'static str)> {
     ]
 }
 
-/// What is said when a command has ended, or dlock or the guard is no more.
+/// The sentences when the command, dlock or the guard has ended.
 fn ends() -> Vec<(Event, &'static str)> {
     let failed = |reason, ttl| Event::ReleaseFailed { lock: lock(), reason, ttl };
     vec![
@@ -268,10 +268,10 @@ fn ends() -> Vec<(Event, &'static str)> {
         ),
         (
             failed(Trouble::Silent, Some(30 * S)),
-            "could not release k: the backend does not answer; it runs out by itself within 30s",
+            "could not release k: the backend does not answer; it will expire on its own within 30s",
         ),
         (failed(Trouble::Said("no".to_owned()), None), "could not release k: no"),
-        (Event::GuardKilled(key()), "somebody killed the guard process; the command was stopped (lock k)"),
+        (Event::GuardKilled(key()), "the guard process was killed, and the command was stopped (lock k)"),
         (
             Event::DlockKilled { lock: lock(), program: sh() },
             "dlock itself was killed: sh is stopped, because nobody keeps its lock k at redis://h:6379 alive",

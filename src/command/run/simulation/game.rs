@@ -20,9 +20,9 @@ use crate::supervise::forwards::Forwards;
 use crate::supervise::protocol::Order;
 use crate::supervise::stop::{Ladder, Step};
 
-/// How late a process may be that is not frozen: what the margin of 50 ms has to bear.
+/// How late a process may be that is not frozen; the margin of 50 ms covers it.
 pub(super) const LATENESS: Duration = Duration::from_millis(20);
-/// The part of a lease, one of so many, by which the server's clock is fast: what the margin of ttl/10 has to bear.
+/// The server's clock is fast by the lease divided by this; the margin of ttl/10 covers it.
 const FAST: u32 = 11;
 /// How much may happen in one game.
 const ROUNDS: usize = 10_000;
@@ -216,7 +216,7 @@ impl Game {
                 return Ok(());
             }
         }
-        Err(TestCaseError::fail("somebody goes round and round and does nothing"))
+        Err(TestCaseError::fail("the game makes no progress"))
     }
 
     /// The command has been alive until `at`: whether it may.

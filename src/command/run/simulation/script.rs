@@ -1,5 +1,5 @@
 /*!
-What happens in a game, and in which games it is played.
+The events of a simulated game, and the strategies that make games.
 */
 
 use std::time::Duration;
@@ -12,31 +12,31 @@ use proptest::sample::select;
 use crate::cli::OnLost;
 use crate::lease::timing::Grace;
 
-/// What becomes of one renewal; times are in thousandths of the lease.
+/// The fate of one renewal; times are in thousandths of the lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
-    /// It is done after so long, and the answer takes so long.
+    /// It is executed after the first time, and the answer takes the second.
     Answered(u32, u32),
-    /// It is done after so long, and nobody hears of it.
+    /// It is executed after this time, and the answer is lost.
     AnswerLost(u32),
     /// It does not arrive.
     Lost,
-    /// The connection breaks after so long.
+    /// The connection breaks after this time.
     Broken(u32),
 }
 
-/// What happens besides.
+/// What else happens.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Happening {
     FreezeDlock,
-    /// dlock is frozen just when it has heard of its next renewal and told nobody.
+    /// dlock is frozen when it has the answer to its next renewal and has not passed it on.
     FreezeDlockWithNews,
     ThawDlock,
     FreezeGuard,
     ThawGuard,
     KillDlock,
     KillGuard,
-    /// Somebody deletes the lock at the server.
+    /// The lock is deleted at the server.
     Delete,
     /// dlock is signalled, perhaps along with its group.
     Signal {
@@ -44,7 +44,7 @@ pub(super) enum Happening {
     },
     /// The server grants longer leases from now on.
     Generous,
-    /// The command ends by itself.
+    /// The command ends on its own.
     Exit,
 }
 
@@ -54,19 +54,19 @@ pub(super) struct Script {
     /// What the server grants, whatever was asked.
     pub ttl: Duration,
     pub grace: Grace,
-    /// One of so many parts of the lease is between two renewals.
+    /// How many renewals there are in one lease.
     pub renewals_per_lease: u32,
     pub on_lost: OnLost,
-    /// When the grant is heard of, in thousandths of the lease.
+    /// When the grant arrives, in thousandths of the lease.
     pub granted_after: u32,
-    /// What becomes of the renewals, one after the other, and of all that follow.
+    /// The fates of the first renewals, in order; `afterwards` is that of all others.
     pub fates: Vec<Fate>,
     pub afterwards: Fate,
-    /// Each so many thousandths of the lease after the one before it.
+    /// What else happens; each after this many thousandths of the lease since the one before it.
     pub happenings: Vec<(u32, Happening)>,
     /// How late the processes are, in turn, in milliseconds.
     pub lateness: Vec<u64>,
-    /// How long the command takes to end after SIGTERM, in thousandths of the lease; for ever where it ignores it.
+    /// How long the command takes to end after SIGTERM, in thousandths of the lease; `None` if it ignores SIGTERM.
     pub ends_on_term: Option<u32>,
 }
 
@@ -96,7 +96,7 @@ fn happening() -> impl Strategy<Value = Happening> {
 
 fn happenings() -> impl Strategy<Value = Vec<(u32, Happening)>> {
     let any = || vec((time(), happening()), 0..12);
-    // Each begins or stops to run while the other stops the command: too rare to be left to chance.
+    // One of them is frozen or thawed while the other stops the command; this is too rare at random.
     let crossing = (0..300_u32, 300..1000_u32, 0..200_u32, any()).prop_map(|(first, second, third, rest)| {
         let crossing =
             [(first, Happening::FreezeDlockWithNews), (second, Happening::FreezeGuard), (third, Happening::ThawDlock)];
@@ -133,7 +133,7 @@ pub(super) fn script() -> impl Strategy<Value = Script> {
     )
 }
 
-/// Scripts in which every renewal is answered in time, but for at most every second one.
+/// Scripts in which at least every second renewal is answered in time.
 pub(super) fn friendly() -> impl Strategy<Value = Script> {
     let moment = || 0..10_u32;
     let answered = move || (moment(), moment()).prop_map(|(there, back)| Fate::Answered(there, back));
