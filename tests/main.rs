@@ -39,6 +39,9 @@ mod exit_codes;
 // What is said while dlock waits and when it is refused, and what waiting costs.
 mod waiting;
 
+// The first contact with a server: how long it may take, and which failures are retried.
+mod first_contact;
+
 // What is taken from a holder is noticed at once where the service can tell.
 mod watched;
 

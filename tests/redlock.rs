@@ -346,7 +346,7 @@ mod a_majority {
         let outcome = service.run("job").command(["echo", "run"]).output();
         outcome.code(69).stdout_is("").stderr_is_one_line("no majority: 2 of 3 servers cannot be used: ");
         for server in [0, 2] {
-            let reason = format!("127.0.0.1:{}: Connection refused", service.servers[server].port());
+            let reason = format!("127.0.0.1:{}: connection refused", service.servers[server].port());
             assert!(outcome.stderr().contains(&reason), "{outcome:?}");
         }
         assert_eq!(votes(&service.servers), 0);

@@ -10,6 +10,9 @@ use std::fmt;
 pub(crate) enum ErrorKind {
     /// There is no connection, and nothing was sent. Trying again may help.
     Unreachable,
+    /// The settings are probably wrong: there is no host of this name, or its certificate is not the expected one. Nothing was
+    /// sent. At the first contact this is final; once the service has answered, trying again may help.
+    Mistaken,
     /// No answer, or one that says "later": what was asked for may have been done. Trying again may help.
     Unavailable,
     /// The credentials are refused.
@@ -24,7 +27,13 @@ impl ErrorKind {
     /// Whether trying again may help.
     #[must_use]
     pub(crate) fn may_pass(self) -> bool {
-        matches!(self, Self::Unreachable | Self::Unavailable)
+        matches!(self, Self::Unreachable | Self::Mistaken | Self::Unavailable)
+    }
+
+    /// Whether nothing was sent.
+    #[must_use]
+    pub(crate) fn is_unsent(self) -> bool {
+        matches!(self, Self::Unreachable | Self::Mistaken)
     }
 
     /// The kind of the failure when several servers failed, each in one of these ways: the credentials are wrong when at
@@ -35,7 +44,8 @@ impl ErrorKind {
         let denied = kinds.iter().filter(|kind| **kind == Self::Denied).count();
         match () {
             () if denied >= refusals => Self::Denied,
-            () if kinds.iter().all(|kind| *kind == Self::Unreachable) => Self::Unreachable,
+            () if !kinds.is_empty() && kinds.iter().all(|kind| *kind == Self::Mistaken) => Self::Mistaken,
+            () if kinds.iter().all(|kind| kind.is_unsent()) => Self::Unreachable,
             () => Self::Unavailable,
         }
     }
@@ -86,11 +96,15 @@ mod tests {
 
     #[test]
     fn of_several_failures_refusals_count_first_and_silence_only_when_all_are_silent() {
-        use ErrorKind::{CannotCreate, Denied, Unavailable, Unreachable, Unusable};
+        use ErrorKind::{CannotCreate, Denied, Mistaken, Unavailable, Unreachable, Unusable};
         for (kinds, refusals, expected) in [
             (&[Unreachable][..], 1, Unreachable),
             (&[Unreachable, Unreachable], 1, Unreachable),
             (&[Unreachable, Unavailable], 1, Unavailable),
+            // One name that is wrong is a mistake only where no other server can be reached later.
+            (&[Mistaken, Mistaken], 1, Mistaken),
+            (&[Mistaken, Unreachable], 1, Unreachable),
+            (&[Mistaken, Unavailable], 1, Unavailable),
             (&[Unavailable, Unusable, CannotCreate], 1, Unavailable),
             (&[Unreachable, Denied], 1, Denied),
             (&[Denied], 1, Denied),
@@ -106,9 +120,9 @@ mod tests {
 
     #[test]
     fn only_what_may_pass_is_tried_again() {
-        use ErrorKind::{CannotCreate, Denied, Unavailable, Unreachable, Unusable};
+        use ErrorKind::{CannotCreate, Denied, Mistaken, Unavailable, Unreachable, Unusable};
         let passes = |kind: ErrorKind| kind.may_pass() && Error::new(kind, "").may_pass();
-        assert!([Unreachable, Unavailable].into_iter().all(passes));
+        assert!([Unreachable, Mistaken, Unavailable].into_iter().all(passes));
         let passes = |kind: ErrorKind| kind.may_pass() || Error::new(kind, "").may_pass();
         assert!(![Denied, Unusable, CannotCreate].into_iter().any(passes));
     }

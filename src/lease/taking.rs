@@ -55,7 +55,7 @@ async fn wait_for(
 ) -> Result<Grant, Refused> {
     let mut waiting = Waiting::new(wait, limits.grace);
     loop {
-        let answer = attempt(contender, waiting.queue(), limits, trace).await;
+        let answer = attempt(contender, &waiting, waiting.queue(), limits, trace).await;
         let mut next = waiting.answered(answer, Instant::now(), &mut news);
         if next == Next::Listen {
             let changed = until(wait, contender.changed()).await;
@@ -67,13 +67,16 @@ async fn wait_for(
             Next::Pause(failures) => {
                 let mut random = [0; 2];
                 let _ = getrandom::fill(&mut random);
-                let pause = backoff(failures, contender.claim().ttl, u16::from_ne_bytes(random));
+                let pause = backoff(waiting.most_failures(failures), contender.claim().ttl, u16::from_ne_bytes(random));
                 let _ = until(wait, sleep_until(Instant::now() + pause)).await;
             }
             Next::Again | Next::Listen => {}
         }
+        if let Some(failed) = waiting.is_unanswered(Instant::now()) {
+            return Err(Refused::Failed(failed));
+        }
         if waiting.is_over(Instant::now()) {
-            let look = attempt(contender, Queue::Pass, limits, trace);
+            let look = attempt(contender, &waiting, Queue::Pass, limits, trace);
             let seen = before(Instant::now() + LAST_LOOK, look).await;
             return waiting.last_look(seen.ok().and_then(Result::ok), Instant::now());
         }
@@ -91,7 +94,7 @@ pub(crate) async fn give_back(contender: &mut dyn Contender, patience: Duration)
             Ok(Ok(Released::NotMine)) if perhaps_done => return Ok(Released::Freed),
             Ok(Ok(released)) => return Ok(released),
             Ok(Err(error)) => {
-                perhaps_done |= error.kind != ErrorKind::Unreachable;
+                perhaps_done |= !error.kind.is_unsent();
                 let may_pass = error.may_pass();
                 result = Err(Trouble::Said(error.to_string()));
                 if !may_pass {
@@ -106,21 +109,25 @@ pub(crate) async fn give_back(contender: &mut dyn Contender, patience: Duration)
 
 async fn attempt(
     contender: &mut dyn Contender,
+    waiting: &Waiting,
     queue: Queue,
     limits: Limits,
     trace: &mut bool,
 ) -> Result<Attempt, Failed> {
-    let connected = before(Instant::now() + limits.connect, contender.connect()).await;
-    connected.map_err(|_| Failed { kind: ErrorKind::Unreachable, trouble: Trouble::Unreachable(limits.connect) })??;
-    let limit = acquire_timeout(contender.claim().ttl);
-    let answered = before(Instant::now() + limit, contender.attempt(queue)).await;
+    let now = Instant::now();
+    let limit = waiting.connect_within(now, limits.connect);
+    let connected = before(now + limit, contender.connect()).await;
+    connected.map_err(|_| Failed { kind: ErrorKind::Unreachable, trouble: Trouble::Unreachable(limit) })??;
+    let now = Instant::now();
+    let limit = waiting.answer_within(now, acquire_timeout(contender.claim().ttl));
+    let answered = before(now + limit, contender.attempt(queue)).await;
     let unanswered = Failed { kind: ErrorKind::Unavailable, trouble: Trouble::Unanswered(limit) };
     let result = answered.map_or(Err(unanswered), |answer| answer.map_err(Failed::from));
     *trace |= match &result {
         Ok(Attempt::Busy(_)) => queue == Queue::Join,
         Ok(Attempt::Held(_)) => true,
         // The request may have arrived although its answer was lost, and an earlier request may have been executed.
-        Err(error) => error.kind != ErrorKind::Unreachable,
+        Err(error) => !error.kind.is_unsent(),
     };
     result
 }

@@ -17,6 +17,12 @@ const AFTER_FAILURES: u32 = 6;
 /// second such grant decides. Each of them keeps others from the lock.
 const GRANTS_TRIED_BY_WAITERS: u32 = 8;
 
+/// How long connecting may take without a wait.
+const CONNECT_WITHOUT_WAIT: Duration = Duration::from_secs(2);
+/// How long connecting or an answer may take at least, however short the wait is or what is left of it: a busy server needs
+/// some time even where the lock is free.
+const SHORTEST: Duration = Duration::from_secs(1);
+
 /// How long to wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
@@ -26,6 +32,14 @@ pub(crate) enum Wait {
     Until(Instant),
     /// Without a limit.
     Forever,
+}
+
+impl Wait {
+    /// Whether a wait with a limit is over at `now`.
+    #[must_use]
+    pub(crate) fn has_ended(self, now: Instant) -> bool {
+        matches!(self, Self::Until(end) if now >= end)
+    }
 }
 
 /// What is wrong with a backend.
@@ -98,8 +112,12 @@ pub(super) enum Next {
 pub(super) struct Waiting {
     wait: Wait,
     grace: Grace,
-    /// The latest news; `None` until the service has answered.
+    /// The latest news.
     last: Option<WaitNews>,
+    /// Whether the service has ever said who holds the lock.
+    answered: bool,
+    /// The last failure before the service has answered.
+    unanswered: Option<Failed>,
     /// How many grants in a row left too little time.
     slow: u32,
     /// How many requests have failed in a row.
@@ -110,7 +128,7 @@ impl Waiting {
     /// A wait that begins now; `grace` decides how much of a lease is useful.
     #[must_use]
     pub(super) fn new(wait: Wait, grace: Grace) -> Self {
-        Self { wait, grace, last: None, slow: 0, failures: 0 }
+        Self { wait, grace, last: None, answered: false, unanswered: None, slow: 0, failures: 0 }
     }
 
     /// Whether an attempt joins the queue.
@@ -132,9 +150,9 @@ impl Waiting {
                 // Asking again extends the lock. Releasing it first would be wrong: a release that is delayed on its way
                 // deletes what the same owner holds by then.
                 self.slow += 1;
-                match (self.slow, &self.last) {
+                match (self.slow, self.answered) {
                     (1, _) => Next::Again,
-                    (2..GRANTS_TRIED_BY_WAITERS, Some(_)) => Next::Pause(self.slow - 2),
+                    (2..GRANTS_TRIED_BY_WAITERS, true) => Next::Pause(self.slow - 2),
                     _ => {
                         let (kind, trouble) = (ErrorKind::Unavailable, Trouble::TooSlow);
                         Next::Refuse(Refused::Failed(Failed { kind, trouble }))
@@ -148,10 +166,15 @@ impl Waiting {
                 }
                 news(WaitNews::Busy(busy.clone()));
                 self.last = Some(WaitNews::Busy(busy));
+                if !std::mem::replace(&mut self.answered, true) {
+                    self.failures = 0;
+                }
                 Next::Listen
             }
-            // Once in the queue, an outage is ridden out; before that it is the user's to know.
-            Err(error) if self.last.is_some() => {
+            Err(error) if self.answered || rides_out(self.wait, error.kind) => {
+                if !self.answered {
+                    self.unanswered = Some(error.clone());
+                }
                 if error.kind.may_pass() {
                     let trouble = WaitNews::Trouble(error.trouble.clone());
                     news(trouble.clone());
@@ -181,11 +204,43 @@ impl Waiting {
         Next::Pause(before)
     }
 
+    /// How long connecting may take from `now` on, where the user allows `usual`: less without a wait, and not beyond the end
+    /// of a wait.
+    #[must_use]
+    pub(super) fn connect_within(&self, now: Instant, usual: Duration) -> Duration {
+        match self.wait {
+            Wait::No => usual.min(CONNECT_WITHOUT_WAIT),
+            Wait::Until(_) | Wait::Forever => self.answer_within(now, usual),
+        }
+    }
+
+    /// How long an answer may take from `now` on, where it usually may take `usual`: not beyond the end of a wait.
+    #[must_use]
+    pub(super) fn answer_within(&self, now: Instant, usual: Duration) -> Duration {
+        match self.wait {
+            Wait::Until(end) => usual.min(end.since(now).max(SHORTEST)),
+            Wait::No | Wait::Forever => usual,
+        }
+    }
+
+    /// How many earlier failures count for [`backoff`]: until the service has answered, no place in a queue is kept alive,
+    /// and a server that restarts is back soon.
+    #[must_use]
+    pub(super) fn most_failures(&self, failures: u32) -> u32 {
+        if self.answered { failures } else { failures.min(1) }
+    }
+
+    /// The failure of a wait that is over at `now`, where the service has never answered.
+    #[must_use]
+    pub(super) fn is_unanswered(&self, now: Instant) -> Option<Failed> {
+        self.unanswered.clone().filter(|_| !self.answered && self.wait.has_ended(now))
+    }
+
     /// Whether the wait is over at `now`, except for one last look: a lock that became free at the last moment is taken. A
-    /// waiter that has had no answer yet goes on, because each request has its own time-out.
+    /// waiter that has had no answer and no failure yet goes on.
     #[must_use]
     pub(super) fn is_over(&self, now: Instant) -> bool {
-        matches!(self.wait, Wait::Until(end) if self.last.is_some() && now >= end)
+        self.answered && self.wait.has_ended(now)
     }
 
     /// The end of the wait, after a last look at `now` with the result `seen`; `None` if it had no answer.
@@ -197,6 +252,13 @@ impl Waiting {
             (_, None) => Err(Refused::Trouble(Trouble::Silent)),
         }
     }
+}
+
+/// Whether a failure of this kind is ridden out before the service has answered: only within a wait that the user has limited.
+/// Otherwise it is reported at once, and so are wrong settings.
+#[must_use]
+pub(crate) fn rides_out(wait: Wait, kind: ErrorKind) -> bool {
+    matches!(wait, Wait::Until(_)) && kind.may_pass() && kind != ErrorKind::Mistaken
 }
 
 /// Whether a lease that was just granted leaves enough time for the command.
@@ -219,157 +281,4 @@ pub(super) fn backoff(failures: u32, ttl: Duration, random: u16) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::holder::Holder;
-
-    const S: Duration = Duration::from_secs(1);
-    const GRACE: Grace = Grace { asked: None, share: 2 };
-
-    fn at(seconds: u32) -> Instant {
-        Instant::from_nanos(0) + S * seconds
-    }
-
-    /// A lease of 30 s that was requested at `sent` seconds.
-    fn grant(sent: u32) -> Grant {
-        Grant { token: 7, lease: Lease::until(at(sent), 30 * S) }
-    }
-
-    fn busy(position: u64) -> Busy {
-        Busy { holder: Holder::Unknown, position: Some(position), now: 0 }
-    }
-
-    fn failed(kind: ErrorKind) -> Failed {
-        Failed { kind, trouble: Trouble::Said("no".to_owned()) }
-    }
-
-    /// What a wait does with each of these answers at 100 s, and its news.
-    fn played(wait: Wait, answers: Vec<Result<Attempt, Failed>>) -> (Waiting, Vec<Next>, Vec<WaitNews>) {
-        let (mut waiting, mut told) = (Waiting::new(wait, GRACE), Vec::new());
-        let mut answered = |answer| waiting.answered(answer, at(100), &mut |news| told.push(news));
-        let nexts = answers.into_iter().map(&mut answered).collect();
-        (waiting, nexts, told)
-    }
-
-    #[test]
-    fn the_first_answer_decides_where_nobody_waits() {
-        for (answer, next) in [
-            (Ok(Attempt::Held(grant(100))), Next::Take(grant(100))),
-            (Ok(Attempt::Busy(busy(1))), Next::Refuse(Refused::Busy(busy(1)))),
-            (Err(failed(ErrorKind::Unreachable)), Next::Refuse(Refused::Failed(failed(ErrorKind::Unreachable)))),
-            (Err(failed(ErrorKind::Denied)), Next::Refuse(Refused::Failed(failed(ErrorKind::Denied)))),
-        ] {
-            let (waiting, nexts, told) = played(Wait::No, vec![answer]);
-            assert_eq!((nexts, told), (vec![next], vec![]));
-            assert_eq!(waiting.queue(), Queue::Pass);
-        }
-    }
-
-    #[test]
-    fn a_waiter_listens_rides_out_what_may_pass_and_gives_up_what_may_not() {
-        let news = |busy| WaitNews::Busy(busy);
-        let trouble = WaitNews::Trouble(Trouble::Said("no".to_owned()));
-        let refused = |kind| Next::Refuse(Refused::Failed(failed(kind)));
-        for (answers, nexts, told) in [
-            (
-                vec![Ok(Attempt::Busy(busy(2))), Ok(Attempt::Busy(busy(1)))],
-                vec![Next::Listen, Next::Listen],
-                vec![news(busy(2)), news(busy(1))],
-            ),
-            // First contact.
-            (vec![Err(failed(ErrorKind::Unavailable))], vec![refused(ErrorKind::Unavailable)], vec![]),
-            (
-                vec![
-                    Ok(Attempt::Busy(busy(1))),
-                    Err(failed(ErrorKind::Unreachable)),
-                    Err(failed(ErrorKind::Unavailable)),
-                    Ok(Attempt::Held(grant(100))),
-                ],
-                vec![Next::Listen, Next::Pause(0), Next::Pause(1), Next::Take(grant(100))],
-                vec![news(busy(1)), trouble.clone(), trouble.clone()],
-            ),
-            (
-                vec![Ok(Attempt::Busy(busy(1))), Err(failed(ErrorKind::Denied))],
-                vec![Next::Listen, refused(ErrorKind::Denied)],
-                vec![news(busy(1))],
-            ),
-        ] {
-            let (waiting, did, said) = played(Wait::Forever, answers);
-            assert_eq!((did, said, waiting.queue()), (nexts, told, Queue::Join));
-        }
-    }
-
-    #[test]
-    fn failures_in_a_row_are_counted_until_a_change_is_heard() {
-        let (mut waiting, nexts, _) =
-            played(Wait::Forever, vec![Ok(Attempt::Busy(busy(1))), Err(failed(ErrorKind::Unavailable))]);
-        assert_eq!(nexts[1], Next::Pause(0));
-        assert_eq!(waiting.listened(Some(Err(failed(ErrorKind::Unavailable)))), Next::Pause(1));
-        assert_eq!(waiting.listened(Some(Ok(()))), Next::Again);
-        assert_eq!(waiting.listened(Some(Err(failed(ErrorKind::Unreachable)))), Next::Pause(0));
-        assert_eq!(waiting.listened(None), Next::Again);
-        let denied = failed(ErrorKind::Denied);
-        assert_eq!(waiting.listened(Some(Err(denied.clone()))), Next::Refuse(Refused::Failed(denied)));
-    }
-
-    #[test]
-    fn late_grants_are_asked_for_again_more_often_by_a_waiter() {
-        let late = || Ok(Attempt::Held(grant(80)));
-        let too_slow =
-            Next::Refuse(Refused::Failed(Failed { kind: ErrorKind::Unavailable, trouble: Trouble::TooSlow }));
-        let (_, nexts, _) = played(Wait::Forever, vec![late(), late()]);
-        assert_eq!(nexts, [Next::Again, too_slow.clone()]);
-        let answers = std::iter::once(Ok(Attempt::Busy(busy(1)))).chain(std::iter::repeat_with(late).take(8));
-        let (_, nexts, _) = played(Wait::Forever, answers.collect());
-        assert_eq!(nexts[1], Next::Again);
-        assert_eq!(nexts[2..8], [0, 1, 2, 3, 4, 5].map(Next::Pause));
-        assert_eq!(nexts[8], too_slow);
-        // One that finds it busy again begins anew.
-        let first = [late(), Ok(Attempt::Busy(busy(1)))].into_iter();
-        let (_, nexts, _) = played(Wait::Forever, first.chain(std::iter::repeat_with(late).take(7)).collect());
-        assert_eq!(nexts[8], Next::Pause(5));
-    }
-
-    #[test]
-    fn a_wait_that_has_run_out_ends_with_what_a_last_look_sees() {
-        let trouble = Trouble::Said("no".to_owned());
-        let queued = || vec![Ok(Attempt::Busy(busy(2)))];
-        let troubled = || vec![Ok(Attempt::Busy(busy(2))), Err(failed(ErrorKind::Unavailable))];
-        for (answers, seen, end) in [
-            (queued(), Some(Attempt::Held(grant(100))), Ok(grant(100))),
-            (queued(), Some(Attempt::Held(grant(80))), Err(Refused::Busy(busy(2)))),
-            (queued(), Some(Attempt::Busy(busy(1))), Err(Refused::Busy(busy(1)))),
-            (queued(), None, Err(Refused::Busy(busy(2)))),
-            (troubled(), Some(Attempt::Busy(busy(1))), Err(Refused::Busy(busy(1)))),
-            (troubled(), Some(Attempt::Held(grant(100))), Ok(grant(100))),
-            (troubled(), None, Err(Refused::Trouble(trouble))),
-        ] {
-            let (waiting, ..) = played(Wait::Until(at(100)), answers);
-            assert!(waiting.is_over(at(100)) && !waiting.is_over(at(99)));
-            assert_eq!(waiting.last_look(seen, at(100)), end);
-        }
-        let (waiting, ..) = played(Wait::Until(at(100)), vec![Ok(Attempt::Held(grant(80)))]);
-        assert!(!waiting.is_over(at(200)), "nobody has said who holds it");
-        let (waiting, ..) = played(Wait::Forever, queued());
-        assert!(!waiting.is_over(at(u32::MAX)));
-    }
-
-    #[test]
-    fn after_each_failure_in_a_row_it_is_tried_later_up_to_a_part_of_the_lease() {
-        let ms = Duration::from_millis;
-        for (failures, ttl, least, most) in [
-            (0, 30_000, 250, 500),
-            (1, 30_000, 500, 1000),
-            (2, 30_000, 1000, 2000),
-            (4, 30_000, 2500, 5000),
-            (100, 30_000, 2500, 5000),
-            // A short lease is kept alive, whatever fails.
-            (0, 1_000, 250, 500),
-            (100, 1_000, 250, 500),
-        ] {
-            let ttl = ms(ttl);
-            assert_eq!(backoff(failures, ttl, 0), ms(least), "{failures} {ttl:?}");
-            assert_eq!(backoff(failures, ttl, u16::MAX), ms(most), "{failures} {ttl:?}");
-        }
-    }
-}
+mod tests;

@@ -215,8 +215,11 @@ fn trouble(place: &str, what: &Trouble) -> String {
     }
 }
 
+/// A time-out for people: what is left of a wait of 3 s when a request is sent is not exactly 3 s.
 fn whole_millis(limit: Duration) -> Duration {
-    Duration::from_millis(limit.as_millis().try_into().unwrap_or(u64::MAX))
+    let step = if limit < Duration::from_millis(100) { 1 } else { 10 };
+    let steps = (limit.as_micros() + step * 500) / (step * 1000);
+    Duration::from_millis(u64::try_from(steps * step).unwrap_or(u64::MAX))
 }
 
 fn loss(how: &Loss) -> String {

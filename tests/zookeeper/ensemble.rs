@@ -146,5 +146,5 @@ fn servers_that_are_dead_cost_little_and_none_at_all_is_an_error() {
     alone.code(69).stderr_is_one_line("hung up before it answered; it may be starting, lack a quorum");
     zookeeper.server(2).kill();
     let none = scratch.dlock().run("job").backend(zookeeper.url()).command(["true"]).output();
-    none.code(69).stderr_is_one_line("Connection refused");
+    none.code(69).stderr_is_one_line("connection refused");
 }

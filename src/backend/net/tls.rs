@@ -231,7 +231,11 @@ fn explain(error: &io::Error, name: &dyn fmt::Display, expected: &str, certified
         Some(other) => other.to_string(),
         None => format!("{error}; does it speak TLS on this port?"),
     };
-    Error::new(ErrorKind::Unreachable, format!("could not reach {name} by TLS: {reason}"))
+    let kind = match tls_error(error) {
+        Some(rustls::Error::InvalidCertificate(_)) => ErrorKind::Mistaken,
+        _ => ErrorKind::Unreachable,
+    };
+    Error::new(kind, format!("could not reach {name} by TLS: {reason}"))
 }
 
 #[cfg(test)]

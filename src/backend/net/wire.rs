@@ -55,6 +55,8 @@ pub(crate) struct Wire {
     refusal: Refusal,
     /// Whether a client certificate was given for it.
     certified: bool,
+    /// Whether the server has answered.
+    answered: bool,
 }
 
 /// The addresses of a name.
@@ -117,19 +119,13 @@ impl Wire {
         address: &Address,
         tls: Option<&Tls>,
     ) -> Result<Self, Error> {
-        let unreachable = |error: &dyn fmt::Display| {
-            let text = error.to_string();
-            // The resolver's errors have no kind of their own.
-            let hint =
-                if text.contains("lookup address") { "is the host's name right?" } else { "is it running there?" };
-            Error::new(ErrorKind::Unreachable, format!("could not reach {name}: {text}; {hint}"))
-        };
+        let unreachable = |error: &io::Error| unreachable(error, name);
         let (host, port) = match address {
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(|error| unreachable(&error))?;
                 let socket = stream.as_fd().try_clone_to_owned().map_err(|error| unreachable(&error))?;
                 let (ways, refusal) = (Ways::default(), Refusal::default());
-                return Ok(Self { stream: Box::new(stream), socket, ways, refusal, certified: false });
+                return Ok(Self { stream: Box::new(stream), socket, ways, refusal, certified: false, answered: false });
             }
             Address::Tcp(host, port) => (host.as_str(), *port),
         };
@@ -142,7 +138,7 @@ impl Wire {
             None => Box::new(stream),
             Some(tls) => Box::new(tls.connect(name, host, stream).await?),
         };
-        Ok(Self { stream, socket, ways, refusal, certified: tls.is_some_and(Tls::is_certified) })
+        Ok(Self { stream, socket, ways, refusal, certified: tls.is_some_and(Tls::is_certified), answered: false })
     }
 
     /// The socket again, for options that are set at the end of a connection.
@@ -169,6 +165,32 @@ impl Wire {
     pub(crate) fn refusal(&self) -> Refusal {
         self.refusal.clone()
     }
+}
+
+/// Why there is no connection to the server called `name`: a name that does not resolve is not a server that does not answer.
+fn unreachable(error: &io::Error, name: &dyn fmt::Display) -> Error {
+    let text = error.to_string();
+    // The system's words, without its number and in the middle of a sentence.
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let lower = |text: &str| {
+        let mut letters = text.chars();
+        letters.next().map(|first| first.to_lowercase().chain(letters).collect::<String>()).unwrap_or_default()
+    };
+    // The resolver's errors have no kind of their own.
+    let Some(reason) = text.strip_prefix("failed to lookup address information: ") else {
+        let text = format!("could not reach {name}: {}; is it running there?", lower(text));
+        return Error::new(ErrorKind::Unreachable, text);
+    };
+    let reason = lower(reason);
+    // All others, such as a name server that does not answer, may pass.
+    let is_unknown =
+        ["not known", "does not resolve", "no address associated"].iter().any(|text| reason.contains(text));
+    let (kind, hint) = if is_unknown {
+        (ErrorKind::Mistaken, "is the host's name right?")
+    } else {
+        (ErrorKind::Unreachable, "does the name server answer?")
+    };
+    Error::new(kind, format!("could not resolve the name of {name}: {reason}; {hint}"))
 }
 
 /// Connects to one of the addresses of `host`.
@@ -199,6 +221,12 @@ async fn connect_to_any(mut addresses: Vec<SocketAddr>, pause: Duration) -> io::
     }
 }
 
+/// The protocol of another service, by the first bytes of its first answer. No lock service begins an answer like this.
+fn foreign(answer: &[u8]) -> Option<&'static str> {
+    let known: [(&[u8], _); 3] = [(b"HTTP/", "HTTP"), (b"SSH-", "SSH"), (b"220 ", "as a mail or FTP server does")];
+    known.into_iter().find(|(begins, _)| answer.starts_with(begins)).map(|(_, protocol)| protocol)
+}
+
 /// Lets go of a connection whose last request is to be repeated on another: what the network has not delivered yet
 /// must not arrive later, when the lock has been given back and nobody is left to keep it.
 pub(crate) fn forget(socket: &OwnedFd) {
@@ -212,7 +240,15 @@ impl AsyncRead for Wire {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let begins = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if polled.is_ready() && !std::mem::replace(&mut self.answered, true) {
+            // Reported as itself: the libraries would call it a frame of a wrong size, or an answer without sense.
+            if let Some(protocol) = foreign(&buffer.filled()[begins..]) {
+                let error = format!("it answered {protocol}: another service listens there");
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+            }
+        }
         if let Poll::Ready(Err(error)) = &polled
             && let Some(alert) = alert(error, self.certified)
             && let Ok(mut said) = self.refusal.0.lock()

@@ -3,16 +3,20 @@ Acquiring the lock: an outer run that already holds it is found first; a refusal
 */
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use crate::backend::{Busy, Contender, ErrorKind, Grant};
-use crate::clock::Instant;
+use crate::clock::{Instant, sleep_until};
 use crate::command::run::{nested, wait};
 use crate::exit::{Exit, Failure};
 use crate::lease::taking::{Limits, take};
-use crate::lease::waiting::{Failed, Refused, Wait};
+use crate::lease::waiting::{Failed, Refused, Wait, WaitNews, rides_out};
 use crate::report::event::{Event, Hindrance};
 use crate::report::{Report, Verbosity};
 use crate::settings::{Patience, RunSettings};
+
+/// How long a look that failed is not repeated.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// The result of the wait.
 pub(super) enum Waited {
@@ -37,30 +41,53 @@ pub(super) async fn acquire(
         Patience::For(patience) => Wait::Until(Instant::now() + patience),
         Patience::Endless => Wait::Forever,
     };
+    let (news, lock) = (wait::LatestNews::default(), settings.lock());
+    let mut acquiring = std::pin::pin!(async {
+        if let Some(waited) = look(settings, contender, inherited, wait, limits, &news).await? {
+            return Ok(waited);
+        }
+        let taken = take(contender, wait, limits, |heard| news.set(heard)).await;
+        taken.map(Waited::Granted).map_err(|failed| refused(settings, failed))
+    });
+    tokio::select! {
+        biased;
+        result = &mut acquiring => result,
+        never = wait::announce(report, &lock, &news) => match never {},
+    }
+}
+
+/// For a run inside of others: one look that leaves no trace, because a run must not wait for a lock that an outer run holds
+/// for it. `None` if the lock is to be waited for.
+async fn look(
+    settings: &RunSettings,
+    contender: &mut dyn Contender,
+    inherited: &mut Option<OwnedFd>,
+    wait: Wait,
+    limits: Limits,
+    news: &wait::LatestNews,
+) -> Result<Option<Waited>, Failure> {
     let outer = nested::Outer::inherited();
-    if !outer.is_empty() {
-        // One look that leaves no trace: a run must not wait for a lock that an outer run holds for it.
+    if outer.is_empty() {
+        return Ok(None);
+    }
+    loop {
         match take(contender, Wait::No, limits, |_| {}).await {
-            Ok(grant) => return Ok(Waited::Granted(grant)),
+            Ok(grant) => return Ok(Some(Waited::Granted(grant))),
             Err(Refused::Busy(busy)) => {
-                if let Some(cover) = nested::cover(&outer, inherited, &busy, settings.conflict).await? {
-                    return Ok(Waited::Covered(cover));
-                }
-                if wait == Wait::No {
-                    return Err(refused(settings, Refused::Busy(busy)));
-                }
+                let cover = nested::cover(&outer, inherited, &busy, settings.conflict).await?;
+                return match (cover, wait) {
+                    (Some(cover), _) => Ok(Some(Waited::Covered(cover))),
+                    (None, Wait::No) => Err(refused(settings, Refused::Busy(busy))),
+                    (None, Wait::Until(_) | Wait::Forever) => Ok(None),
+                };
+            }
+            Err(Refused::Failed(failed)) if rides_out(wait, failed.kind) && !wait.has_ended(Instant::now()) => {
+                news.set(WaitNews::Trouble(failed.trouble));
+                sleep_until(Instant::now() + LOOK_AGAIN).await;
             }
             Err(failed) => return Err(refused(settings, failed)),
         }
     }
-    let (news, lock) = (wait::LatestNews::default(), settings.lock());
-    let mut acquiring = std::pin::pin!(take(contender, wait, limits, |heard| news.set(heard)));
-    let result = tokio::select! {
-        biased;
-        result = &mut acquiring => result,
-        never = wait::announce(report, &lock, &news) => match never {},
-    };
-    result.map(Waited::Granted).map_err(|failed| refused(settings, failed))
 }
 
 /// The message and the exit code for a lock that was not acquired.
@@ -75,11 +102,14 @@ fn refused(settings: &RunSettings, refused: Refused) -> Failure {
         Refused::Trouble(trouble) => Hindrance::Trouble(trouble),
         Refused::Failed(Failed { kind, trouble }) => {
             let exit = match kind {
-                ErrorKind::Unreachable | ErrorKind::Unavailable | ErrorKind::Unusable => Exit::Unavailable,
+                ErrorKind::Unreachable | ErrorKind::Mistaken | ErrorKind::Unavailable | ErrorKind::Unusable => {
+                    Exit::Unavailable
+                }
                 ErrorKind::Denied => Exit::Denied,
                 ErrorKind::CannotCreate => Exit::CannotCreate,
             };
-            return Failure::new(exit, Event::NotAcquired { lock, within: None, why: Hindrance::Trouble(trouble) });
+            let within = within.filter(|_| kind.may_pass() && kind != ErrorKind::Mistaken);
+            return Failure::new(exit, Event::NotAcquired { lock, within, why: Hindrance::Trouble(trouble) });
         }
     };
     let exit = Exit::NotAcquired(settings.conflict);
