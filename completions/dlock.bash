@@ -19,6 +19,9 @@ _dlock() {
             dlock,generate)
                 cmd="dlock__subcmd__generate"
                 ;;
+            dlock,help)
+                cmd="dlock__subcmd__help"
+                ;;
             dlock,run)
                 cmd="dlock__subcmd__run"
                 ;;
@@ -29,7 +32,7 @@ _dlock() {
 
     case "${cmd}" in
         dlock)
-            opts="-h -V --help --version run generate"
+            opts="-h -V --help --version run generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -56,8 +59,22 @@ _dlock() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dlock__subcmd__help)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dlock__subcmd__run)
-            opts="-k -b -n -w -E -t -c -o -q -v -h --key --backend --namespace --nonblock --wait --conflict-exit-code --ttl --kill-after --on-lost --max-run --leftovers --command --close --reason --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
+            opts="-k -b -n -w -x -E -t -c -o -q -v -h --key --backend --namespace --require-backend --nb --nonblock --timeout --wait --exclusive --conflict-exit-code --ttl --kill-after --on-lost --max-run --leftovers --command --close --reason --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -84,6 +101,10 @@ _dlock() {
                     return 0
                     ;;
                 --wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

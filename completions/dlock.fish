@@ -28,10 +28,11 @@ complete -c dlock -n "__fish_dlock_needs_command" -s h -l help -d 'Print help'
 complete -c dlock -n "__fish_dlock_needs_command" -s V -l version -d 'Print version'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "run" -d 'Hold a lock while a command runs'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "generate" -d 'Print the man page or a completion script'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "help" -d 'Print the help of dlock or of a subcommand'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file:' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s w -l wait -d 'Wait no longer than this for the lock; 0 is --nonblock; default: no limit' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s w -l wait -l timeout -d 'Wait no longer than this for the lock; 0 is --nonblock; default: no limit' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; 0 makes a skipped run a success' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s t -l ttl -d 'Length of the lease, at least 1s: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l kill-after -d 'Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a quarter of the ttl' -r
@@ -52,10 +53,13 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-cert -d 'TLS: th
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s n -l nonblock -d 'Do not wait: exit with 75 when the lock is held'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s n -l nonblock -l nb -d 'Do not wait: exit with 75 when the lock is held'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s x -l exclusive -d 'Take an exclusive lock, which is the default'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s o -l close -d 'file: do not let the command inherit the locked descriptor'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s q -l quiet -d 'Errors only'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s v -l verbose -d 'Also report when the lock is acquired and released'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (appendfsync always is needed)'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand help" -s h -l help -d 'Print help'

@@ -37,6 +37,7 @@ _arguments "${_arguments_options[@]}" : \
 '--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
 '-w+[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:_default' \
 '--wait=[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:_default' \
+'--timeout=[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:_default' \
 '-E+[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
 '--conflict-exit-code=[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
 '-t+[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length]:DURATION:_default' \
@@ -60,8 +61,12 @@ kill\:"Stop it, then release the lock"))' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
 '--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
 '--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
+'--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \
 '-n[Do not wait\: exit with 75 when the lock is held]' \
 '--nonblock[Do not wait\: exit with 75 when the lock is held]' \
+'--nb[Do not wait\: exit with 75 when the lock is held]' \
+'-x[Take an exclusive lock, which is the default]' \
+'--exclusive[Take an exclusive lock, which is the default]' \
 '-o[file\: do not let the command inherit the locked descriptor]' \
 '--close[file\: do not let the command inherit the locked descriptor]' \
 '-q[Errors only]' \
@@ -85,6 +90,13 @@ fish\:"Completions for fish"))' \
 '::page -- With man\: the page of this subcommand:_default' \
 && ret=0
 ;;
+(help)
+_arguments "${_arguments_options[@]}" : \
+'-h[Print help]' \
+'--help[Print help]' \
+'::name -- The subcommand:_default' \
+&& ret=0
+;;
         esac
     ;;
 esac
@@ -95,6 +107,7 @@ _dlock_commands() {
     local commands; commands=(
 'run:Hold a lock while a command runs' \
 'generate:Print the man page or a completion script' \
+'help:Print the help of dlock or of a subcommand' \
     )
     _describe -t commands 'dlock commands' commands "$@"
 }
@@ -102,6 +115,11 @@ _dlock_commands() {
 _dlock__subcmd__generate_commands() {
     local commands; commands=()
     _describe -t commands 'dlock generate commands' commands "$@"
+}
+(( $+functions[_dlock__subcmd__help_commands] )) ||
+_dlock__subcmd__help_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock help commands' commands "$@"
 }
 (( $+functions[_dlock__subcmd__run_commands] )) ||
 _dlock__subcmd__run_commands() {

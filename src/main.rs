@@ -45,7 +45,7 @@ mod variables;
 
 use std::ffi::OsStr;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 
 use backend::url::password_in;
 use cli::{Cli, Command};
@@ -67,7 +67,7 @@ fn main() -> std::process::ExitCode {
 }
 
 fn dispatch() -> Result<Exit, Failure> {
-    let matches = match cli::unset_empty_variables(Cli::command()).try_get_matches() {
+    let matches = match cli::read() {
         Ok(matches) => matches,
         Err(error) => return cli::explain(&error),
     };
@@ -80,6 +80,7 @@ fn dispatch() -> Result<Exit, Failure> {
             Ok(command::run::run(&settings::RunSettings::read(matches)?))
         }
         (Command::Generate(args), _) => command::generate::generate(&args),
+        (Command::Help { name }, _) => cli::help(name.as_deref()),
         (Command::Run(_), None) => Err(misunderstood(&"the command line was not understood")),
     }
 }

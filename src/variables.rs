@@ -1,6 +1,12 @@
 /*!
-The names of the environment variables that belong to no option.
+The names of dlock's environment variables.
 */
+
+/// The variable of the `option` with this long name: `DLOCK_TTL` for `ttl`.
+#[must_use]
+pub(crate) fn of_option(option: &str) -> String {
+    format!("DLOCK_{}", option.replace('-', "_").to_uppercase())
+}
 
 /// Set for the command: the fencing token.
 pub(crate) const TOKEN: &str = "DLOCK_TOKEN";

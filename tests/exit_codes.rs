@@ -100,13 +100,16 @@ fn a_command_that_cannot_be_run_is_126_or_127() {
     let plain = scratch.file("plain.sh", "#!/bin/sh\necho ran\n");
     let directory = scratch.directory("directory", 0o755);
     for outcome in [run(plain.as_os_str()), secret(plain.as_os_str())] {
-        outcome.code(126).stdout_is("").stderr_is_one_line("could not run plain.sh: ");
+        outcome.code(126).stdout_is("").stderr_is_one_line(&format!("could not run {}: ", plain.display()));
         assert!(!outcome.stderr().contains("secret"), "{outcome:?}");
     }
-    run(directory.as_os_str()).code(126).stdout_is("").stderr_is_one_line("could not run directory: ");
+    run(directory.as_os_str())
+        .code(126)
+        .stdout_is("")
+        .stderr_is_one_line(&format!("could not run {}: ", directory.display()));
     for program in ["no-such-program", "./no-such-program", "/no/no-such-program"] {
         let outcome = secret(OsStr::new(program));
-        outcome.code(127).stdout_is("").stderr_is_one_line("could not run no-such-program: not found");
+        outcome.code(127).stdout_is("").stderr_is_one_line(&format!("could not run {program}: not found"));
         assert!(!outcome.stderr().contains("secret"), "{outcome:?}");
     }
     // In a directory that is searched, as in one that is named.

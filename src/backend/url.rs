@@ -120,9 +120,23 @@ fn unknown(scheme: &str, rest: Option<&str>) -> String {
     if !is_scheme || !rest.is_some_and(|rest| rest.starts_with("//")) {
         return "a backend is a URL such as file:, file:///dir or redis://host: add the scheme".to_owned();
     }
-    match meant(scheme) {
+    match meant(scheme).or_else(|| not_built(scheme)) {
         Some(meant) => format!("unknown backend {scheme}://: use {meant}"),
         None => format!("unknown backend {scheme}://: use {}", choice()),
+    }
+}
+
+/// What there is to use instead of a service that has no backend.
+fn not_built(scheme: &str) -> Option<&'static str> {
+    match scheme {
+        "postgres" | "postgresql" | "mysql" | "mariadb" => {
+            Some("redis://, etcd:// or zk://, because databases are not built yet")
+        }
+        "k8s" | "kubernetes" | "kube" => {
+            Some("an etcd:// of your own, redis:// or zk://, because there is no backend for the Kubernetes API")
+        }
+        "consul" => Some("redis://, etcd:// or zk://, because there is no backend for Consul"),
+        _ => None,
     }
 }
 
@@ -189,9 +203,16 @@ mod tests {
         ] {
             assert_eq!(Target::parse(text).expect_err(text), expected);
         }
-        assert!(
-            Target::parse("mysql://h").expect_err("unknown").starts_with("unknown backend mysql://: use file: or ")
-        );
+        for (text, expected) in [
+            ("postgres://h", "databases are not built yet"),
+            ("mysql://h", "databases are not built yet"),
+            ("k8s://h", "there is no backend for the Kubernetes API"),
+            ("consul://h", "there is no backend for Consul"),
+            ("pigeon://h", "unknown backend pigeon://: use file: or redis:// "),
+        ] {
+            let error = Target::parse(text).expect_err("unknown");
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

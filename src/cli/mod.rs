@@ -3,14 +3,16 @@ The command line. Help, man pages and completions are all made from these defini
 */
 
 mod duration;
+mod mistake;
 mod options;
 
 use std::ffi::OsString;
 
 use clap::builder::Resettable;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use self::mistake::{Mistake, is_of_a_variable, mistake};
 pub(crate) use self::options::{Leftovers, OnLost, Place, Reach, RunOptions};
 use crate::backend::url::without_password;
 use crate::exit::{Exit, Failure};
@@ -50,6 +52,12 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Print the man page or a completion script
     Generate(GenerateArgs),
+    /// Print the help of dlock or of a subcommand
+    #[command(hide = true)]
+    Help {
+        /// The subcommand
+        name: Option<String>,
+    },
 }
 
 /// `dlock generate`.
@@ -111,7 +119,7 @@ pub(crate) struct RunArgs {
 
 /// Treats an empty variable as one that is not set, as shells and CI systems do. Only the namespace may be empty.
 #[must_use]
-pub(crate) fn unset_empty_variables(command: clap::Command) -> clap::Command {
+fn unset_empty_variables(command: clap::Command) -> clap::Command {
     let is_empty = |arg: &clap::Arg| {
         let variable = arg.get_env().filter(|_| arg.get_id() != "namespace");
         variable.and_then(std::env::var_os).is_some_and(|value| value.is_empty())
@@ -121,39 +129,55 @@ pub(crate) fn unset_empty_variables(command: clap::Command) -> clap::Command {
     })
 }
 
+/// Reads the command line and the variables.
+pub(crate) fn read() -> Result<clap::ArgMatches, clap::Error> {
+    unset_empty_variables(Cli::command()).try_get_matches()
+}
+
+/// The parser without the variables.
+fn without_variables() -> clap::Command {
+    Cli::command().mut_subcommands(|subcommand| subcommand.mut_args(|arg| arg.env(Resettable::Reset)))
+}
+
+/// The variables of all options.
+#[must_use]
+pub(crate) fn variables() -> Vec<String> {
+    let cli = Cli::command();
+    let options = cli.get_subcommands().flat_map(clap::Command::get_arguments);
+    options.filter_map(|option| Some(option.get_env()?.to_str()?.to_owned())).collect()
+}
+
+/// Prints the help of dlock, or that of the subcommand `name`.
+pub(crate) fn help(name: Option<&str>) -> Result<Exit, Failure> {
+    let mut cli = Cli::command();
+    cli.build();
+    let help = match name {
+        None => cli.render_help(),
+        Some(name) => {
+            let missing = || Failure::new(Exit::Usage, Event::NoSuchPage(name.to_owned()));
+            cli.find_subcommand_mut(name).ok_or_else(missing)?.render_long_help()
+        }
+    };
+    output::print(help.to_string().as_bytes())?;
+    Ok(Exit::Success)
+}
+
 /// Turns an error of the parser into output and an exit: help and version are printed, everything else is one line on
 /// standard error.
 pub(crate) fn explain(error: &clap::Error) -> Result<Exit, Failure> {
     if !error.use_stderr() {
-        let _ = output::print(error.render().to_string().as_bytes());
+        output::print(error.render().to_string().as_bytes())?;
         return Ok(Exit::Success);
     }
-    let text = error.to_string();
-    // "error: what is wrong", perhaps with lines of detail, then hints, then the usage.
-    let told: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
-        .filter(|line| !line.is_empty())
-        .collect();
-    let mut told = told.join("; ").replace(":; ", ": ").replace("; tip:", "; hint:");
-    if let Some(rest) = told.strip_prefix("error: ") {
-        told = rest.to_owned();
-    }
-    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-        || error.kind() == clap::error::ErrorKind::MissingSubcommand
-    {
-        "there is no subcommand: use dlock run --key KEY -- COMMAND".clone_into(&mut told);
-    }
-    // A URL in the wrong place is repeated by the parser, and may hold a password.
-    let told = without_password(&told);
-    Err(Failure::new(Exit::Usage, Event::CommandLine(told)))
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let is_variable = is_of_a_variable(error, without_variables(), &words);
+    let Mistake { text, help } = mistake(error, &Cli::command(), &words, is_variable);
+    // A URL in the wrong place is repeated here, and may hold a password.
+    Err(Failure::new(Exit::Usage, Event::CommandLine { mistake: without_password(&text), help }))
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{FalseyValueParser, TypedValueParser};
+use clap::builder::TypedValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::backend::registry::help;
@@ -27,18 +27,26 @@ pub(crate) struct Place {
     /// Prefix for every key on a server; may be empty; file: ignores it
     #[arg(long, value_name = "NS", env = "DLOCK_NAMESPACE", hide_env_values = true, default_value = "dlock")]
     pub namespace: Option<String>,
+
+    /// Exit with 64 if no backend is chosen, instead of using file:
+    #[arg(long, env = "DLOCK_REQUIRE_BACKEND", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    pub require_backend: Option<bool>,
 }
 
 /// How a command is run under a lock, and what is run.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunOptions {
     /// Do not wait: exit with 75 when the lock is held
-    #[arg(short, long, env = "DLOCK_NONBLOCK", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
+    #[arg(short, long, visible_alias = "nb", env = "DLOCK_NONBLOCK", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub nonblock: Option<bool>,
 
     /// Wait no longer than this for the lock; 0 is --nonblock; default: no limit
-    #[arg(short, long, value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
+    #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
+
+    /// Take an exclusive lock, which is the default
+    #[arg(short = 'x', short_alias = 'e', long, env = "DLOCK_EXCLUSIVE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    pub exclusive: Option<bool>,
 
     /// Exit code when the lock was not acquired; 0 makes a skipped run a success
     #[arg(
@@ -94,7 +102,7 @@ pub(crate) struct RunOptions {
     pub shell: Option<OsString>,
 
     /// file: do not let the command inherit the locked descriptor
-    #[arg(short = 'o', long, env = "DLOCK_CLOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
+    #[arg(short = 'o', long, env = "DLOCK_CLOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub close: Option<bool>,
 
     /// Text shown to waiters
@@ -102,11 +110,11 @@ pub(crate) struct RunOptions {
     pub reason: Option<String>,
 
     /// Errors only
-    #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
+    #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub quiet: Option<bool>,
 
     /// Also report when the lock is acquired and released
-    #[arg(short, long, env = "DLOCK_VERBOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
+    #[arg(short, long, env = "DLOCK_VERBOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub verbose: Option<bool>,
 
     /// The command to run, and its arguments
@@ -157,7 +165,7 @@ pub(crate) struct Reach {
     pub replicas: Option<u32>,
 
     /// redlock: refuse servers that could forget a fencing token (appendfsync always is needed)
-    #[arg(long, env = "DLOCK_STRICT_FENCING", hide_env_values = true, action = ArgAction::SetTrue, value_parser = flag())]
+    #[arg(long, env = "DLOCK_STRICT_FENCING", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub strict_fencing: Option<bool>,
 }
 
@@ -183,7 +191,11 @@ pub(crate) enum Leftovers {
     Kill,
 }
 
-/// The parser for an option without a value. Its variable may also turn the option off.
-fn flag() -> impl TypedValueParser<Value = bool> {
-    FalseyValueParser::new()
+/// The parser for the variable of an option without a value, which may also turn the option off.
+fn switch() -> impl TypedValueParser<Value = bool> {
+    |text: &str| match text.to_ascii_lowercase().as_str() {
+        "1" | "y" | "yes" | "t" | "true" | "on" => Ok(true),
+        "0" | "n" | "no" | "f" | "false" | "off" => Ok(false),
+        _ => Err("use 1, yes, true or on, or else 0, no, false or off"),
+    }
 }

@@ -27,8 +27,13 @@ pub(crate) struct Lock {
 pub(crate) enum Event {
     /// dlock has a bug; the message of the panic.
     Bug(String),
-    /// The command line was not understood; what is wrong with it.
-    CommandLine(String),
+    /// The command line was not understood.
+    CommandLine {
+        /// What is wrong with it.
+        mistake: String,
+        /// The command whose help says more, if the mistake names nothing better.
+        help: Option<String>,
+    },
     /// The settings are wrong, or do not go together; what is wrong and what to do.
     Settings(String),
     /// There is no manual page for this subcommand.
@@ -44,10 +49,17 @@ pub(crate) enum Event {
         /// Why it failed.
         reason: Lack,
     },
-    /// Nobody chose a backend, so the lock holds on this host only.
+    /// No backend was chosen, so the lock holds on this host and for this user only.
     NoBackendChosen,
     /// Other users may read or write the file with the password; the file's name.
     PasswordExposed(String),
+    /// The environment has variables of this form that dlock does not know.
+    UnknownVariables {
+        /// Their names.
+        names: Vec<String>,
+        /// The variable that was probably meant, if there is only one name.
+        meant: Option<String>,
+    },
     /// The service has something about it that could make its locks unsafe.
     Concern {
         /// The lock.
@@ -98,7 +110,7 @@ pub(crate) enum Event {
     },
     /// The command could not be run.
     NotRun {
-        /// The command's name.
+        /// The command as it was given.
         program: String,
         /// Why not.
         reason: NotRun,
@@ -293,6 +305,7 @@ impl Event {
             Self::Waiting { .. } => Level::State,
             Self::NoBackendChosen
             | Self::PasswordExposed(_)
+            | Self::UnknownVariables { .. }
             | Self::Concern { .. }
             | Self::ShortGrace { .. }
             | Self::Suspended { .. }
@@ -302,7 +315,7 @@ impl Event {
                 Level::Detail
             }
             Self::Bug(_)
-            | Self::CommandLine(_)
+            | Self::CommandLine { .. }
             | Self::Settings(_)
             | Self::NoSuchPage(_)
             | Self::OnlyPagesHaveSubcommands

@@ -18,7 +18,8 @@ use crate::supervise::protocol::Unfit;
 pub(super) fn line(event: &Event) -> String {
     match event {
         Event::Bug(panic) => format!("this is a bug in dlock, please report it: {panic}"),
-        Event::CommandLine(mistake) => format!("{mistake}; see dlock run --help"),
+        Event::CommandLine { mistake, help: Some(command) } => format!("{mistake}; see {command} --help"),
+        Event::CommandLine { mistake, help: None } => mistake.clone(),
         Event::Settings(mistake) => mistake.clone(),
         Event::NoSuchPage(name) => format!("there is no subcommand {name}: see dlock --help"),
         Event::OnlyPagesHaveSubcommands => "only man pages are per subcommand: leave SUBCOMMAND out".to_owned(),
@@ -27,12 +28,17 @@ pub(super) fn line(event: &Event) -> String {
             format!("could not {}: {}; no command was started", task(*step), lack(reason))
         }
         Event::NoBackendChosen => {
-            "no backend was chosen, so this lock holds on this host only (choose with --backend or \
-                                   DLOCK_BACKEND)"
+            "no backend was chosen, so this lock holds on this host and for this user only (choose with --backend or \
+             DLOCK_BACKEND)"
                 .to_owned()
         }
         Event::PasswordExposed(file) => {
             format!("the password file {file} can be read or written by other users: chmod 600 it")
+        }
+        Event::UnknownVariables { names, meant } => {
+            let meant = meant.as_ref().map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
+            let what = if names.len() == 1 { "is not a variable" } else { "are not variables" };
+            format!("{} {what} of dlock{meant}", names.join(", "))
         }
         Event::Waiting { lock, why } => format!("waiting for {}: {}", lock.key, hindrance(lock, why)),
         Event::NotAcquired { lock, within, why } => {

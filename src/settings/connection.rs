@@ -14,7 +14,7 @@ use crate::exit::Failure;
 use crate::key::Namespace;
 use crate::settings::layers::{Given, Layers, OrDefault};
 use crate::settings::password::password;
-use crate::settings::usage::usage;
+use crate::settings::usage::{named, usage};
 
 /// The default prefix for every key.
 const NAMESPACE: &str = "dlock";
@@ -26,6 +26,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct ConnectionValues {
     /// The URL; `None` for lock files on this host.
     pub backend: Option<Given<OsString>>,
+    /// Whether a backend must be chosen.
+    pub require_backend: Given<bool>,
     /// The prefix for every key on a server.
     pub namespace: Given<String>,
     /// How long connecting may take.
@@ -73,6 +75,7 @@ impl ConnectionValues {
     pub(crate) fn settle(layers: &Layers) -> Self {
         Self {
             backend: layers.find("backend", |args| args.place.backend.clone()),
+            require_backend: layers.find("require-backend", |args| args.place.require_backend).or_default(false),
             namespace: layers.find("namespace", |args| args.place.namespace.clone()).or_default(NAMESPACE.to_owned()),
             connect_timeout: layers
                 .find("connect-timeout", |args| args.reach.connect_timeout)
@@ -91,18 +94,27 @@ impl ConnectionValues {
     /// Where the lock is, with the credentials for it, and the password's file if other users may read or write it.
     pub(crate) fn target(&self) -> Result<(Target, Option<PathBuf>), Failure> {
         let mut target = match &self.backend {
+            None if self.require_backend.value => {
+                let origin = self.require_backend.origin;
+                let what = "no backend was chosen: name one with --backend or DLOCK_BACKEND, which sudo and cron drop";
+                return Err(usage(format!("{origin}: {what}")));
+            }
             None => Target::default_one().map_err(usage)?,
-            Some(url) => {
-                let url = url.value.to_str();
-                let url = url.ok_or_else(|| usage("--backend: the URL is not UTF-8: percent-encode it"))?;
-                Target::parse(url).map_err(|error| usage(format!("--backend: {error}")))?
+            Some(Given { value: url, origin }) => {
+                let url = url.to_str();
+                let url = url.ok_or_else(|| usage(format!("{origin}: the URL is not UTF-8: percent-encode it")))?;
+                Target::parse(url).map_err(|error| usage(format!("{origin}: {error}")))?
             }
         };
-        let file = self.password_file.as_ref().map(|file| file.value.as_path());
-        let password = password(file, self.connect_timeout.value)?;
+        let file = self.password_file.as_ref();
+        let path = file.map(|file| file.value.as_path());
+        let password = password(path, self.connect_timeout.value).map_err(|failure| match file {
+            Some(file) => named(failure, "--password-file", file.origin),
+            None => failure,
+        })?;
         let user = self.user.as_ref().map(|user| user.value.clone()).filter(|user| !user.is_empty());
         target.add_credentials(user, password.text);
-        Ok((target, file.filter(|_| password.is_exposed).map(PathBuf::from)))
+        Ok((target, path.filter(|_| password.is_exposed).map(PathBuf::from)))
     }
 
     /// The settings that only some backends use. A flag for another backend is an error. A variable may be set for all

@@ -11,6 +11,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches};
 
 use crate::cli::RunArgs;
+use crate::variables::of_option;
 
 /// Where a layer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag(option) => write!(f, "--{option}"),
-            Self::Variable(option) => write!(f, "DLOCK_{}", option.replace('-', "_").to_uppercase()),
+            Self::Variable(option) => f.write_str(&of_option(option)),
             Self::Default => f.write_str("default"),
         }
     }

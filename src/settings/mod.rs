@@ -8,6 +8,7 @@ mod password;
 mod run;
 #[cfg(test)]
 mod tests;
+mod unknown;
 mod usage;
 
 use std::ffi::{OsStr, OsString};
@@ -20,7 +21,7 @@ pub(crate) use self::connection::Connection;
 use self::connection::ConnectionValues;
 use self::layers::Layers;
 pub(crate) use self::run::Patience;
-use self::run::RunValues;
+use self::run::{RunValues, settled};
 use self::usage::usage;
 use crate::backend::url::without_password;
 use crate::cli::{Leftovers, OnLost};
@@ -59,6 +60,8 @@ pub(crate) struct RunSettings {
     pub reason: Option<String>,
     /// How much is reported.
     pub verbosity: Verbosity,
+    /// Variables that look like dlock's and are not; `None` if there are none.
+    pub unknown: Option<Event>,
 }
 
 impl RunSettings {
@@ -68,7 +71,9 @@ impl RunSettings {
             Layers::read(matches).map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))?;
         let key = key(&layers.find("key", |args| args.key.clone()).map(|key| key.value).unwrap_or_default())?;
         let (way, run) = (ConnectionValues::settle(&layers), RunValues::settle(&layers));
-        let namespace = Namespace::parse(&way.namespace.value).map_err(usage)?;
+        let (patience, verbosity) = (settled(run.patience)?, settled(run.verbosity)?);
+        let namespace = Namespace::parse(&way.namespace.value)
+            .map_err(|error| usage(format!("{}: {error}", way.namespace.origin)))?;
         let (mut target, exposed) = way.target()?;
         let has_password = target.has_password();
         let grace = run.grace(&target)?;
@@ -78,7 +83,7 @@ impl RunSettings {
         Ok(Self {
             key,
             connection: Connection { namespace, target, options, chosen, connect_timeout, has_password, exposed },
-            patience: run.patience.value,
+            patience,
             conflict: run.conflict.value,
             ttl: run.ttl.value,
             grace,
@@ -88,7 +93,8 @@ impl RunSettings {
             argv,
             close: run.close.value,
             reason: run.reason.map(|reason| reason.value).filter(|reason| !reason.is_empty()),
-            verbosity: run.verbosity.value,
+            verbosity,
+            unknown: unknown::variables(),
         })
     }
 }
@@ -100,12 +106,18 @@ impl RunSettings {
         Lock { key: self.key.clone(), place: self.connection.target.to_string() }
     }
 
-    /// The command's name for messages, without its directory; never its arguments. Where `--backend` was forgotten it is
-    /// a URL, and shown without the password.
+    /// The command as it was given, without its arguments. If `--backend` was forgotten it is a URL, and shown without the
+    /// password.
+    #[must_use]
+    pub(crate) fn command(&self) -> String {
+        let first = self.argv.first().map_or(OsStr::new(""), OsString::as_os_str);
+        without_password(&first.to_string_lossy())
+    }
+
+    /// The command's name: [`Self::command`] without its directory.
     #[must_use]
     pub(crate) fn program(&self) -> String {
-        let first = self.argv.first().map_or(OsStr::new(""), OsString::as_os_str);
-        let first = without_password(&first.to_string_lossy());
+        let first = self.command();
         Path::new(&first).file_name().map_or_else(|| first.clone(), |name| name.to_string_lossy().into_owned())
     }
 }

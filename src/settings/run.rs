@@ -11,8 +11,9 @@ use crate::cli::{Leftovers, OnLost, RunArgs};
 use crate::exit::{CONFLICT, Failure};
 use crate::lease::timing::Grace;
 use crate::report::Verbosity;
-use crate::settings::layers::{Given, Layers, OrDefault};
+use crate::settings::layers::{Given, Layers, OrDefault, Origin};
 use crate::settings::usage::usage;
+use crate::variables::of_option;
 
 /// The length of a lease.
 const TTL: Duration = Duration::from_secs(30);
@@ -31,11 +32,27 @@ pub(crate) enum Patience {
 /// The command and its arguments, or what is wrong with them.
 type Words = Result<Vec<OsString>, &'static str>;
 
+/// Two options of one layer that exclude each other, by their long names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Contradiction(pub &'static str, pub &'static str);
+
+/// The value, or the failure that names the two options as they were given.
+pub(crate) fn settled<T>(given: Given<Result<T, Contradiction>>) -> Result<T, Failure> {
+    given.value.map_err(|Contradiction(one, other)| match given.origin {
+        Origin::Variable(_) => {
+            usage(format!("{} and {} exclude each other: unset one of them", of_option(one), of_option(other)))
+        }
+        Origin::Flag(_) | Origin::Default => {
+            usage(format!("--{one} and --{other} exclude each other: use one of them"))
+        }
+    })
+}
+
 /// The settings of a run, each with its origin; not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunValues {
     /// How long to wait for the lock.
-    pub patience: Given<Patience>,
+    pub patience: Given<Result<Patience, Contradiction>>,
     /// The exit code when it was not acquired.
     pub conflict: Given<u8>,
     /// The length of lease to ask for.
@@ -55,7 +72,9 @@ pub(crate) struct RunValues {
     /// The text shown to waiters.
     pub reason: Option<Given<String>>,
     /// How much is reported.
-    pub verbosity: Given<Verbosity>,
+    pub verbosity: Given<Result<Verbosity, Contradiction>>,
+    /// Whether an exclusive lock was asked for, which is the default.
+    pub exclusive: Given<bool>,
 }
 
 impl RunValues {
@@ -63,7 +82,7 @@ impl RunValues {
     #[must_use]
     pub(crate) fn settle(layers: &Layers) -> Self {
         Self {
-            patience: layers.settle(patience).or_default(Patience::Endless),
+            patience: layers.settle(patience).or_default(Ok(Patience::Endless)),
             conflict: layers.find("conflict-exit-code", |args| args.run.conflict_exit_code).or_default(CONFLICT),
             ttl: layers.find("ttl", |args| args.run.ttl).or_default(TTL),
             kill_after: layers.find("kill-after", |args| args.run.kill_after),
@@ -73,7 +92,8 @@ impl RunValues {
             command: layers.find("command", command),
             close: layers.find("close", |args| args.run.close).or_default(false),
             reason: layers.find("reason", |args| args.run.reason.clone()),
-            verbosity: layers.settle(verbosity).or_default(Verbosity::Normal),
+            verbosity: layers.settle(verbosity).or_default(Ok(Verbosity::Normal)),
+            exclusive: layers.find("exclusive", |args| args.run.exclusive).or_default(false),
         }
     }
 
@@ -84,9 +104,10 @@ impl RunValues {
         let most = self.ttl.value / grace.share;
         if asked.is_some_and(|kill_after| kill_after > most) {
             let part = if grace.share == 2 { "half" } else { "a quarter" };
+            let name = self.kill_after.map_or(Origin::Default, |kill_after| kill_after.origin);
             let (most, ttl) = (humantime::format_duration(most), humantime::format_duration(self.ttl.value));
             return Err(usage(format!(
-                "--kill-after may be at most {part} of --ttl ({most} of {ttl}): lower it, or raise --ttl"
+                "{name} may be at most {part} of --ttl ({most} of {ttl}): lower it, or raise --ttl"
             )));
         }
         Ok(grace)
@@ -102,21 +123,23 @@ impl RunValues {
     }
 }
 
-/// `-n` and `-w`: the shorter wait.
-fn patience(args: &RunArgs) -> Option<(&'static str, Patience)> {
+/// `-n` and `-w`, of which only `-w 0` means the same as `-n`.
+fn patience(args: &RunArgs) -> Option<(&'static str, Result<Patience, Contradiction>)> {
     match (args.run.nonblock, args.run.wait) {
-        (Some(true), _) => Some(("nonblock", Patience::None)),
-        (_, Some(wait)) if wait.is_zero() => Some(("wait", Patience::None)),
-        (_, Some(wait)) => Some(("wait", Patience::For(wait))),
+        (Some(true), Some(wait)) if !wait.is_zero() => Some(("nonblock", Err(Contradiction("nonblock", "wait")))),
+        (Some(true), _) => Some(("nonblock", Ok(Patience::None))),
+        (_, Some(wait)) if wait.is_zero() => Some(("wait", Ok(Patience::None))),
+        (_, Some(wait)) => Some(("wait", Ok(Patience::For(wait)))),
         (_, None) => None,
     }
 }
 
-/// `-q` and `-v`: the less of both.
-fn verbosity(args: &RunArgs) -> Option<(&'static str, Verbosity)> {
+/// `-q` or `-v`.
+fn verbosity(args: &RunArgs) -> Option<(&'static str, Result<Verbosity, Contradiction>)> {
     match (args.run.quiet, args.run.verbose) {
-        (Some(true), _) => Some(("quiet", Verbosity::Quiet)),
-        (_, Some(true)) => Some(("verbose", Verbosity::Verbose)),
+        (Some(true), Some(true)) => Some(("quiet", Err(Contradiction("quiet", "verbose")))),
+        (Some(true), _) => Some(("quiet", Ok(Verbosity::Quiet))),
+        (_, Some(true)) => Some(("verbose", Ok(Verbosity::Verbose))),
         _ => None,
     }
 }

@@ -9,7 +9,7 @@ use crate::cli::{Cli, Leftovers, OnLost, RunArgs};
 use crate::report::Verbosity;
 use crate::settings::connection::ConnectionValues;
 use crate::settings::layers::{Given, Layer, Layers, Origin, Source, only};
-use crate::settings::run::{Patience, RunValues};
+use crate::settings::run::{Contradiction, Patience, RunValues};
 
 /// What a source says of `words` on a command line.
 fn args(words: &[&str], source: ValueSource) -> RunArgs {
@@ -39,6 +39,7 @@ fn all(layers: &Layers) -> Vec<(&'static str, (String, String))> {
     vec![
         ("backend", told_if(way.backend.as_ref())),
         ("namespace", told(&way.namespace)),
+        ("require-backend", told(&way.require_backend)),
         ("connect-timeout", told(&way.connect_timeout)),
         ("user", told_if(way.user.as_ref())),
         ("password-file", told_if(way.password_file.as_ref())),
@@ -59,6 +60,7 @@ fn all(layers: &Layers) -> Vec<(&'static str, (String, String))> {
         ("command", told_if(run.command.as_ref())),
         ("close", told(&run.close)),
         ("reason", told_if(run.reason.as_ref())),
+        ("exclusive", told(&run.exclusive)),
         ("quiet", told(&run.verbosity)),
         ("verbose", told(&run.verbosity)),
     ]
@@ -109,16 +111,21 @@ fn each_option_comes_from_its_flag_or_else_from_its_variable_or_else_is_the_defa
 
 #[test]
 fn options_that_exclude_each_other_are_settled_within_a_layer() {
-    const NONE: Patience = Patience::None;
-    const MINUTE: Patience = Patience::For(std::time::Duration::from_secs(60));
+    const NONE: Result<Patience, Contradiction> = Ok(Patience::None);
+    const MINUTE: Result<Patience, Contradiction> = Ok(Patience::For(std::time::Duration::from_secs(60)));
+    const BOTH: Result<Patience, Contradiction> = Err(Contradiction("nonblock", "wait"));
     use Origin::{Default, Flag, Variable};
     for (flags, variables, patience, origin) in [
-        (&[][..], &[][..], Patience::Endless, Default),
+        (&[][..], &[][..], Ok(Patience::Endless), Default),
+        (&["-n", "-w", "0"], &[], NONE, Flag("nonblock")),
         (&["-n"], &[], NONE, Flag("nonblock")),
         (&["-w", "0"], &[], NONE, Flag("wait")),
         (&["-w", "1m"], &[], MINUTE, Flag("wait")),
-        (&["-n", "-w", "1m"], &[], NONE, Flag("nonblock")),
-        (&[], &["-n", "-w", "1m"], NONE, Variable("nonblock")),
+        (&["-n", "-w", "1m"], &[], BOTH, Flag("nonblock")),
+        (&[], &["-n", "-w", "1m"], BOTH, Variable("nonblock")),
+        (&["-w", "1m"], &["-n", "-w", "2m"], MINUTE, Flag("wait")),
+        (&["--nb"], &["--timeout", "1m"], NONE, Flag("nonblock")),
+        (&["--timeout", "1m"], &[], MINUTE, Flag("wait")),
         (&["-w", "1m"], &["-n"], MINUTE, Flag("wait")),
         (&["-n"], &["-w", "1m"], NONE, Flag("nonblock")),
         (&[], &["-w", "1m"], MINUTE, Variable("wait")),
@@ -127,12 +134,12 @@ fn options_that_exclude_each_other_are_settled_within_a_layer() {
         assert_eq!(settled, Given { value: patience, origin }, "{flags:?} over {variables:?}");
     }
     for (flags, variables, verbosity, origin) in [
-        (&[][..], &[][..], Verbosity::Normal, Default),
-        (&["-q"], &["-v"], Verbosity::Quiet, Flag("quiet")),
-        (&["-v"], &["-q"], Verbosity::Verbose, Flag("verbose")),
-        (&["-q", "-v"], &[], Verbosity::Quiet, Flag("quiet")),
-        (&[], &["-q", "-v"], Verbosity::Quiet, Variable("quiet")),
-        (&[], &["-v"], Verbosity::Verbose, Variable("verbose")),
+        (&[][..], &[][..], Ok(Verbosity::Normal), Default),
+        (&["-q"], &["-v"], Ok(Verbosity::Quiet), Flag("quiet")),
+        (&["-v"], &["-q"], Ok(Verbosity::Verbose), Flag("verbose")),
+        (&["-q", "-v"], &[], Err(Contradiction("quiet", "verbose")), Flag("quiet")),
+        (&[], &["-q", "-v"], Err(Contradiction("quiet", "verbose")), Variable("quiet")),
+        (&[], &["-v"], Ok(Verbosity::Verbose), Variable("verbose")),
     ] {
         let settled = RunValues::settle(&layers(flags, variables)).verbosity;
         assert_eq!(settled, Given { value: verbosity, origin }, "{flags:?} over {variables:?}");

@@ -1,3 +1,4 @@
+mod messages;
 mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -292,15 +293,20 @@ fn a_wrong_value_of_a_variable_is_refused_like_a_wrong_flag() {
         ("NAMESPACE", "a\tb"),
         ("CONNECT_TIMEOUT", "-1"),
         ("PASSWORD_FILE", "/nonexistent"),
+        ("NONBLOCK", "maybe"),
+        ("QUIET", "2"),
+        ("STRICT_FENCING", "please"),
         ("REPLICAS", "many"),
         ("REPLICAS", "-1"),
         ("REPLICAS", "4294967296"),
     ] {
-        let run = run_file(&scratch).env(format!("DLOCK_{name}"), value).command(["touch", "ran"]);
-        run.output().code(64).stderr_is_one_line("");
+        let name = format!("DLOCK_{name}");
+        let outcome = run_file(&scratch).env(&name, value).command(["touch", "ran"]).output();
+        outcome.code(64).stderr_is_one_line(&name);
+        assert!(!outcome.stderr().contains("--backend"), "{outcome:?}");
     }
     let run = scratch.dlock().run("k").env("DLOCK_BACKEND", "nonsense").command(["touch", "ran"]);
-    run.output().code(64).stderr_is_one_line("--backend");
+    run.output().code(64).stderr_is_one_line("DLOCK_BACKEND: ");
     assert!(!scratch.path("ran").exists() && names(&scratch.lock_dir()).is_empty());
 }
 
@@ -406,13 +412,17 @@ fn urls_that_cannot_be_are_refused() {
         ("//host", "add the scheme"),
         ("://host", "use file: or redis://"),
         ("/var/lock", "add the scheme"),
-        ("mysql://host", "use file: or redis://"),
+        ("mysql://host", "databases are not built yet"),
         ("http://host", "use etcd:// for etcd"),
         ("https://one:2379", "use etcds://"),
         ("zookeeper://one", "use zk://"),
         ("etcd://one,etcd://two", "the scheme stands once"),
         ("etcd://one:2379,2380", "only a number, not a host"),
-        ("postgres://host", "use file: or redis://"),
+        ("postgres://host", "databases are not built yet"),
+        ("postgresql://user:secret@host/db", "databases are not built yet"),
+        ("k8s://host", "no backend for the Kubernetes API"),
+        ("consul://host", "no backend for Consul"),
+        ("carrier-pigeon://coop", "use file: or redis://"),
         ("redis://host:port", "use redis://"),
         ("redis://host:65536", "use redis://"),
         ("redis://host:-1", "use redis://"),
@@ -473,6 +483,9 @@ fn options_that_cannot_be_are_refused() {
         }
     }
     let cases: &[(&[&str], &str)] = &[
+        (&["-q", "-v"], "--quiet and --verbose exclude each other"),
+        (&["-n", "-w", "10"], "--nonblock and --wait exclude each other"),
+        (&["--nb", "--timeout", "10"], "--nonblock and --wait exclude each other"),
         (&["--ttl", "0"], "at least 1s"),
         (&["--ttl", "0.5"], "at least 1s"),
         (&["--ttl", "999ms"], "at least 1s"),
@@ -487,9 +500,9 @@ fn options_that_cannot_be_are_refused() {
         (&["--leftovers", "x"], "leave, wait, kill"),
         (&["--namespace", "a\nb"], "remove them"),
         (&["--namespace", "a\u{1b}b"], "remove them"),
-        (&["--unknown"], "see dlock run --help"),
+        (&["--unknown"], "there is no option --unknown; see dlock run --help"),
         (&["-Z"], "see dlock run --help"),
-        (&["--nonblok"], "--nonblock"),
+        (&["--nonblok"], "there is no option --nonblok: did you mean --nonblock?"),
         (&["--nonblock=maybe"], "--nonblock"),
         (&["--key", "second"], "--key"),
         (&["--password-file", "missing"], "name a readable file"),
@@ -508,8 +521,8 @@ fn options_that_cannot_be_are_refused() {
         (run_file(&scratch).command([""]), "name a program"),
         (scratch.dlock().arg("run").backend(scratch.file_url()).command(["touch", "ran"]), "--key"),
         (scratch.dlock(), "use dlock run"),
-        (scratch.dlock().arg("lock"), "see dlock run --help"),
-        (scratch.dlock().arg(OsStr::from_bytes(b"\xff")), "see dlock run --help"),
+        (scratch.dlock().arg("lock"), "there is no subcommand lock; see dlock --help"),
+        (scratch.dlock().arg(OsStr::from_bytes(b"\xff")), "see dlock --help"),
     ] {
         refused(&scratch, run, 64, hint, &scratch.lock_dir());
     }
@@ -657,7 +670,7 @@ fn as_a_user(dlock: Dlock, prepare: &str) -> Dlock {
     in_mount_namespace(dlock, &format!("{prepare}\n{become_user}"))
 }
 
-const THIS_HOST: &str = "this lock holds on this host only";
+const THIS_HOST: &str = "this lock holds on this host and for this user only";
 
 /// What a command says about the lock directory: mode, owner, name.
 const LOOK: &str = "stat -c '%a %u %n' /run/dlock* /run/lock/dlock* /tmp/dlock* 2>/dev/null; true";

@@ -21,6 +21,43 @@ fn backend() {
 }
 
 #[test]
+fn require_backend() {
+    let scratch = Scratch::new();
+    let refused = "no backend was chosen: name one with --backend or DLOCK_BACKEND";
+    for run in [
+        run(&scratch).env("DLOCK_REQUIRE_BACKEND", "1"),
+        run(&scratch).arg("--require-backend"),
+        // An empty variable chooses nothing, and -q hides nothing of it.
+        run(&scratch).arg("--require-backend").env("DLOCK_BACKEND", "").arg("-q"),
+    ] {
+        run.command(["touch", "ran"]).output().code(64).stderr_is_one_line(refused);
+    }
+    assert!(!scratch.path("ran").exists());
+    run_file(&scratch).env("DLOCK_REQUIRE_BACKEND", "1").command(["true"]).output().success();
+    let variable = run(&scratch).arg("--require-backend").env("DLOCK_BACKEND", scratch.file_url());
+    variable.command(["true"]).output().success();
+    // One that says no.
+    for no in ["0", "off", ""] {
+        run_file(&scratch).env("DLOCK_REQUIRE_BACKEND", no).command(["true"]).output().success();
+    }
+}
+
+/// It is what a lock is by default, and accepted for those who know flock.
+#[test]
+fn exclusive() {
+    let scratch = Scratch::new();
+    let _held = hold(&scratch);
+    for flags in [&["-x"][..], &["-e"], &["--exclusive"]] {
+        let refused = run_file(&scratch).args(flags).args(["--nb"]).command(["true"]).output();
+        refused.code(75).stderr_is_one_line("did not get k: held by");
+        let other = scratch.dlock().run("other").backend(scratch.file_url()).args(flags).args(["--timeout", "1"]);
+        other.command(["true"]).output().success();
+    }
+    let variable = scratch.dlock().run("other").backend(scratch.file_url()).env("DLOCK_EXCLUSIVE", "1");
+    variable.command(["true"]).output().success();
+}
+
+#[test]
 fn namespace_and_ttl() {
     let scratch = Scratch::new();
     let redis = Redis::start();

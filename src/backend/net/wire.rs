@@ -55,8 +55,8 @@ pub(crate) struct Wire {
     refusal: Refusal,
     /// Whether a client certificate was given for it.
     certified: bool,
-    /// Whether the server has answered.
-    answered: bool,
+    /// The first bytes that the server has sent, up to [`SIGNATURE`].
+    first: Vec<u8>,
 }
 
 /// The addresses of a name.
@@ -125,7 +125,14 @@ impl Wire {
                 let stream = UnixStream::connect(path).await.map_err(|error| unreachable(&error))?;
                 let socket = stream.as_fd().try_clone_to_owned().map_err(|error| unreachable(&error))?;
                 let (ways, refusal) = (Ways::default(), Refusal::default());
-                return Ok(Self { stream: Box::new(stream), socket, ways, refusal, certified: false, answered: false });
+                return Ok(Self {
+                    stream: Box::new(stream),
+                    socket,
+                    ways,
+                    refusal,
+                    certified: false,
+                    first: Vec::new(),
+                });
             }
             Address::Tcp(host, port) => (host.as_str(), *port),
         };
@@ -138,7 +145,7 @@ impl Wire {
             None => Box::new(stream),
             Some(tls) => Box::new(tls.connect(name, host, stream).await?),
         };
-        Ok(Self { stream, socket, ways, refusal, certified: tls.is_some_and(Tls::is_certified), answered: false })
+        Ok(Self { stream, socket, ways, refusal, certified: tls.is_some_and(Tls::is_certified), first: Vec::new() })
     }
 
     /// The socket again, for options that are set at the end of a connection.
@@ -221,10 +228,14 @@ async fn connect_to_any(mut addresses: Vec<SocketAddr>, pause: Duration) -> io::
     }
 }
 
+/// How many bytes tell a protocol.
+const SIGNATURE: usize = 4;
+
 /// The protocol of another service, by the first bytes of its first answer. No lock service begins an answer like this.
 fn foreign(answer: &[u8]) -> Option<&'static str> {
-    let known: [(&[u8], _); 3] = [(b"HTTP/", "HTTP"), (b"SSH-", "SSH"), (b"220 ", "as a mail or FTP server does")];
-    known.into_iter().find(|(begins, _)| answer.starts_with(begins)).map(|(_, protocol)| protocol)
+    let known: [(&[u8; SIGNATURE], _); 3] =
+        [(b"HTTP", "HTTP"), (b"SSH-", "SSH"), (b"220 ", "as a mail or FTP server does")];
+    known.into_iter().find(|(begins, _)| answer.starts_with(*begins)).map(|(_, protocol)| protocol)
 }
 
 /// Lets go of a connection whose last request is to be repeated on another: what the network has not delivered yet
@@ -242,9 +253,11 @@ impl AsyncRead for Wire {
     ) -> Poll<io::Result<()>> {
         let begins = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if polled.is_ready() && !std::mem::replace(&mut self.answered, true) {
+        let missing = SIGNATURE - self.first.len();
+        if missing > 0 {
+            self.first.extend(buffer.filled()[begins..].iter().take(missing));
             // Reported as itself: the libraries would call it a frame of a wrong size, or an answer without sense.
-            if let Some(protocol) = foreign(&buffer.filled()[begins..]) {
+            if let Some(protocol) = foreign(&self.first) {
                 let error = format!("it answered {protocol}: another service listens there");
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
             }

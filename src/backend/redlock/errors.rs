@@ -6,9 +6,9 @@ Nothing here asks or changes anything, so that every sentence has a row in the t
 */
 
 use std::collections::BTreeMap;
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 
-use crate::backend::error::{Error, ErrorKind};
+use crate::backend::error::{Error, ErrorKind, together};
 use crate::backend::redlock::quorum::majority;
 
 /// Why a server gave no answer.
@@ -79,11 +79,8 @@ pub(super) fn no_majority(failures: &Failures, all: usize) -> Error {
         () if unusable >= refusals => ErrorKind::Unusable,
         () => ErrorKind::of_several(failures.values().map(|failure| failure.kind), refusals),
     };
-    let mut text = format!("no majority: {} of {all} servers cannot be used", failures.len());
-    for (index, failure) in failures.values().enumerate() {
-        let _ = write!(text, "{} {}", if index == 0 { ":" } else { ";" }, failure.reason);
-    }
-    Error::new(kind, text)
+    let reasons = together(failures.values().map(|failure| failure.reason.clone()));
+    Error::new(kind, format!("no majority: {} of {all} servers cannot be used: {reasons}", failures.len()))
 }
 
 /// The error when the tasks that look after the servers have ended; never happens.

@@ -38,6 +38,8 @@ pub(super) struct Circumstances {
     pub(super) lock: Lock,
     /// The command's name.
     pub(super) program: String,
+    /// The command as it was given.
+    pub(super) command: String,
     /// The granted lease; `None` for a lock without one.
     pub(super) ttl: Option<Duration>,
     /// Whether a loss is ignored (`--on-lost ignore`).
@@ -105,7 +107,7 @@ fn remark(held: &Held, fate: Fate, about: &Circumstances) -> Option<Event> {
 
 /// The exit, and its reason unless the exit is the command's own or the reason was reported already.
 fn verdict(held: &Held, about: Circumstances) -> (Exit, Option<Event>) {
-    let Circumstances { lock, program, .. } = about;
+    let Circumstances { lock, command: program, .. } = about;
     let not_run = |exit, reason| (exit, Some(Event::NotRun { program, reason }));
     match (held.cause, held.exited) {
         (Some(Cause::Lost), _) => (Exit::Lost, None),
@@ -142,7 +144,8 @@ mod tests {
 
     fn about() -> Circumstances {
         let lock = Lock { key: key(), place: "redis://h:6379".to_owned() };
-        Circumstances { lock, program: "sh".to_owned(), ttl: Some(Duration::from_secs(30)), ignore: false }
+        let (program, command) = ("sh".to_owned(), "./sh".to_owned());
+        Circumstances { lock, program, command, ttl: Some(Duration::from_secs(30)), ignore: false }
     }
 
     fn held(cause: Option<Cause>, exited: Option<(Ended, i32)>) -> Held {
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_exit_is_the_commands_own_unless_something_else_ended_it_or_it_never_ran() {
-        let not_run = |reason| Some(Event::NotRun { program: "sh".to_owned(), reason });
+        let not_run = |reason| Some(Event::NotRun { program: "./sh".to_owned(), reason });
         let code = |code, errno| Some((Ended::Code(code), errno));
         for (cause, exited, exit, event) in [
             (None, code(0, 0), Exit::Command(0), None),

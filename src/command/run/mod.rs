@@ -189,8 +189,8 @@ impl Run<'_> {
             // The outer run's guard stops this run too when the outer run ends.
             (Tenure::Outer(cover), _) => Fate::Outer { ended: held.ended_well() && cover.has_ended() },
         };
-        let (lock, program) = (settings.lock(), settings.program());
-        let ending = ending(held, fate, Circumstances { lock, program, ttl: tenure.ttl(), ignore });
+        let (lock, program, command) = (settings.lock(), settings.program(), settings.command());
+        let ending = ending(held, fate, Circumstances { lock, program, command, ttl: tenure.ttl(), ignore });
         if let Some(remark) = &ending.remark {
             self.report.tell(remark);
         }

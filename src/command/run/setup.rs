@@ -88,6 +88,9 @@ pub(super) fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepare
     if !settings.connection.chosen {
         report.tell(&Event::NoBackendChosen);
     }
+    if let Some(unknown) = &settings.unknown {
+        report.tell(unknown);
+    }
     let claim = Claim {
         key: settings.key.clone(),
         namespace: settings.connection.namespace.clone(),

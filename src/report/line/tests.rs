@@ -52,14 +52,24 @@ fn beginnings() -> Vec<(Event, &'static str)> {
     let text = |text: &str| text.to_owned();
     vec![
         (Event::Bug(text("it broke")), "this is a bug in dlock, please report it: it broke"),
-        (Event::CommandLine(text("no")), "no; see dlock run --help"),
+        (Event::CommandLine { mistake: text("no"), help: Some(text("dlock run")) }, "no; see dlock run --help"),
+        (Event::CommandLine { mistake: text("no: did you mean yes?"), help: None }, "no: did you mean yes?"),
         (Event::Settings(text("--key: no")), "--key: no"),
         (Event::NoSuchPage(text("fly")), "there is no subcommand fly: see dlock --help"),
         (Event::OnlyPagesHaveSubcommands, "only man pages are per subcommand: leave SUBCOMMAND out"),
         (Event::OutputFailed(text("full")), "could not write to standard output: full"),
         (
             Event::NoBackendChosen,
-            "no backend was chosen, so this lock holds on this host only (choose with --backend or DLOCK_BACKEND)",
+            "no backend was chosen, so this lock holds on this host and for this user only (choose with --backend or \
+             DLOCK_BACKEND)",
+        ),
+        (
+            Event::UnknownVariables { names: vec![text("DLOCK_WIAT")], meant: Some(text("DLOCK_WAIT")) },
+            "DLOCK_WIAT is not a variable of dlock: did you mean DLOCK_WAIT?",
+        ),
+        (
+            Event::UnknownVariables { names: vec![text("DLOCK_A"), text("DLOCK_B")], meant: None },
+            "DLOCK_A, DLOCK_B are not variables of dlock",
         ),
         (
             Event::PasswordExposed(text("/etc/pw")),

@@ -1,0 +1,68 @@
+/*!
+Variables that look like dlock's and are not: a misspelt one would otherwise be ignored without a word.
+*/
+
+use std::ffi::OsString;
+
+use crate::cli;
+use crate::report::event::Event;
+use crate::variables::{BACKEND_KIND, HELD, KEY, LEASE_TTL, OWNER, PASSWORD, TOKEN};
+
+/// What all variables of dlock begin with.
+const PREFIX: &str = "DLOCK_";
+/// Names with more differences than this are not taken for each other.
+const MOST_DIFFERENCES: usize = 2;
+
+/// The warning about unknown variables in the environment; `None` if there are none.
+pub(super) fn variables() -> Option<Event> {
+    let mut known = cli::variables();
+    known.extend([KEY, TOKEN, OWNER, LEASE_TTL, BACKEND_KIND, HELD, PASSWORD].map(str::to_owned));
+    unknown(std::env::vars_os().map(|(name, _)| name), &known)
+}
+
+fn unknown(names: impl Iterator<Item = OsString>, known: &[String]) -> Option<Event> {
+    let mut names: Vec<String> = names
+        .filter(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()))
+        .map(|name| name.to_string_lossy().into_owned())
+        .filter(|name| !known.contains(name))
+        .collect();
+    names.sort();
+    let meant = match names.as_slice() {
+        [] => return None,
+        [name] => nearest(name, known),
+        _ => None,
+    };
+    Some(Event::UnknownVariables { names, meant })
+}
+
+/// The known name that is most like `name`, if there is one that is like it.
+fn nearest(name: &str, known: &[String]) -> Option<String> {
+    let like = known.iter().map(|known| (strsim::osa_distance(name, known), known));
+    let (differences, nearest) = like.min()?;
+    (differences <= MOST_DIFFERENCES).then(|| nearest.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_like_a_variable_of_dlock_and_is_none() {
+        let known = ["DLOCK_WAIT", "DLOCK_TTL", "DLOCK_PASSWORD_FILE"].map(str::to_owned);
+        let found = |names: &[&str]| unknown(names.iter().map(OsString::from), &known);
+        let event = |names: &[&str], meant: Option<&str>| {
+            let names = names.iter().map(|&name| name.to_owned()).collect();
+            Some(Event::UnknownVariables { names, meant: meant.map(str::to_owned) })
+        };
+        assert_eq!(found(&["PATH", "DLOCK", "DLOCKS_X", "DLOCK_WAIT"]), None);
+        for (names, expected) in [
+            (&["DLOCK_WIAT"][..], event(&["DLOCK_WIAT"], Some("DLOCK_WAIT"))),
+            (&["DLOCK_TLL", "DLOCK_TTL"], event(&["DLOCK_TLL"], Some("DLOCK_TTL"))),
+            (&["DLOCK_SOMETHING"], event(&["DLOCK_SOMETHING"], None)),
+            (&["DLOCK_"], event(&["DLOCK_"], None)),
+            (&["DLOCK_WIAT", "DLOCK_A"], event(&["DLOCK_A", "DLOCK_WIAT"], None)),
+        ] {
+            assert_eq!(found(names), expected, "{names:?}");
+        }
+    }
+}
