@@ -273,7 +273,8 @@ fn on_a_terminal_the_waiting_line_holds_no_escape_sequence_but_dlocks_own() {
     command.args(["run", "--key", "k", "--wait", "1.5", "--backend", &redis.url(), "--", "true"]);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).current_dir(scratch.root());
     let pty = Pty::spawn(&mut command);
-    pty.expect("waiting for k: held by \\u{1b}");
+    pty.expect("dlock: k: waiting ");
+    pty.expect("by \\u{1b}");
     assert_eq!(pty.wait().code(), Some(75));
     pty.hang_up();
     let screen = pty.screen();

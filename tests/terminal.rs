@@ -374,13 +374,13 @@ fn hold(scratch: &Scratch, url: &str) -> (crate::support::dlock::Running, Gate) 
 }
 
 #[test]
-fn a_wait_is_one_line_that_is_kept_up_to_date_and_gone_afterwards() {
+fn a_wait_is_one_line_that_is_kept_up_to_date_and_says_at_last_how_long_it_was() {
     let scratch = Scratch::new();
     let url = scratch.file_url();
     let (holder, gate) = hold(&scratch, &url);
     let mut dlock = Command::new(*DLOCK);
     dlock.args(["run", "--key", "k", "--backend", &url, "--", "echo", "ran"]);
-    let terminal = Pty::spawn(dlock.current_dir(scratch.root()));
+    let terminal = Pty::spawn(dlock.current_dir(scratch.root()).env("TERM", "xterm"));
     let redraws = |terminal: &Pty| terminal.screen().matches(REDRAW).count();
     eventually("the line", || (redraws(&terminal) >= 1).then_some(()));
     // Narrower than the line: one that wrapped could not be removed.
@@ -393,10 +393,11 @@ fn a_wait_is_one_line_that_is_kept_up_to_date_and_gone_afterwards() {
     let screen = terminal.hang_up();
     let drawn: Vec<&str> = screen.split(REDRAW).collect();
     let [before, lines @ .., after] = &drawn[..] else { panic!("{screen:?}") };
-    assert_eq!((*before, *after), ("", "ran\r\n"), "{screen:?}");
+    assert_eq!(*before, "", "{screen:?}");
+    assert!(after.starts_with("dlock: k: got it after ") && after.ends_with("s\r\nran\r\n"), "{screen:?}");
     assert!(lines.len() >= 3, "{screen:?}");
     for line in lines {
-        assert!(line.starts_with("dlock: waiting for k: ") && !line.contains(['\r', '\n']), "{screen:?}");
+        assert!(line.starts_with("dlock: k: waiting ") && !line.contains(['\r', '\n']), "{screen:?}");
     }
     let last = lines.last().unwrap();
     assert!(last.chars().count() < 30, "{last:?} does not fit on a line");
@@ -433,13 +434,17 @@ fn ctrl_c_while_waiting_leaves_the_queue() {
         let (holder, gate) = hold(&scratch, &url);
         let before = redis.keys();
         let terminal = shell(&scratch, &url);
-        terminal.send("\"$D\" run -k k -- echo r''an\n");
-        terminal.expect("dlock: waiting for k");
+        terminal.send("TERM=xterm \"$D\" run -k k -- echo r''an\n");
+        terminal.expect("dlock: k: waiting");
         terminal.send_key('c');
         terminal.expect(PROMPT);
         terminal.send("echo code=$?\n");
         terminal.expect("code=130");
         assert!(!terminal.screen().contains("ran\r\n"), "{}", terminal.screen());
+        // One line stays, which says what was waited for.
+        let screen = terminal.screen();
+        let last = screen.rsplit(REDRAW).next().unwrap();
+        assert!(last.starts_with("dlock: k: waiting ") && last.contains("held "), "{screen:?}");
         assert_eq!(redis.keys(), before);
         gate.open();
         holder.wait().success();
@@ -457,13 +462,13 @@ fn a_terminal_that_goes_away_ends_the_wait() {
         let mut terminal = if leader {
             let mut dlock = Command::new(*DLOCK);
             dlock.args(["run", "--key", "k", "--backend", &redis.url(), "--", "echo", "ran"]);
-            Pty::spawn(dlock.current_dir(scratch.root()))
+            Pty::spawn(dlock.current_dir(scratch.root()).env("TERM", "xterm"))
         } else {
             let terminal = shell(&scratch, &redis.url());
             terminal.send("\"$D\" run -k k -- echo r''an\n");
             terminal
         };
-        terminal.expect("dlock: waiting for k");
+        terminal.expect(if leader { "dlock: k: waiting" } else { "dlock: waiting for k" });
         let dlock = terminal.foreground().as_raw();
         terminal.close();
         process::wait_gone(dlock);

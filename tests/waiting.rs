@@ -114,19 +114,21 @@ fn next_in_line<S: Service>(service: &S) -> String {
 }
 
 #[test]
-fn on_a_terminal_the_line_is_kept_up_to_date_and_goes_away() {
+fn on_a_terminal_what_changes_comes_first_and_is_kept_up_to_date() {
     let service = FileService::fresh();
     let holder = service.hold("job");
     let mut command = Command::new(*DLOCK);
     command.args(["run", "--key", "job", "--backend", &service.url(), "--", "echo", "it is ours"]);
     command.current_dir(service.scratch().root()).env_clear();
     let terminal = Pty::spawn(&mut command);
-    terminal.expect("\r\x1b[2Kdlock: waiting for job: held by ");
-    // The age of the hold is updated in place.
-    terminal.expect("\r\x1b[2Kdlock: waiting for job: held by ");
+    let (begins, user) = ("\r\x1b[2Kdlock: job: waiting ", " in line; held ");
+    terminal.expect(&format!("{begins}0s, next{user}"));
+    // The ages of the wait and of the hold are updated in place.
+    terminal.expect(&format!("{begins}1s, next{user}"));
     holder.let_go().success();
     let rest = terminal.expect("it is ours");
-    assert!(rest.ends_with("\r\x1b[2Kit is ours"), "{rest:?}");
+    let last = rest.rsplit("\r\x1b[2K").next().unwrap();
+    assert!(last.starts_with("dlock: job: got it after ") && last.ends_with("s\r\nit is ours"), "{rest:?}");
     assert!(terminal.wait().success());
     assert!(!terminal.screen().replace("\r\n", "").contains('\n'), "{:?}", terminal.screen());
 }
@@ -489,4 +491,28 @@ fn settles_free(service: &RedisService) {
     eventually("the server to see that nobody is there", || service.redis.clients().is_empty().then_some(()));
     assert_eq!(service.redis.get("dlock:job"), None);
     assert_eq!(service.queued("job"), 0);
+}
+
+#[test]
+fn verbose_says_how_long_the_wait_was_and_what_was_granted() {
+    let service = RedisService::fresh();
+    let holder = service.hold("job");
+    let waiter = service.queue_up("job", &["-v", "--ttl", "7s"]);
+    waiter.running.wait_stderr("waiting for job");
+    holder.let_go().success();
+    let line = waiter.running.wait_stderr("acquired job at ");
+    assert!(line.contains(", ttl 7s, after "), "{line:?}");
+    waiter.let_go().code(0).stderr_ends_with_line("released job");
+}
+
+#[test]
+fn verbose_says_when_the_server_is_in_trouble_while_the_lock_is_held() {
+    let service = RedisService::fresh();
+    let holder = Gated::spawn(service.scratch(), service.run("job").args(["-v", "--ttl", "15s"]));
+    holder.wait_held();
+    service.redis.stop();
+    holder.running.wait_stderr("could not renew it: the backend does not answer; trying again");
+    service.redis.cont();
+    holder.running.wait_stderr("renewed again");
+    holder.let_go().code(0).stderr_ends_with_line("released job");
 }

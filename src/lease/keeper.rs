@@ -39,6 +39,7 @@ pub(crate) async fn keep(
                         news(extended);
                         contender.concerns().into_iter().for_each(|concern| news(LeaseNews::Concern(concern)));
                     }
+                    Some(trouble @ LeaseNews::Trouble(_)) => news(trouble),
                     Some(lost) => return news(lost),
                 }
             }

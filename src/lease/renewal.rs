@@ -28,6 +28,8 @@ pub(crate) enum Unconfirmed {
 pub(crate) enum LeaseNews {
     /// It was renewed.
     Extended(Schedule),
+    /// A renewal has failed, after one that had not; it is tried again.
+    Trouble(Unconfirmed),
     /// The service has something about it that could make its locks unsafe.
     Concern(String),
     /// The service says that this owner does not hold the lock. This is final.
@@ -132,9 +134,10 @@ impl Renewals {
                     None => {}
                 }
                 self.failures += 1;
+                let is_first = self.failures == 1;
                 // The first retry comes at once: most failures are a connection that broke.
-                self.due = if self.failures == 1 { asked } else { now + self.schedule.retry_every() };
-                None
+                self.due = if is_first { asked } else { now + self.schedule.retry_every() };
+                is_first.then(|| LeaseNews::Trouble(self.last.clone()))
             }
         }
     }
@@ -171,7 +174,8 @@ mod tests {
     fn after_a_failure_it_is_tried_again_at_once_and_then_every_twentieth() {
         let (sent, mut renewals) = renewals();
         let (asked, now) = (sent + 10 * S, sent + 12 * S);
-        assert_eq!(renewals.heard(asked, now, Err(None)), None);
+        let trouble = LeaseNews::Trouble(Unconfirmed::Silence);
+        assert_eq!(renewals.heard(asked, now, Err(None)), Some(trouble));
         assert!(renewals.next() <= now);
         assert_eq!(renewals.heard(now, now + S, Err(None)), None);
         assert_eq!(renewals.next(), now + S + 1500 * MS);

@@ -73,6 +73,15 @@ pub(crate) enum Event {
         lock: Lock,
         /// Why not.
         why: Hindrance,
+        /// How long it has waited.
+        waited: Duration,
+    },
+    /// A wait that was shown on a terminal has ended with the lock.
+    GotIt {
+        /// The lock's name.
+        key: Key,
+        /// How long it has waited.
+        waited: Duration,
     },
     /// The lock was not acquired.
     NotAcquired {
@@ -96,7 +105,20 @@ pub(crate) enum Event {
         lock: Lock,
         /// The fencing token.
         token: u64,
+        /// The granted lease; `None` for a lock without one.
+        ttl: Option<Duration>,
+        /// How long it took to acquire.
+        waited: Duration,
     },
+    /// A renewal has failed, and is tried again.
+    NotRenewed {
+        /// The lock.
+        lock: Lock,
+        /// What came of it.
+        last: Unconfirmed,
+    },
+    /// A renewal was confirmed after others had failed.
+    RenewedAgain(Lock),
     /// The lock is held by an outer run, and the command runs under it.
     Covered(Key),
     /// The granted lease is so short that the command has less time to end than `--kill-after` asks for.
@@ -302,7 +324,7 @@ impl Event {
     #[must_use]
     pub(crate) fn level(&self) -> Level {
         match self {
-            Self::Waiting { .. } => Level::State,
+            Self::Waiting { .. } | Self::GotIt { .. } => Level::State,
             Self::NoBackendChosen
             | Self::PasswordExposed(_)
             | Self::UnknownVariables { .. }
@@ -311,9 +333,12 @@ impl Event {
             | Self::Suspended { .. }
             | Self::MaxRun { .. }
             | Self::StoppingNested { .. } => Level::Note,
-            Self::Acquired { .. } | Self::Covered(_) | Self::StoppingLeftovers { .. } | Self::Released(_) => {
-                Level::Detail
-            }
+            Self::Acquired { .. }
+            | Self::NotRenewed { .. }
+            | Self::RenewedAgain(_)
+            | Self::Covered(_)
+            | Self::StoppingLeftovers { .. }
+            | Self::Released(_) => Level::Detail,
             Self::Bug(_)
             | Self::CommandLine { .. }
             | Self::Settings(_)

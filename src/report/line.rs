@@ -7,6 +7,7 @@ use std::time::Duration;
 use humantime::format_duration;
 use nix::errno::Errno;
 
+use crate::holder::Holder;
 use crate::lease::renewal::Unconfirmed;
 use crate::lease::waiting::Trouble;
 use crate::report::event::{Event, Hindrance, Lack, Lock, Loss, NotRun, Step};
@@ -19,8 +20,7 @@ pub(super) fn line(event: &Event) -> String {
     match event {
         Event::Bug(panic) => format!("this is a bug in dlock, please report it: {panic}"),
         Event::CommandLine { mistake, help: Some(command) } => format!("{mistake}; see {command} --help"),
-        Event::CommandLine { mistake, help: None } => mistake.clone(),
-        Event::Settings(mistake) => mistake.clone(),
+        Event::CommandLine { mistake, help: None } | Event::Settings(mistake) => mistake.clone(),
         Event::NoSuchPage(name) => format!("there is no subcommand {name}: see dlock --help"),
         Event::OnlyPagesHaveSubcommands => "only man pages are per subcommand: leave SUBCOMMAND out".to_owned(),
         Event::OutputFailed(reason) => format!("could not write to standard output: {reason}"),
@@ -40,7 +40,8 @@ pub(super) fn line(event: &Event) -> String {
             let what = if names.len() == 1 { "is not a variable" } else { "are not variables" };
             format!("{} {what} of dlock{meant}", names.join(", "))
         }
-        Event::Waiting { lock, why } => format!("waiting for {}: {}", lock.key, hindrance(lock, why)),
+        Event::GotIt { key, waited } => format!("{key}: got it after {}", roughly(*waited)),
+        Event::Waiting { lock, why, .. } => format!("waiting for {}: {}", lock.key, hindrance(lock, why)),
         Event::NotAcquired { lock, within, why } => {
             let within = within.map(|within| format!(" within {}", format_duration(within))).unwrap_or_default();
             format!("did not get {}{within}: {}", lock.key, hindrance(lock, why))
@@ -48,6 +49,7 @@ pub(super) fn line(event: &Event) -> String {
         Event::OuterElsewhere | Event::OuterGuardUnreachable(_) | Event::OuterUnwatchable(_) | Event::Covered(_) => {
             outer(event)
         }
+        Event::Acquired { .. } | Event::NotRenewed { .. } | Event::RenewedAgain(_) => detail(event),
         _ => held(event),
     }
 }
@@ -55,7 +57,6 @@ pub(super) fn line(event: &Event) -> String {
 /// The sentences about a lock that is or was held.
 fn held(event: &Event) -> String {
     match event {
-        Event::Acquired { lock, token } => format!("acquired {}, token {token}", at(lock)),
         Event::Concern { lock, concern } => format!("{}: {concern}", at(lock)),
         Event::ShortGrace { lock, kill_after, ttl } => format!(
             "{}: --kill-after is only {}, because the server grants no more than {} of lease",
@@ -106,6 +107,22 @@ fn held(event: &Event) -> String {
             format!("dlock itself was killed: {program} is stopped, because nobody keeps its lock {lock} alive")
         }
         // The others have their words above.
+        _ => String::new(),
+    }
+}
+
+/// The sentences with `-v` while a lock is held.
+fn detail(event: &Event) -> String {
+    match event {
+        Event::Acquired { lock, token, ttl, waited } => {
+            let ttl = ttl.map(|ttl| format!(", ttl {}", format_duration(ttl))).unwrap_or_default();
+            format!("acquired {}, token {token}{ttl}, after {}", at(lock), roughly(*waited))
+        }
+        Event::NotRenewed { lock, last } => {
+            format!("{}: could not renew it: {}; trying again", at(lock), unconfirmed(last))
+        }
+        Event::RenewedAgain(lock) => format!("{}: renewed again", at(lock)),
+        // The others have their words in the other functions.
         _ => String::new(),
     }
 }
@@ -204,6 +221,54 @@ fn hindrance(lock: &Lock, why: &Hindrance) -> String {
     }
 }
 
+/// A length of time for people: in seconds, or in milliseconds below one second.
+fn roughly(time: Duration) -> impl std::fmt::Display {
+    let whole = Duration::from_secs(time.as_secs());
+    format_duration(if whole.is_zero() { Duration::from_millis(time.subsec_millis().into()) } else { whole })
+}
+
+/// The state of a wait on a line of a terminal, which may be cut at its end: what changes comes first. Other events have no
+/// state.
+#[must_use]
+pub(super) fn state(event: &Event) -> String {
+    let Event::Waiting { lock, why, waited } = event else { return line(event) };
+    let waited = format_duration(Duration::from_secs(waited.as_secs()));
+    let (place, why) = match why {
+        Hindrance::Held { holder, now, position } => {
+            let place = match position {
+                None => String::new(),
+                Some(1) => ", next in line".to_owned(),
+                Some(position) => format!(", {} in line", ordinal(*position)),
+            };
+            (place, held_briefly(holder, *now))
+        }
+        Hindrance::Trouble(what) => (String::new(), trouble(&lock.place, what)),
+    };
+    format!("{}: waiting {waited}{place}; {why}", lock.key)
+}
+
+/// Who holds a lock, with the age of the hold first.
+fn held_briefly(holder: &Holder, now: u64) -> String {
+    let Holder::Dlock(published) = holder else { return holder.describe(now) };
+    let about = &published.about;
+    let age = published.since.map(|since| Duration::from_secs(now.saturating_sub(since) / 1000));
+    let age = age.map(|age| format!(" {}", format_duration(age))).unwrap_or_default();
+    let program = if about.program.is_empty() { String::new() } else { format!(" ({})", about.program) };
+    let reason = about.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("held{age} by {}@{}, pid {}{program}{reason}", about.user, about.host, about.pid)
+}
+
+fn ordinal(number: u64) -> String {
+    let ending = match (number % 10, number % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
+}
+
 /// What is wrong with the backend at `place`.
 fn trouble(place: &str, what: &Trouble) -> String {
     match what {
@@ -228,17 +293,20 @@ fn whole_millis(limit: Duration) -> Duration {
     Duration::from_millis(u64::try_from(steps * step).unwrap_or(u64::MAX))
 }
 
+fn unconfirmed(last: &Unconfirmed) -> &str {
+    match last {
+        Unconfirmed::NotTried => "it was not tried, because dlock itself was stopped",
+        Unconfirmed::Silence => "the backend does not answer",
+        Unconfirmed::Said(text) => text,
+    }
+}
+
 fn loss(how: &Loss) -> String {
     match how {
         Loss::NotMine(why) => why.clone(),
         Loss::OuterEnded => "the dlock run around this one has ended".to_owned(),
         Loss::Unrenewed { silent, last } => {
-            let last = match last {
-                Unconfirmed::NotTried => "it was not tried, because dlock itself was stopped",
-                Unconfirmed::Silence => "the backend does not answer",
-                Unconfirmed::Said(text) => text,
-            };
-            format!("no renewal was confirmed for {}: {last}", format_duration(*silent))
+            format!("no renewal was confirmed for {}: {}", format_duration(*silent), unconfirmed(last))
         }
         Loss::Starved => "no renewal was confirmed in time, because dlock itself was stopped or starved".to_owned(),
     }

@@ -7,7 +7,7 @@ mod line;
 mod terminal;
 
 use self::event::{Event, Level};
-use self::line::line;
+use self::line::{line, state};
 use self::terminal::Terminal;
 
 /// How much dlock reports.
@@ -53,8 +53,8 @@ impl Report {
             return;
         }
         match event.level() {
-            Level::State => self.terminal.put_state(&line(event)),
-            Level::Warning | Level::Note | Level::Detail => self.terminal.put(&line(event)),
+            Level::State if self.is_terminal() => self.terminal.put_state(&state(event)),
+            Level::State | Level::Warning | Level::Note | Level::Detail => self.terminal.put(&line(event)),
         }
     }
 
@@ -67,6 +67,20 @@ impl Report {
     /// Removes the line that shows the state of the wait, if there is one.
     pub(crate) fn clear(&self) {
         self.terminal.clear();
+    }
+
+    /// Replaces the line that shows the state of the wait, if there is one, by `event`. With `-v` another line says it.
+    pub(crate) fn replace(&self, event: &Event) {
+        if self.terminal.is_live() && self.verbosity < Verbosity::Verbose {
+            self.terminal.put(&line(event));
+        } else {
+            self.terminal.clear();
+        }
+    }
+
+    /// Leaves the line that shows the state of the wait on the screen, if there is one.
+    pub(crate) fn keep(&self) {
+        self.terminal.keep();
     }
 }
 

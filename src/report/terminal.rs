@@ -33,7 +33,8 @@ impl Terminal {
     /// Standard error as it is now.
     #[must_use]
     pub(super) fn new() -> Self {
-        Self { terminal: std::io::stderr().is_terminal(), live: Cell::new(false) }
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { terminal: std::io::stderr().is_terminal() && !is_dumb, live: Cell::new(false) }
     }
 
     /// Whether lines can be kept up to date.
@@ -42,21 +43,30 @@ impl Terminal {
         self.terminal
     }
 
+    /// Whether the line that is kept up to date is on the screen now.
+    #[must_use]
+    pub(super) fn is_live(&self) -> bool {
+        self.live.get()
+    }
+
+    /// Leaves the line that is kept up to date on the screen, if it is there.
+    pub(super) fn keep(&self) {
+        if self.live.take() {
+            write_soon(b"\n");
+        }
+    }
+
     /// Writes a line, unless it cannot be written soon.
     pub(super) fn put(&self, message: &str) {
         self.clear();
         write_soon(whole(message).as_bytes());
     }
 
-    /// Writes a state that changes: on a terminal it replaces the state written before, elsewhere it is a line.
+    /// Writes a state that changes to a terminal: it replaces the state written before.
     pub(super) fn put_state(&self, message: &str) {
-        if self.terminal {
-            let line = format!("dlock: {}", shown(message.as_bytes()));
-            write_soon(format!("\r\x1b[2K{}", fitting(&line, columns() - 1)).as_bytes());
-            self.live.set(true);
-        } else {
-            self.put(message);
-        }
+        let line = format!("dlock: {}", shown(message.as_bytes()));
+        write_soon(format!("\r\x1b[2K{}", fitting(&line, columns() - 1)).as_bytes());
+        self.live.set(true);
     }
 
     /// Removes the line that is kept up to date, if it is on the screen.

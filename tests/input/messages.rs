@@ -7,8 +7,8 @@ use std::thread;
 use super::*;
 use crate::support::servers::Port;
 
-/// A server of another protocol: begins every connection, or else answers the first request, with `words`.
-fn other_server(words: &'static [u8], speaks_first: bool) -> u16 {
+/// A server of another protocol, which answers every first request with `words`.
+fn other_server(words: &'static [u8]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     // It ends with the test program.
@@ -17,7 +17,7 @@ fn other_server(words: &'static [u8], speaks_first: bool) -> u16 {
             let Ok(mut connection) = connection else { return };
             thread::spawn(move || {
                 let mut request = [0; 4096];
-                if !speaks_first && connection.read(&mut request).is_err() {
+                if connection.read(&mut request).is_err() {
                     return;
                 }
                 let _ = connection.write_all(words);
@@ -32,23 +32,19 @@ fn other_server(words: &'static [u8], speaks_first: bool) -> u16 {
 #[test]
 fn a_server_of_another_protocol_is_called_by_its_name() {
     let scratch = Scratch::new();
-    let http: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 4\r\n\r\noops";
-    for (words, speaks_first, named) in [(http, false, "it answered HTTP"), (b"SSH-2.0-x\r\n", true, "it answered SSH")]
-    {
-        let port = other_server(words, speaks_first);
-        for url in [
-            format!("redis://127.0.0.1:{port}"),
-            format!("redis://:secret@127.0.0.1:{port}"),
-            format!("redis+sentinel://127.0.0.1:{port}/main"),
-            format!("redlock://127.0.0.1:{port},localhost:{port},127.0.0.2:{port}"),
-            format!("etcd://127.0.0.1:{port}"),
-            format!("zk://127.0.0.1:{port}"),
-        ] {
-            let outcome = scratch.dlock().run("k").backend(&url).command(["touch", "ran"]).output();
-            outcome.code(69).stdout_is("").stderr_is_one_line(named);
-            let said = outcome.stderr();
-            assert!(!said.contains("\\n") && !said.contains("secret") && !said.contains("Parse"), "{outcome:?}");
-        }
+    let port = other_server(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 4\r\n\r\noops");
+    for url in [
+        format!("redis://127.0.0.1:{port}"),
+        format!("redis://:secret@127.0.0.1:{port}"),
+        format!("redis+sentinel://127.0.0.1:{port}/main"),
+        format!("redlock://127.0.0.1:{port},localhost:{port},127.0.0.2:{port}"),
+        format!("etcd://127.0.0.1:{port}"),
+        format!("zk://127.0.0.1:{port}"),
+    ] {
+        let outcome = scratch.dlock().run("k").backend(&url).command(["touch", "ran"]).output();
+        outcome.code(69).stdout_is("").stderr_is_one_line("it answered HTTP");
+        let said = outcome.stderr();
+        assert!(!said.contains("\\n") && !said.contains("secret") && !said.contains("Parse"), "{outcome:?}");
     }
     assert!(!scratch.path("ran").exists());
 }

@@ -55,7 +55,7 @@ pub(crate) struct Wire {
     refusal: Refusal,
     /// Whether a client certificate was given for it.
     certified: bool,
-    /// The first bytes that the server has sent, up to [`SIGNATURE`].
+    /// The first bytes that the server has sent, as many as [`HTTP`] has.
     first: Vec<u8>,
 }
 
@@ -228,15 +228,8 @@ async fn connect_to_any(mut addresses: Vec<SocketAddr>, pause: Duration) -> io::
     }
 }
 
-/// How many bytes tell a protocol.
-const SIGNATURE: usize = 4;
-
-/// The protocol of another service, by the first bytes of its first answer. No lock service begins an answer like this.
-fn foreign(answer: &[u8]) -> Option<&'static str> {
-    let known: [(&[u8; SIGNATURE], _); 3] =
-        [(b"HTTP", "HTTP"), (b"SSH-", "SSH"), (b"220 ", "as a mail or FTP server does")];
-    known.into_iter().find(|(begins, _)| answer.starts_with(*begins)).map(|(_, protocol)| protocol)
-}
+/// How an answer of a web server begins. No answer of a lock service does.
+const HTTP: &[u8] = b"HTTP";
 
 /// Lets go of a connection whose last request is to be repeated on another: what the network has not delivered yet
 /// must not arrive later, when the lock has been given back and nobody is left to keep it.
@@ -253,12 +246,12 @@ impl AsyncRead for Wire {
     ) -> Poll<io::Result<()>> {
         let begins = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        let missing = SIGNATURE - self.first.len();
+        let missing = HTTP.len() - self.first.len();
         if missing > 0 {
             self.first.extend(buffer.filled()[begins..].iter().take(missing));
             // Reported as itself: the libraries would call it a frame of a wrong size, or an answer without sense.
-            if let Some(protocol) = foreign(&self.first) {
-                let error = format!("it answered {protocol}: another service listens there");
+            if self.first == HTTP {
+                let error = "it answered HTTP: another service listens there";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
             }
         }

@@ -95,6 +95,8 @@ pub(super) struct Hold<'a> {
     held: Held,
     max_run_at: Option<Instant>,
     guard_state: GuardState,
+    /// Whether renewals fail.
+    troubled: bool,
     over: bool,
 }
 
@@ -120,6 +122,7 @@ impl<'a> Hold<'a> {
             held: Held::default(),
             max_run_at: settings.max_run.map(|max_run| Instant::now() + max_run),
             guard_state: GuardState::Works,
+            troubled: false,
             over: false,
         }
     }
@@ -239,9 +242,16 @@ impl<'a> Hold<'a> {
     fn hear_keeper(&mut self, news: LeaseNews) {
         match news {
             LeaseNews::Extended(schedule) => {
+                if std::mem::take(&mut self.troubled) {
+                    self.report.tell(&Event::RenewedAgain(self.settings.lock()));
+                }
                 if let Some(order) = self.backstop.extend(schedule) {
                     self.guard.order(order);
                 }
+            }
+            LeaseNews::Trouble(last) => {
+                self.troubled = true;
+                self.report.tell(&Event::NotRenewed { lock: self.settings.lock(), last });
             }
             LeaseNews::Concern(concern) => {
                 self.report.tell(&Event::Concern { lock: self.settings.lock(), concern });

@@ -62,8 +62,8 @@ fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
     let outcome = runtime.block_on(async {
         let signals = SignalStream::new(signals).map_err(|error| refused(Step::WatchSignals)(&error))?;
         let guard = guard.connect().map_err(|error| refused(Step::WatchGuard)(&error))?;
-        let mut run =
-            Run { settings, report, signals, guard, contender, below, inherited, left: false, guard_done: false };
+        let (left, guard_done, waited) = (false, false, Duration::ZERO);
+        let mut run = Run { settings, report, signals, guard, contender, below, inherited, left, guard_done, waited };
         let outcome = run.story().await;
         // The guard goes on watching processes that could not be stopped.
         if !run.left {
@@ -90,6 +90,8 @@ struct Run<'a> {
     left: bool,
     /// Whether the guard has done its work.
     guard_done: bool,
+    /// How long it took to acquire the lock.
+    waited: Duration,
 }
 
 impl Run<'_> {
@@ -106,6 +108,7 @@ impl Run<'_> {
     }
 
     async fn wait(&mut self) -> Result<Waited, Failure> {
+        let begun = Instant::now();
         let guard = self.guard.pid();
         let acquiring = async {
             let ready = expect_ready(&mut self.guard, &self.settings.key);
@@ -120,7 +123,15 @@ impl Run<'_> {
             signal = wait::told_to_stop(&mut self.signals, guard) => Ok(Waited::Told(signal)),
             waited = acquiring => waited,
         };
-        self.report.clear();
+        self.waited = Instant::now().since(begun);
+        match waited {
+            Ok(Waited::Granted(_)) => {
+                let (key, waited) = (self.settings.key.clone(), self.waited);
+                self.report.replace(&Event::GotIt { key, waited });
+            }
+            Ok(Waited::Told(_)) => self.report.keep(),
+            Ok(Waited::Covered(_)) | Err(_) => self.report.clear(),
+        }
         waited
     }
 
@@ -168,7 +179,8 @@ impl Run<'_> {
         if let Some(ttl) = tenure.ttl().filter(|&ttl| is_cut(ttl)) {
             report.tell(&Event::ShortGrace { lock: settings.lock(), kill_after, ttl });
         }
-        report.tell(&Event::Acquired { lock: settings.lock(), token: grant.token });
+        let (token, ttl, waited) = (grant.token, tenure.ttl(), self.waited);
+        report.tell(&Event::Acquired { lock: settings.lock(), token, ttl, waited });
     }
 
     /// Releases the lock, unless a process of the command is left, and reports how the run ended.

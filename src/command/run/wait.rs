@@ -19,8 +19,11 @@ use crate::supervise::signals::{Meaning, SignalStream, ends_waiting, meaning, su
 const SILENCE: Duration = Duration::from_millis(400);
 /// How often the line on a terminal is brought up to date.
 const REFRESH: Duration = Duration::from_secs(1);
-/// How often a line is written elsewhere.
-const REPEAT: Duration = Duration::from_secs(30);
+/// When lines are written elsewhere, after the first one, in seconds since the beginning of the wait; and then how often.
+const LINES: [u64; 3] = [30, 60, 120];
+const REPEAT: u64 = 300;
+/// A new holder is reported before the next line is due, but not sooner after the last one than this.
+const SHORTEST: Duration = Duration::from_secs(30);
 
 /// The latest news of the wait, and when it came.
 #[derive(Debug, Default)]
@@ -28,15 +31,19 @@ pub(super) struct LatestNews {
     latest: RefCell<Option<(WaitNews, Instant)>>,
     /// Notified when trouble begins or ends.
     turned: Notify,
+    /// Notified when the holder changes.
+    passed_on: Notify,
 }
 
 impl LatestNews {
     /// Replaces the news.
     pub(super) fn set(&self, news: WaitNews) {
-        let trouble = matches!(news, WaitNews::Trouble(_));
-        let before = self.latest.replace(Some((news, Instant::now())));
-        if before.is_some_and(|(before, _)| matches!(before, WaitNews::Trouble(_)) != trouble) {
-            self.turned.notify_one();
+        let before = self.latest.borrow().as_ref().map(|(before, _)| change(before, &news));
+        self.latest.replace(Some((news, Instant::now())));
+        match before {
+            Some(Change::Trouble) => self.turned.notify_one(),
+            Some(Change::Holder) => self.passed_on.notify_one(),
+            Some(Change::None) | None => {}
         }
     }
 
@@ -54,20 +61,63 @@ impl LatestNews {
     }
 }
 
+/// What has changed from one piece of news to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// Nothing that is reported at once.
+    None,
+    /// Trouble has begun or ended.
+    Trouble,
+    /// There is another holder.
+    Holder,
+}
+
+fn change(before: &WaitNews, now: &WaitNews) -> Change {
+    match (before, now) {
+        (WaitNews::Busy(before), WaitNews::Busy(now)) => {
+            let same = match (before.holder.id(), now.holder.id()) {
+                (None, None) => before.holder == now.holder,
+                (before, now) => before == now,
+            };
+            if same { Change::None } else { Change::Holder }
+        }
+        (WaitNews::Trouble(_), WaitNews::Trouble(_)) => Change::None,
+        _ => Change::Trouble,
+    }
+}
+
+/// When the next line is due where it is not kept up to date, as the time since the beginning of the wait.
+fn next_line(waited: Duration) -> Duration {
+    let later = LINES.into_iter().chain((1..).map(|times| LINES[2] + times * REPEAT)).map(Duration::from_secs);
+    later.into_iter().find(|due| *due > waited).unwrap_or(waited + Duration::from_secs(REPEAT))
+}
+
 /// Reports who holds the lock, for as long as it is polled.
 pub(super) async fn announce(report: &Report, lock: &Lock, news: &LatestNews) -> Infallible {
-    sleep_until(Instant::now() + SILENCE).await;
+    let begun = Instant::now();
+    let mut last = begun;
+    sleep_until(begun + SILENCE).await;
     loop {
-        let state = news.hindrance().map(|why| Event::Waiting { lock: lock.clone(), why });
+        let now = Instant::now();
+        let waited = now.since(begun);
+        let state = news.hindrance().map(|why| Event::Waiting { lock: lock.clone(), why, waited });
         let told = state.map(|state| report.tell(&state)).is_some();
+        if told {
+            last = now;
+        }
         let again = match (told, report.is_terminal()) {
-            (false, _) => SILENCE,
-            (true, true) => REFRESH,
-            (true, false) => REPEAT,
+            (false, _) => now + SILENCE,
+            (true, true) => now + REFRESH,
+            (true, false) => begun + next_line(waited),
+        };
+        let passed_on = async {
+            sleep_until(last + SHORTEST).await;
+            news.passed_on.notified().await;
         };
         // An outage is reported when it begins; until then a reader of the log would blame the holder.
         tokio::select! {
-            () = sleep_until(Instant::now() + again) => {}
+            () = sleep_until(again) => {}
+            () = passed_on => {}
             () = news.turned.notified() => sleep_until(Instant::now() + SILENCE).await,
         }
     }
@@ -84,6 +134,43 @@ pub(super) async fn told_to_stop(signals: &mut SignalStream, guard: libc::pid_t)
             Meaning::Suspend => suspend_self(),
             Meaning::Child => drop(reap(guard)),
             Meaning::Forward(_) | Meaning::Nothing => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Busy;
+    use crate::holder::Holder;
+    use crate::lease::waiting::Trouble;
+
+    #[test]
+    fn lines_of_a_long_wait_are_rare() {
+        for (waited, next) in [(0, 30), (29, 30), (30, 60), (60, 120), (119, 120), (120, 420), (420, 720), (7200, 7320)]
+        {
+            assert_eq!(next_line(Duration::from_secs(waited)), Duration::from_secs(next), "{waited}");
+        }
+        assert_eq!(next_line(Duration::from_millis(400)), Duration::from_secs(30));
+    }
+
+    #[test]
+    fn what_has_changed() {
+        let held = |holder| WaitNews::Busy(Busy { holder, position: None, now: 0 });
+        let dlock = |id: &str, pid: u32| held(Holder::read(format!(r#"{{"v":1,"id":"{id}","pid":{pid}}}"#).as_bytes()));
+        let flock = |pid| held(Holder::Process(pid, "flock".to_owned()));
+        let trouble = |text: &str| WaitNews::Trouble(Trouble::Said(text.to_owned()));
+        for (before, now, expected) in [
+            (dlock("a", 1), dlock("a", 2), Change::None),
+            (dlock("a", 1), dlock("b", 1), Change::Holder),
+            (dlock("a", 1), flock(7), Change::Holder),
+            (flock(7), flock(7), Change::None),
+            (flock(7), flock(8), Change::Holder),
+            (flock(7), trouble("x"), Change::Trouble),
+            (trouble("x"), trouble("y"), Change::None),
+            (trouble("x"), flock(7), Change::Trouble),
+        ] {
+            assert_eq!(change(&before, &now), expected, "{before:?} {now:?}");
         }
     }
 }

@@ -28,7 +28,7 @@ fn lacking(step: Step, reason: Lack) -> Event {
 }
 
 fn waiting(why: Hindrance) -> Event {
-    Event::Waiting { lock: lock(), why }
+    Event::Waiting { lock: lock(), why, waited: 12 * S }
 }
 
 fn refused(within: Option<Duration>, why: Hindrance) -> Event {
@@ -155,6 +155,7 @@ fn waits() -> Vec<(Event, &'static str)> {
     let trouble = |trouble| Hindrance::Trouble(trouble);
     let said = |text: &str| trouble(Trouble::Said(text.to_owned()));
     vec![
+        (Event::GotIt { key: key(), waited: 130 * S }, "k: got it after 2m 10s"),
         (waiting(held(None)), "waiting for k: held by flock (pid 7)"),
         (waiting(held(Some(1))), "waiting for k: held by flock (pid 7); next in line"),
         (waiting(held(Some(2))), "waiting for k: held by flock (pid 7); number 2 in line"),
@@ -202,7 +203,6 @@ fn waits() -> Vec<(Event, &'static str)> {
 fn runs() -> Vec<(Event, &'static str)> {
     let unrenewed = |last| lost(Loss::Unrenewed { silent: 65 * S, last }, false);
     vec![
-        (Event::Acquired { lock: lock(), token: 42 }, "acquired k at redis://h:6379, token 42"),
         (Event::Concern { lock: lock(), concern: "it forgets".to_owned() }, "k at redis://h:6379: it forgets"),
         (
             Event::ShortGrace { lock: lock(), kill_after: S, ttl: 2 * S },
@@ -255,6 +255,25 @@ fn runs() -> Vec<(Event, &'static str)> {
     ]
 }
 
+/// The sentences with `-v` while a lock is held.
+fn details() -> Vec<(Event, &'static str)> {
+    vec![
+        (
+            Event::Acquired { lock: lock(), token: 42, ttl: Some(30 * S), waited: Duration::from_millis(130_900) },
+            "acquired k at redis://h:6379, token 42, ttl 30s, after 2m 10s",
+        ),
+        (
+            Event::Acquired { lock: lock(), token: 42, ttl: None, waited: Duration::from_micros(3200) },
+            "acquired k at redis://h:6379, token 42, after 3ms",
+        ),
+        (
+            Event::NotRenewed { lock: lock(), last: Unconfirmed::Said("refused".to_owned()) },
+            "k at redis://h:6379: could not renew it: refused; trying again",
+        ),
+        (Event::RenewedAgain(lock()), "k at redis://h:6379: renewed again"),
+    ]
+}
+
 /// The sentences when the command, dlock or the guard has ended.
 fn ends() -> Vec<(Event, &'static str)> {
     let failed = |reason, ttl| Event::ReleaseFailed { lock: lock(), reason, ttl };
@@ -289,10 +308,40 @@ fn ends() -> Vec<(Event, &'static str)> {
     ]
 }
 
+/// What is cut off where the terminal is narrow is what matters least.
+#[test]
+fn on_a_terminal_what_changes_comes_first() {
+    let published = |text: &str| Holder::read(text.as_bytes());
+    let full = r#"{"v":1,"id":"x","token":9,"since":1000,"host":"web1","user":"deploy","pid":4711,"program":"backup.sh","reason":"nightly load"}"#;
+    let bare = r#"{"v":1,"id":"x","host":"web1","user":"deploy","pid":4711}"#;
+    let flock = || Holder::Process(7, "flock".to_owned());
+    for (holder, position, expected) in [
+        (
+            published(full),
+            Some(2),
+            "k: waiting 12s, 2nd in line; held 2m 3s by deploy@web1, pid 4711 (backup.sh): nightly load",
+        ),
+        (
+            published(full),
+            Some(1),
+            "k: waiting 12s, next in line; held 2m 3s by deploy@web1, pid 4711 (backup.sh): nightly load",
+        ),
+        (published(bare), None, "k: waiting 12s; held by deploy@web1, pid 4711"),
+        (flock(), Some(3), "k: waiting 12s, 3rd in line; held by flock (pid 7)"),
+        (flock(), Some(11), "k: waiting 12s, 11th in line; held by flock (pid 7)"),
+        (flock(), Some(21), "k: waiting 12s, 21st in line; held by flock (pid 7)"),
+        (flock(), Some(1000), "k: waiting 12s, 1000th in line; held by flock (pid 7)"),
+    ] {
+        assert_eq!(state(&waiting(Hindrance::Held { holder, now: 124_000, position })), expected);
+    }
+    let trouble = waiting(Hindrance::Trouble(Trouble::Said("it is down".to_owned())));
+    assert_eq!(state(&trouble), "k: waiting 12s; it is down");
+}
+
 #[test]
 fn every_event_has_its_sentence() {
     let mut said = BTreeSet::new();
-    for (event, sentence) in [beginnings(), lacks(), no_supervision(), waits(), runs(), ends()].concat() {
+    for (event, sentence) in [beginnings(), lacks(), no_supervision(), waits(), runs(), details(), ends()].concat() {
         assert_eq!(line(&event), sentence);
         let name = format!("{event:?}");
         said.insert(name.split(|c: char| !c.is_alphanumeric()).next().expect("a name").to_owned());

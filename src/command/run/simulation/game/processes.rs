@@ -50,7 +50,7 @@ impl Game {
         while let Some((_, news)) = self.dlock.news.pop_front() {
             let order = match news {
                 LeaseNews::Extended(schedule) => self.dlock.backstop.extend(schedule),
-                LeaseNews::Concern(_) => None,
+                LeaseNews::Trouble(_) | LeaseNews::Concern(_) => None,
                 LeaseNews::NotMine(_) | LeaseNews::KeeperEnded | LeaseNews::Unrenewed { .. } => {
                     self.dlock.backstop.lose(now)
                 }
@@ -108,7 +108,7 @@ impl Game {
                 Turn::GiveUp(news) => Some(news),
             }
         };
-        if matches!(news, None | Some(LeaseNews::Extended(_))) {
+        if matches!(news, None | Some(LeaseNews::Extended(_) | LeaseNews::Trouble(_))) {
             self.dlock.renewals = Some(renewals);
         }
         if news.is_some() && std::mem::take(&mut self.dlock.frozen_by_news) {
