@@ -1,4 +1,17 @@
 _dlock() {
+    local word
+    for (( word = 2; word < COMP_CWORD; word++ )); do
+        if [[ "${COMP_WORDS[1]}" == run && "${COMP_WORDS[word]}" == -- ]]; then
+            if declare -F _command_offset >/dev/null; then
+                _command_offset $(( word + 1 ))
+            elif (( word + 1 == COMP_CWORD )); then
+                COMPREPLY=( $(compgen -c -- "${COMP_WORDS[COMP_CWORD]}") $(compgen -f -- "${COMP_WORDS[COMP_CWORD]}") )
+            else
+                COMPREPLY=( $(compgen -f -- "${COMP_WORDS[COMP_CWORD]}") )
+            fi
+            return 0
+        fi
+    done
     local i cur prev opts cmd
     COMPREPLY=()
     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -32,7 +45,7 @@ _dlock() {
 
     case "${cmd}" in
         dlock)
-            opts="-h -V --help --version run generate help"
+            opts="-h -V --help --version generate help run"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -74,7 +87,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__run)
-            opts="-k -b -n -w -x -E -t -c -o -q -v -h --key --backend --namespace --require-backend --nb --nonblock --timeout --wait --exclusive --conflict-exit-code --ttl --kill-after --on-lost --max-run --leftovers --command --close --reason --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
+            opts="-k -n -x -E -c -o -q -v -b -w -t -h --key --namespace --require-backend --nb --nonblock --exclusive --conflict-exit-code --on-lost --leftovers --command --close --reason --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --timeout --wait --ttl --kill-after --max-run --connect-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -88,27 +101,7 @@ _dlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --backend)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -b)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --namespace)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --wait)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -w)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -120,24 +113,8 @@ _dlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --ttl)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -t)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --kill-after)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --on-lost)
                     COMPREPLY=($(compgen -W "stop kill ignore" -- "${cur}"))
-                    return 0
-                    ;;
-                --max-run)
-                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --leftovers)
@@ -153,10 +130,6 @@ _dlock() {
                     return 0
                     ;;
                 --reason)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --connect-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -186,6 +159,46 @@ _dlock() {
                     ;;
                 --replicas)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --backend)
+                    COMPREPLY=($(compgen -W "file: redis:// rediss:// valkey:// valkeys:// redis+unix:// redis+sentinel:// redis-sentinel:// rediss+sentinel:// redlock:// redlocks:// etcd:// etcds:// zk:// zks://" -- "${cur}"))
+                    return 0
+                    ;;
+                -b)
+                    COMPREPLY=($(compgen -W "file: redis:// rediss:// valkey:// valkeys:// redis+unix:// redis+sentinel:// redis-sentinel:// rediss+sentinel:// redlock:// redlocks:// etcd:// etcds:// zk:// zks://" -- "${cur}"))
+                    return 0
+                    ;;
+                --wait)
+                    COMPREPLY=($(compgen -W "10s 1m 10m 1h" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -W "10s 1m 10m 1h" -- "${cur}"))
+                    return 0
+                    ;;
+                -w)
+                    COMPREPLY=($(compgen -W "10s 1m 10m 1h" -- "${cur}"))
+                    return 0
+                    ;;
+                --ttl)
+                    COMPREPLY=($(compgen -W "10s 30s 1m 5m" -- "${cur}"))
+                    return 0
+                    ;;
+                -t)
+                    COMPREPLY=($(compgen -W "10s 30s 1m 5m" -- "${cur}"))
+                    return 0
+                    ;;
+                --kill-after)
+                    COMPREPLY=($(compgen -W "1s 5s 10s" -- "${cur}"))
+                    return 0
+                    ;;
+                --max-run)
+                    COMPREPLY=($(compgen -W "10m 1h 12h" -- "${cur}"))
+                    return 0
+                    ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -W "1s 5s 10s" -- "${cur}"))
                     return 0
                     ;;
                 *)

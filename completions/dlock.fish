@@ -26,26 +26,22 @@ end
 
 complete -c dlock -n "__fish_dlock_needs_command" -s h -l help -d 'Print help'
 complete -c dlock -n "__fish_dlock_needs_command" -s V -l version -d 'Print version'
-complete -c dlock -n "__fish_dlock_needs_command" -f -a "run" -d 'Hold a lock while a command runs'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "generate" -d 'Print the man page or a completion script'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "help" -d 'Print the help of dlock or of a subcommand'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "run" -d 'Hold a lock while a command runs'
+complete -c dlock -n "__fish_dlock_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand help" -s h -l help -d 'Print help'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file:' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s w -l wait -l timeout -d 'Wait no longer than this for the lock; 0 is --nonblock; default: no limit' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; 0 makes a skipped run a success' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s t -l ttl -d 'Length of the lease, at least 1s: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l kill-after -d 'Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a quarter of the ttl' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l on-lost -d 'What to do with the command when the lock is lost' -r -f -a "stop\t'SIGTERM, then SIGKILL'
 kill\t'SIGKILL at the time of the SIGTERM'
 ignore\t'Leave the command alone and keep its exit code'"
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l max-run -d 'Stop the command after this long, and exit with 124' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l leftovers -d 'What to do with processes that the command left running; they are always stopped if a signal ended the command, or if it ended within --kill-after of being told to end' -r -f -a "leave\t'Leave it running, and release the lock'
 wait\t'Hold the lock until it has ended'
 kill\t'Stop it, then release the lock'"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s c -l command -d 'Run STRING with /bin/sh -c instead of a command' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l reason -d 'Text shown to waiters' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l user -d 'User name at the backend, if the URL has none' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
@@ -53,6 +49,38 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-cert -d 'TLS: th
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file:' -r -f -a "file:\t''
+redis://\t''
+rediss://\t''
+valkey://\t''
+valkeys://\t''
+redis+unix://\t''
+redis+sentinel://\t''
+redis-sentinel://\t''
+rediss+sentinel://\t''
+redlock://\t''
+redlocks://\t''
+etcd://\t''
+etcds://\t''
+zk://\t''
+zks://\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s w -l wait -l timeout -d 'Wait no longer than this for the lock; 0 is --nonblock; default: no limit' -r -f -a "10s\t''
+1m\t''
+10m\t''
+1h\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s t -l ttl -d 'Length of the lease, at least 1s: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length' -r -f -a "10s\t''
+30s\t''
+1m\t''
+5m\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l kill-after -d 'Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a quarter of the ttl' -r -f -a "1s\t''
+5s\t''
+10s\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l max-run -d 'Stop the command after this long, and exit with 124' -r -f -a "10m\t''
+1h\t''
+12h\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l connect-timeout -d 'How long connecting to the backend may take' -r -f -a "1s\t''
+5s\t''
+10s\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s n -l nonblock -l nb -d 'Do not wait: exit with 75 when the lock is held'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s x -l exclusive -d 'Take an exclusive lock, which is the default'
@@ -61,5 +89,13 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -s q -l quiet -d 'Error
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s v -l verbose -d 'Also report when the lock is acquired and released'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (appendfsync always is needed)'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c dlock -n "__fish_dlock_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c dlock -n "__fish_dlock_using_subcommand help" -s h -l help -d 'Print help'
+
+function __fish_dlock_command
+    set -l words (commandline -opc)
+    while set -q words[1]; and test "$words[1]" != --
+        set -e words[1]
+    end
+    set -e words[1]
+    complete -C (string join ' ' -- (string escape -- $words) (commandline -ct))
+end
+complete -c dlock -n "__fish_dlock_using_subcommand run; and contains -- -- (commandline -opc)" -f -a "(__fish_dlock_command)"

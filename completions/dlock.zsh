@@ -28,32 +28,40 @@ _dlock() {
         (( CURRENT += 1 ))
         curcontext="${curcontext%:*:*}:dlock-command-$line[1]:"
         case $line[1] in
-            (run)
+            (generate)
+_arguments "${_arguments_options[@]}" : \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':what -- What to print:((man\:"The man page"
+bash\:"Completions for bash"
+zsh\:"Completions for zsh"
+fish\:"Completions for fish"))' \
+'::page -- With man\: the page of this subcommand:_default' \
+&& ret=0
+;;
+(help)
+_arguments "${_arguments_options[@]}" : \
+'-h[Print help]' \
+'--help[Print help]' \
+'::name -- The subcommand:_default' \
+&& ret=0
+;;
+(run)
 _arguments "${_arguments_options[@]}" : \
 '-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
-'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:_default' \
-'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:_default' \
 '--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
-'-w+[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:_default' \
-'--wait=[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:_default' \
-'--timeout=[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:_default' \
 '-E+[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
 '--conflict-exit-code=[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
-'-t+[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length]:DURATION:_default' \
-'--ttl=[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length]:DURATION:_default' \
-'--kill-after=[Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk\: a quarter); default\: the smaller of 5s and a quarter of the ttl]:DURATION:_default' \
 '--on-lost=[What to do with the command when the lock is lost]:ACTION:((stop\:"SIGTERM, then SIGKILL"
 kill\:"SIGKILL at the time of the SIGTERM"
 ignore\:"Leave the command alone and keep its exit code"))' \
-'--max-run=[Stop the command after this long, and exit with 124]:DURATION:_default' \
 '--leftovers=[What to do with processes that the command left running; they are always stopped if a signal ended the command, or if it ended within --kill-after of being told to end]:ACTION:((leave\:"Leave it running, and release the lock"
 wait\:"Hold the lock until it has ended"
 kill\:"Stop it, then release the lock"))' \
 '-c+[Run STRING with /bin/sh -c instead of a command]:STRING:_default' \
 '--command=[Run STRING with /bin/sh -c instead of a command]:STRING:_default' \
 '--reason=[Text shown to waiters]:TEXT:_default' \
-'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
 '--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
@@ -61,6 +69,16 @@ kill\:"Stop it, then release the lock"))' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
 '--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
 '--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\://)' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\://)' \
+'-w+[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:(10s 1m 10m 1h)' \
+'--wait=[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:(10s 1m 10m 1h)' \
+'--timeout=[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:(10s 1m 10m 1h)' \
+'-t+[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length]:DURATION:(10s 30s 1m 5m)' \
+'--ttl=[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length]:DURATION:(10s 30s 1m 5m)' \
+'--kill-after=[Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk\: a quarter); default\: the smaller of 5s and a quarter of the ttl]:DURATION:(1s 5s 10s)' \
+'--max-run=[Stop the command after this long, and exit with 124]:DURATION:(10m 1h 12h)' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
 '--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \
 '-n[Do not wait\: exit with 75 when the lock is held]' \
 '--nonblock[Do not wait\: exit with 75 when the lock is held]' \
@@ -79,24 +97,6 @@ kill\:"Stop it, then release the lock"))' \
 '*::argv -- The command to run, and its arguments:_default' \
 && ret=0
 ;;
-(generate)
-_arguments "${_arguments_options[@]}" : \
-'-h[Print help (see more with '\''--help'\'')]' \
-'--help[Print help (see more with '\''--help'\'')]' \
-':what -- What to print:((man\:"The man page"
-bash\:"Completions for bash"
-zsh\:"Completions for zsh"
-fish\:"Completions for fish"))' \
-'::page -- With man\: the page of this subcommand:_default' \
-&& ret=0
-;;
-(help)
-_arguments "${_arguments_options[@]}" : \
-'-h[Print help]' \
-'--help[Print help]' \
-'::name -- The subcommand:_default' \
-&& ret=0
-;;
         esac
     ;;
 esac
@@ -105,9 +105,9 @@ esac
 (( $+functions[_dlock_commands] )) ||
 _dlock_commands() {
     local commands; commands=(
-'run:Hold a lock while a command runs' \
 'generate:Print the man page or a completion script' \
 'help:Print the help of dlock or of a subcommand' \
+'run:Hold a lock while a command runs' \
     )
     _describe -t commands 'dlock commands' commands "$@"
 }

@@ -39,11 +39,18 @@ fn accepted(program: &str, package: &str, arguments: &[&str], file: &Path) {
 
 #[test]
 fn man_pages_are_current_clean_and_complete() {
-    for (place, arguments) in [("man/dlock.1", &["man"][..]), ("man/dlock-run.1", &["man", "run"])] {
+    for (place, arguments) in [
+        ("man/dlock.1", &["man"][..]),
+        ("man/dlock-run.1", &["man", "run"]),
+        ("man/dlock-generate.1", &["man", "generate"]),
+    ] {
         let path = current(place, arguments);
         accepted("mandoc", "mandoc", &["-Tlint", "-Wwarning"], &path);
         let page = fs::read_to_string(&path).unwrap();
-        for section in ["EXIT STATUS", "ENVIRONMENT", "EXAMPLES", "WHAT DLOCK DOES NOT PROMISE"] {
+        let about_locks: &[&str] =
+            if place == "man/dlock-generate.1" { &[] } else { &["BACKENDS", "ENVIRONMENT", "FILES"] };
+        let others = ["EXIT STATUS", "EXAMPLES", "WHAT DLOCK DOES NOT PROMISE", "BUGS", "SEE ALSO"];
+        for section in others.iter().chain(about_locks) {
             assert!(
                 page.contains(&format!(".SH \"{section}\"")) || page.contains(&format!(".SH {section}")),
                 "{place}: no {section}"
@@ -96,5 +103,48 @@ fn generate_refuses_what_it_does_not_know() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
         assert!(said.starts_with("dlock: ") && said.lines().count() == 1 && output.stdout.is_empty(), "{said}");
+    }
+}
+
+/// What bash offers for the words of a line, of which the last is to be completed.
+fn bash_offers(words: &[&str]) -> Vec<String> {
+    let script = r#". "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _dlock dlock "${@: -1}" "${@: -2:1}"
+        printf '%s\n' "${COMPREPLY[@]}""#;
+    let completions = project().join("completions/dlock.bash");
+    let mut bash = Command::new(need("bash", "bash"));
+    bash.args(["--norc", "-c", script, "bash"]).arg(completions).arg("dlock").args(words);
+    let output = bash.env_clear().env("PATH", "/usr/bin:/bin").current_dir(project()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// What fish offers for a line.
+fn fish_offers(line: &str) -> Vec<String> {
+    let script = format!("source completions/dlock.fish; complete -C '{line}'");
+    let mut fish = Command::new(need("fish", "fish"));
+    fish.args(["--no-config", "-c", &script]).env("HOME", "/nonexistent").current_dir(project());
+    let output = fish.stdin(Stdio::null()).output().unwrap();
+    let offers = String::from_utf8(output.stdout).unwrap();
+    offers.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn completions_offer_commands_and_files_after_two_dashes_and_forms_of_values() {
+    for (words, offered) in [
+        (&["run", "-k", "k", "--", "unshar"][..], "unshare"),
+        (&["run", "-k", "k", "--", "ls", "Cargo.t"], "Cargo.toml"),
+        (&["run", "-w", ""], "10m"),
+        (&["run", "--ttl", "3"], "30s"),
+        (&["run", "-b", "etc"], "etcd://"),
+        (&["run", "--backend", "fil"], "file:"),
+        (&["run", "--requ"], "--require-backend"),
+    ] {
+        let bash = bash_offers(words);
+        assert!(bash.iter().any(|word| word == offered), "bash: {words:?}: {bash:?}");
+        let fish = fish_offers(&format!("dlock {}", words.join(" ")));
+        assert!(fish.iter().any(|word| word == offered), "fish: {words:?}: {fish:?}");
+    }
+    // And nothing of dlock's own among the command's words.
+    for offers in [bash_offers(&["run", "--", "ls", "--"]), fish_offers("dlock run -- ls --req")] {
+        assert!(!offers.iter().any(|word| word == "--require-backend"), "{offers:?}");
     }
 }

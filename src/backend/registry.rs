@@ -24,6 +24,22 @@ fn forms() -> impl Iterator<Item = (&'static Driver, &'static Form)> {
     DRIVERS.iter().flat_map(|driver| driver.forms.iter().map(move |form| (*driver, form)))
 }
 
+/// How URLs begin, one for each form of each backend and for each scheme: what completions offer.
+pub(crate) fn beginnings() -> impl Iterator<Item = String> {
+    schemes().map(|(_, form, scheme)| match form.follows {
+        Follows::Anything => format!("{}:", scheme.name),
+        Follows::ServersOrNothing | Follows::Servers => format!("{}://", scheme.name),
+    })
+}
+
+/// The backends for the man pages: the name of each, and all forms of its URLs.
+pub(crate) fn table() -> impl Iterator<Item = (&'static str, String)> {
+    DRIVERS.iter().map(|driver| {
+        let forms: Vec<&str> = driver.forms.iter().map(|form| form.full).collect();
+        (driver.name, listed(&forms, " or "))
+    })
+}
+
 /// What is probably meant by a scheme of other clients.
 #[must_use]
 pub(crate) fn meant(scheme: &str) -> Option<&'static str> {

@@ -7,13 +7,13 @@ use std::io;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::backend::registry::names;
+use crate::backend::registry::{names, table};
 use crate::exit::{self, Exit, Failure};
 use crate::report::event::Event;
 use crate::variables;
 
 /// The date in the pages' feet: when their words last changed, so that the same source gives the same page.
-const DATE: &str = "2026-11-20";
+const DATE: &str = "2026-11-22";
 
 /// What the command finds in its environment.
 const GIVEN: &[(&str, &str)] = &[
@@ -66,6 +66,38 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("Load the completions into a running bash:", ". <(dlock generate bash)"),
 ];
 
+const GENERATE_EXAMPLES: &[(&str, &str)] = &[
+    ("Read the manual page of a subcommand:", "dlock generate man run | man -l -"),
+    ("Load the completions into a running bash:", ". <(dlock generate bash)"),
+    ("Install them for fish:", "dlock generate fish > ~/.config/fish/completions/dlock.fish"),
+];
+
+/// Files that dlock makes.
+const FILES: &[(&str, &str)] = &[
+    (
+        "/run/dlock/KEY.lock",
+        "the lock of root with file:, and its fencing counter; other users have /run/lock/dlock-UID/KEY.lock, or \
+         /tmp/dlock-UID/KEY.lock where /run/lock is not sticky and writable for all. With file:///dir it is /dir/KEY.lock",
+    ),
+    ("/var/lib/dlock", "for root: a lower bound of the counters of file:, for a clock that is older after a restart"),
+];
+
+/// How to find out who holds a lock, without dlock.
+const LOOK: &[(&str, &str)] = &[
+    ("file", "fuser -v /run/dlock/KEY.lock"),
+    ("redis", "redis-cli GET dlock:KEY; its lease: redis-cli PTTL dlock:KEY"),
+    ("redlock", "as redis, on each server: the value that a majority of them has"),
+    ("etcd", "etcdctl get --prefix dlock/KEY/ --sort-by=CREATE --limit=1"),
+    ("zookeeper", "ls /dlock/KEY in zkCli.sh (below the chroot), then get of the node with the lowest number"),
+];
+
+/// What is known to be wrong.
+const BUGS: &[&str] = &[
+    "dlock keeps commands from overlapping. It does not keep a job from running once on each of several hosts whose clocks \
+     differ by more than the job takes: begin such a job with a sleep that is longer.",
+    "A URL with a password can be seen in the list of processes when dlock starts: use --password-file or DLOCK_PASSWORD.",
+];
+
 /// What dlock does not promise, in the same words everywhere.
 const LIMITS: &[&str] = &[
     "A lock with a lease is as good as the clock that measures it and the server that keeps it. Single Redis loses locks \
@@ -87,7 +119,8 @@ pub(super) fn page(cli: &clap::Command, name: Option<&str>, text: &mut Vec<u8>) 
         Some(name) => {
             let found = cli.find_subcommand(name).cloned();
             let missing = || Failure::new(Exit::Usage, Event::NoSuchPage(name.to_owned()));
-            (found.ok_or_else(missing)?.version(env!("CARGO_PKG_VERSION")), RUN_EXAMPLES)
+            let examples = if name == "run" { RUN_EXAMPLES } else { GENERATE_EXAMPLES };
+            (found.ok_or_else(missing)?.version(env!("CARGO_PKG_VERSION")), examples)
         }
     };
     // Writing to memory cannot fail.
@@ -114,21 +147,46 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
     mend_spaces(text, title_ends);
     let mut page = Roff::new();
     list(&mut page, "EXIT STATUS", exit::TABLE.iter().copied());
-    environment(&mut page, &run);
+    if title != "dlock-generate" {
+        about_locks(&mut page, &run);
+    }
     page.control("SH", ["EXAMPLES"]);
     listed(&mut page, examples);
-    page.control("SH", ["WHAT DLOCK DOES NOT PROMISE"]);
-    for (index, paragraph) in LIMITS.iter().enumerate() {
+    paragraphs(&mut page, "WHAT DLOCK DOES NOT PROMISE", LIMITS);
+    paragraphs(&mut page, "BUGS", BUGS);
+    page.control("SH", ["SEE ALSO"]);
+    let also = if has_subcommands { "(1), dlock-generate(1), " } else { "(1), " };
+    page.text([
+        bold(if has_subcommands { "dlock-run" } else { "dlock" }),
+        roman(also),
+        bold("flock"),
+        roman("(1), "),
+        bold("timeout"),
+        roman("(1)"),
+    ]);
+    text.extend_from_slice(page.render().as_bytes());
+    Ok(())
+}
+
+/// What a page on locks has besides its options.
+fn about_locks(page: &mut Roff, run: &clap::Command) {
+    let backends: Vec<(&str, String)> = table().collect();
+    list(page, "BACKENDS", backends.iter().map(|(name, forms)| (*name, forms.as_str())));
+    page.control("PP", []);
+    page.text([roman("Who holds a lock is told by the backend itself too, with the default namespace:")]);
+    entries(page, LOOK.iter().copied());
+    environment(page, run);
+    list(page, "FILES", FILES.iter().copied());
+}
+
+fn paragraphs(page: &mut Roff, title: &str, paragraphs: &[&str]) {
+    page.control("SH", [title]);
+    for (index, paragraph) in paragraphs.iter().enumerate() {
         if index > 0 {
             page.control("PP", []);
         }
         page.text([roman(*paragraph)]);
     }
-    page.control("SH", ["SEE ALSO"]);
-    let also = if has_subcommands { "dlock-run" } else { "dlock" };
-    page.text([bold(also), roman("(1), "), bold("flock"), roman("(1), "), bold("timeout"), roman("(1)")]);
-    text.extend_from_slice(page.render().as_bytes());
-    Ok(())
 }
 
 /// The variables that dlock reads, and those that the command finds.
@@ -143,8 +201,9 @@ fn environment(page: &mut Roff, run: &clap::Command) {
     let options = options.iter().map(|(name, meaning)| (name.as_str(), meaning.as_str()));
     page.control("SH", ["ENVIRONMENT"]);
     page.text([roman(
-        "An option that is given beats its variable, and a variable that is empty counts as not set. For an option \
-         without a value, 0, no, n, false, f and off count as not set too, and anything else as set.",
+        "Options override variables, and a variable that is empty counts as not set. For an option without a value, 1, \
+         yes, true and on set it, 0, no, false and off do not, and anything else is an error. An unknown variable \
+         DLOCK_... is a warning.",
     )]);
     entries(page, options.chain(OTHERS.iter().copied()));
     page.control("PP", []);

@@ -2,6 +2,7 @@
 `dlock generate`: man pages and completion scripts, made from the same definitions as the help.
 */
 
+mod completion;
 mod manual;
 
 use clap::CommandFactory;
@@ -13,15 +14,17 @@ use crate::report::event::Event;
 
 /// Prints what was asked for on standard output.
 pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
-    let mut cli = Cli::command();
-    cli.build();
     let mut text = Vec::new();
     match (args.what.shell(), args.page.as_deref()) {
-        (None, page) => manual::page(&cli, page, &mut text)?,
+        (None, page) => {
+            let mut cli = Cli::command();
+            cli.build();
+            manual::page(&cli, page, &mut text)?;
+        }
         (Some(_), Some(_)) => {
             return Err(Failure::new(Exit::Usage, Event::OnlyPagesHaveSubcommands));
         }
-        (Some(shell), None) => clap_complete::generate(shell, &mut cli, "dlock", &mut text),
+        (Some(shell), None) => completion::script(Cli::command(), shell, &mut text),
     }
     output::print(&text)?;
     Ok(Exit::Success)
