@@ -80,7 +80,8 @@ pub(super) fn no_majority(failures: &Failures, all: usize) -> Error {
         () => ErrorKind::of_several(failures.values().map(|failure| failure.kind), refusals),
     };
     let reasons = together(failures.values().map(|failure| failure.reason.clone()));
-    Error::new(kind, format!("no majority: {} of {all} servers cannot be used: {reasons}", failures.len()))
+    let reasons = if reasons.is_empty() { reasons } else { format!(": {reasons}") };
+    Error::new(kind, format!("no majority: {} of {all} servers cannot be used{reasons}", failures.len()))
 }
 
 /// The error when the tasks that look after the servers have ended; never happens.
