@@ -42,7 +42,7 @@ fn killed_on_redis_between_term_and_kill_everything_dies_in_time() {
     last_until(termed + TTL / 2);
     process::signal(guard, Signal::SIGKILL);
     assert_in_time(scene.tree.died_at(), expiry);
-    scene.assert_lost("does not answer").taken_over_by(waiter);
+    scene.assert_lost("not answer").taken_over_by(waiter);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn frozen_for_good_under_a_silent_server_everything_dies_in_time() {
     let expiry = redis.expiry(KEY).expect("a lock that is held");
     let _frozen = Frozen::new(guard);
     assert_in_time(scene.tree.died_at(), expiry);
-    scene.assert_lost("does not answer").taken_over_by(waiter);
+    scene.assert_lost("not answer").taken_over_by(waiter);
     assert!(!process::is_alive(guard));
 }
 

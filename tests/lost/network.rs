@@ -25,7 +25,7 @@ fn packets_dropped_both_ways_are_survived_by_no_command() {
     let cut = boottime();
     last_until(cut + 2 * TTL);
     net.heal();
-    assert_lost(&holder.wait(), "does not answer");
+    assert_lost(&holder.wait(), "not answer");
     assert_taken_over(&witness, waiter);
 }
 

@@ -13,7 +13,7 @@ fn a_server_that_is_frozen_for_three_ttl_is_survived_by_no_command() {
     scene.assert_dies_in_time(stopped);
     last_until(stopped + 3 * TTL);
     redis.cont();
-    scene.assert_lost("does not answer").taken_over_by(waiter);
+    scene.assert_lost("not answer").taken_over_by(waiter);
 }
 
 #[test]
