@@ -277,7 +277,7 @@ fn a_user_who_lacks_permissions_is_77() {
     let run = |user| scratch.dlock().run("job").backend(redis.url_for(user, "pw", 0)).command(["echo", "ran"]).output();
     run("able").success().stdout_is("ran\n");
     for user in ["keyless", "mute"] {
-        run(user).code(77).stdout_is("").stderr_is_one_line("refused");
+        run(user).code(77).stdout_is("").stderr_is_one_line("lacks rights: ");
     }
 }
 

@@ -202,7 +202,7 @@ fn a_user_who_may_not_is_told_so() {
     with_user(&redis, ACL);
     let denied = |url: String, namespace: &str| {
         let run = scratch.dlock().run("k").backend(url).args(["--namespace", namespace]).command(["touch", "ran"]);
-        run.output().code(77).stderr_is_one_line("check the user and password");
+        run.output().code(77).stderr_is_one_line("lacks rights: ");
     };
     denied(redis.url_for("worker", "wrong", 0), "dlock");
     denied(redis.url_for("nobody", ODD_PASSWORD, 0), "dlock");

@@ -34,7 +34,7 @@ pub(super) struct About<'a> {
 /// Explains an error of the client library, or one that a server answered with.
 pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
     let server = about.name;
-    let text = crate::printable::shown(error.to_string().as_bytes()).to_string();
+    let text = crate::printable::shown(said(error).as_bytes()).to_string();
     // The server repeats the arguments: here a whole script.
     let text = text.split_once(", with args beginning with").map_or(text.as_str(), |(text, _)| text).to_owned();
     if lacks_rights(error, &text) {
@@ -59,6 +59,16 @@ pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
     }
     let did = if error.is_connection_dropped() { "broke off the connection" } else { "did not do as asked" };
     Error::unavailable(format!("{server} {did}: {text}; {}", hint(error, &text, about.is_plain)))
+}
+
+/// An error in the server's own words, or in the library's without the names that it gives to kinds of errors.
+fn said(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some("ERR"), Some(detail)) => detail.to_owned(),
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        (None, _) => error.to_string(),
+    }
 }
 
 /// Whether an error is about what the user may do; `text` is its message.
@@ -226,21 +236,17 @@ mod tests {
     #[test]
     fn what_a_server_says_of_the_credentials() {
         for (said, has_password, text) in [
-            ("NOAUTH Authentication required.", false, "no password was given (\"NOAUTH\": Authentication required.)"),
-            ("NOAUTH Authentication required.", true, "\"NOAUTH\": Authentication required."),
-            ("WRONGPASS invalid pair.", true, "\"WRONGPASS\": invalid pair."),
+            ("NOAUTH Authentication required.", false, "no password was given (NOAUTH Authentication required.)"),
+            ("NOAUTH Authentication required.", true, "NOAUTH Authentication required."),
+            ("WRONGPASS invalid pair.", true, "WRONGPASS invalid pair."),
             ("ERR Protocol error: unauthenticated bulk length", false, "no password was given"),
-            (
-                "ERR Protocol error: unauthenticated bulk length",
-                true,
-                "ResponseError: Protocol error: unauthenticated bulk length",
-            ),
+            ("ERR Protocol error: unauthenticated bulk length", true, "Protocol error: unauthenticated bulk length"),
             (
                 "ERR AUTH <password> called without any password configured for the default user.",
                 true,
-                "ResponseError: AUTH <password> called without any password configured for the default user.",
+                "AUTH <password> called without any password configured for the default user.",
             ),
-            ("ERR invalid password", true, "ResponseError: invalid password"),
+            ("ERR invalid password", true, "invalid password"),
         ] {
             let (kind, told) = explained(&answer(said), has_password, true, "; NESTED");
             assert_eq!(
@@ -254,9 +260,9 @@ mod tests {
     #[test]
     fn what_a_server_says_of_missing_rights() {
         for (said, text) in [
-            ("NOPERM no permissions", "NoPerm: no permissions"),
-            ("ERR The user executing the script can't", "ResponseError: The user executing the script can't"),
-            ("ERR No permissions to access a key", "ResponseError: No permissions to access a key"),
+            ("NOPERM no permissions", "NOPERM no permissions"),
+            ("ERR The user executing the script can't", "The user executing the script can't"),
+            ("ERR No permissions to access a key", "No permissions to access a key"),
         ] {
             let expected = format!("S: the user U lacks rights: {text}; needed: ACL SETUSER U RIGHTS");
             assert_eq!(explained(&answer(said), true, true, "; NESTED"), (Denied, expected), "{said}");
@@ -266,43 +272,43 @@ mod tests {
     #[test]
     fn what_else_a_server_says() {
         for (said, text, hint) in [
-            ("LOADING loading", "BusyLoading: loading", "it is still loading its data"),
-            ("READONLY no", "ReadOnly: no", "it is a replica: name the master"),
-            ("MISCONF disk", "\"MISCONF\": disk", "it cannot save its data: see its log"),
-            ("OOM full", "\"OOM\": full", "it is out of memory: see its maxmemory"),
-            ("MOVED 1 h:1", "Moved: 1 h:1", "it is one of a cluster's servers: name one that stands alone"),
-            ("ASK 1 h:1", "Ask: 1 h:1", "it is one of a cluster's servers: name one that stands alone"),
-            ("CROSSSLOT x", "CrossSlot: x", "it is one of a cluster's servers: name one that stands alone"),
+            ("LOADING loading", "LOADING loading", "it is still loading its data"),
+            ("READONLY no", "READONLY no", "it is a replica: name the master"),
+            ("MISCONF disk", "MISCONF disk", "it cannot save its data: see its log"),
+            ("OOM full", "OOM full", "it is out of memory: see its maxmemory"),
+            ("MOVED 1 h:1", "MOVED 1 h:1", "it is one of a cluster's servers: name one that stands alone"),
+            ("ASK 1 h:1", "ASK 1 h:1", "it is one of a cluster's servers: name one that stands alone"),
+            ("CROSSSLOT x", "CROSSSLOT x", "it is one of a cluster's servers: name one that stands alone"),
             (
                 "ERR unknown command 'EVAL', with args beginning with: 'local'",
-                "ResponseError: unknown command 'EVAL'",
+                "unknown command 'EVAL'",
                 "is it a sentinel? those are named by redis+sentinel://host,host/NAME",
             ),
             (
                 "ERR unknown command 'SENTINEL', with args beginning with: 'MASTER'",
-                "ResponseError: unknown command 'SENTINEL'",
+                "unknown command 'SENTINEL'",
                 "it is no sentinel: is the port right (26379)?",
             ),
             (
                 "ERR max number of clients reached",
-                "ResponseError: max number of clients reached",
+                "max number of clients reached",
                 "it has as many clients as its maxclients allows",
             ),
             (
                 "ERR DB index is out of range",
-                "ResponseError: DB index is out of range",
+                "DB index is out of range",
                 "it has fewer databases: name a lower number, or none",
             ),
             (
                 "ERR No such master with that name",
-                "ResponseError: No such master with that name",
+                "No such master with that name",
                 "is the name after the sentinels' hosts right?",
             ),
-            ("CLUSTERDOWN x", "ClusterDown: x", "its cluster is not complete"),
-            ("MASTERDOWN x", "MasterDown: x", "its cluster is not complete"),
-            ("TRYAGAIN x", "TryAgain: x", "its cluster is not complete"),
-            ("ERR what", "ResponseError: what", "see the server's documentation"),
-            ("NEW what", "\"NEW\": what", "see the server's documentation"),
+            ("CLUSTERDOWN x", "CLUSTERDOWN x", "its cluster is not complete"),
+            ("MASTERDOWN x", "MASTERDOWN x", "its cluster is not complete"),
+            ("TRYAGAIN x", "TRYAGAIN x", "its cluster is not complete"),
+            ("ERR what", "what", "see the server's documentation"),
+            ("NEW what", "NEW what", "see the server's documentation"),
         ] {
             let (kind, told) = explained(&answer(said), true, true, "");
             assert_eq!((kind, told), (Unavailable, format!("S did not do as asked: {text}; {hint}")), "{said}");
