@@ -200,18 +200,19 @@ fn a_user_who_may_not_is_told_so() {
     let scratch = Scratch::new();
     let redis = Redis::start();
     with_user(&redis, ACL);
-    let denied = |url: String, namespace: &str| {
+    let denied = |url: String, namespace: &str, why: &str| {
         let run = scratch.dlock().run("k").backend(url).args(["--namespace", namespace]).command(["touch", "ran"]);
-        run.output().code(77).stderr_is_one_line("lacks rights: ");
+        run.output().code(77).stderr_is_one_line(why);
     };
-    denied(redis.url_for("worker", "wrong", 0), "dlock");
-    denied(redis.url_for("nobody", ODD_PASSWORD, 0), "dlock");
+    let credentials = "check the user and password";
+    denied(redis.url_for("worker", "wrong", 0), "dlock", credentials);
+    denied(redis.url_for("nobody", ODD_PASSWORD, 0), "dlock", credentials);
     // Of another namespace.
-    denied(redis.url_for("worker", ODD_PASSWORD, 0), "other");
+    denied(redis.url_for("worker", ODD_PASSWORD, 0), "other", "lacks rights: ");
     with_user(&redis, "-eval");
-    denied(redis.url_for("worker", ODD_PASSWORD, 0), "dlock");
+    denied(redis.url_for("worker", ODD_PASSWORD, 0), "dlock", "lacks rights: ");
     with_user(&redis, "off");
-    denied(redis.url_for("worker", ODD_PASSWORD, 0), "dlock");
+    denied(redis.url_for("worker", ODD_PASSWORD, 0), "dlock", credentials);
     assert!(!scratch.path("ran").exists());
     assert!(redis.keys().is_empty(), "{:?}", redis.keys());
 }
