@@ -12,26 +12,29 @@ use super::episode::Report;
 use super::matrix::{self, Cell, Class};
 use super::world::Column;
 
-/// The results that README publishes, in the checkout.
+/// The published results, in the checkout.
 const PUBLISHED: &str = "tests/faults/results.jsonl";
-/// The marks around the tables in README.
+/// The text that shows them, in the checkout.
+const README: &str = "tests/faults/README.md";
+/// The marks around the tables there.
 const MARKS: (&str, &str) = ("<!-- results -->\n", "<!-- end of results -->");
 
-/// Compares the tables in README with the published results. If they differ, writes them there and returns an error.
+/// Compares the tables in the campaign's README with the published results. If they differ, writes them there and returns
+/// an error.
 pub fn check_readme() -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let readme = root.join("README.md");
+    let readme = root.join(README);
     let text = fs::read_to_string(&readme).map_err(|error| error.to_string())?;
     let published = Results::read(&root.join(PUBLISHED)).map_err(|error| error.to_string())?;
     let parts = text.split_once(MARKS.0).and_then(|(before, rest)| Some((before, rest.split_once(MARKS.1)?)));
-    let (before, (shown, after)) = parts.ok_or("README has no place for the results")?;
+    let (before, (shown, after)) = parts.ok_or_else(|| format!("{README} has no place for the results"))?;
     let tables = published.tables();
     if shown == tables {
         return Ok(());
     }
     let text = format!("{before}{}{tables}{}{after}", MARKS.0, MARKS.1);
     fs::write(&readme, text).map_err(|error| error.to_string())?;
-    Err("README showed other results than tests/faults/results.jsonl; it has been written anew".to_owned())
+    Err(format!("{README} showed other results than {PUBLISHED}; it has been written anew"))
 }
 
 /// The results of all episodes of a cell.

@@ -149,7 +149,7 @@ fn a_cluster() {
         let bus = bus.number().to_string();
         Redis::with(["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", "2000"])
     });
-    is_explained(&scratch, &one, "ClusterDown", "its cluster is not complete");
+    is_explained(&scratch, &one, "CLUSTERDOWN", "its cluster is not complete");
     let meet = [other.port().to_string(), ports[1].number().to_string()];
     one.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "8191"]);
     other.cli(&["CLUSTER", "ADDSLOTSRANGE", "8192", "16383"]);
@@ -159,7 +159,7 @@ fn a_cluster() {
     }
     let slot: u32 = one.cli(&["CLUSTER", "KEYSLOT", KEY]).parse().unwrap();
     let (here, elsewhere) = if slot < 8192 { (&one, &other) } else { (&other, &one) };
-    is_explained(&scratch, elsewhere, "Moved", "it is one of a cluster's servers: name one that stands alone");
+    is_explained(&scratch, elsewhere, "MOVED", "it is one of a cluster's servers: name one that stands alone");
     assert!(here.get(KEY).is_none());
 }
 
