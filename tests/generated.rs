@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::dlock::DLOCK;
+use crate::support::scratch::Scratch;
 use crate::support::servers::need;
 
 fn project() -> &'static Path {
@@ -120,8 +121,10 @@ fn bash_offers(words: &[&str]) -> Vec<String> {
 /// What fish offers for a line.
 fn fish_offers(line: &str) -> Vec<String> {
     let script = format!("source completions/dlock.fish; complete -C '{line}'");
+    // Fish keeps files there, and makes the directory if there is none.
+    let home = Scratch::new();
     let mut fish = Command::new(need("fish", "fish"));
-    fish.args(["--no-config", "-c", &script]).env("HOME", "/nonexistent").current_dir(project());
+    fish.args(["--no-config", "-c", &script]).env("HOME", home.root()).current_dir(project());
     let output = fish.stdin(Stdio::null()).output().unwrap();
     let offers = String::from_utf8(output.stdout).unwrap();
     offers.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()

@@ -241,7 +241,7 @@ fn the_environment_is_exact_but_for_what_is_documented() {
         (unused(), "file", Some("example.invalid/3")),
     ] {
         let with = odd(dlock).output();
-        with.success();
+        with.code(0).stderr_is_one_line("DLOCK_UNKNOWN is not a variable of dlock");
         let mut seen = environment(&with);
         for name in added {
             let value = seen.remove(name.as_bytes()).unwrap_or_else(|| panic!("no {name}: {with:?}"));
@@ -340,7 +340,7 @@ fn with_a_lease_the_command_dies_with_its_guard() {
     process::signal(guard, Signal::SIGKILL);
     process::wait_gone(command);
     dlock.signal(Signal::SIGCONT);
-    dlock.wait().code(70).stderr_is_one_line("killed the guard");
+    dlock.wait().code(70).stderr_is_one_line("guard process was killed");
     assert_free(&scratch, &redis.url(), true);
 }
 
@@ -362,7 +362,7 @@ fn on_file_the_command_goes_on_locked_until_dlock_sees_that_its_guard_is_gone() 
     recorder.expect(Signal::SIGTERM);
     recorder.expect(Signal::SIGCONT);
     recorder.end();
-    dlock.wait().code(70).stderr_is_one_line("killed the guard");
+    dlock.wait().code(70).stderr_is_one_line("guard process was killed");
     assert_free(&scratch, &url, true);
 }
 
@@ -492,7 +492,7 @@ fn a_child_from_before_is_not_the_commands() {
                     recorder.expect(Signal::SIGCONT);
                     recorder.end();
                 }
-                dlock.wait().code(70).stderr_is_one_line("killed the guard");
+                dlock.wait().code(70).stderr_is_one_line("guard process was killed");
             } else {
                 recorder.end();
                 dlock.wait().code(RECORDER_CODE).quiet();
