@@ -10,8 +10,9 @@ use std::fmt;
 pub(crate) enum ErrorKind {
     /// There is no connection, and nothing was sent. Trying again may help.
     Unreachable,
-    /// The settings are probably wrong: there is no host of this name, or its certificate is not the expected one. Nothing was
-    /// sent. At the first contact this is final; once the service has answered, trying again may help.
+    /// The settings are probably wrong: there is no host of this name, its certificate is not the expected one, or this
+    /// process may not open another connection. Nothing was sent. At the first contact this is final; once the service has
+    /// answered, trying again may help.
     Mistaken,
     /// No answer, or one that says "later": what was asked for may have been done. Trying again may help.
     Unavailable,

@@ -185,8 +185,12 @@ fn unreachable(error: &io::Error, name: &dyn fmt::Display) -> Error {
     };
     // The resolver's errors have no kind of their own.
     let Some(reason) = text.strip_prefix("failed to lookup address information: ") else {
-        let text = format!("could not reach {name}: {}; is it running there?", lower(text));
-        return Error::new(ErrorKind::Unreachable, text);
+        // A limit of this process does not pass, as an outage of the server does.
+        let (kind, hint) = match error.raw_os_error() {
+            Some(libc::EMFILE) => (ErrorKind::Mistaken, "raise the limit (ulimit -n)"),
+            _ => (ErrorKind::Unreachable, "is it running there?"),
+        };
+        return Error::new(kind, format!("could not reach {name}: {}; {hint}", lower(text)));
     };
     let reason = lower(reason);
     // All others, such as a name server that does not answer, may pass.
@@ -291,6 +295,36 @@ mod tests {
 
     use super::*;
     use crate::clock::{Instant, before};
+
+    #[test]
+    fn why_there_is_no_connection() {
+        let lookup = |said: &str| io::Error::other(format!("failed to lookup address information: {said}"));
+        for (error, kind, text) in [
+            (
+                io::Error::from_raw_os_error(libc::ECONNREFUSED),
+                ErrorKind::Unreachable,
+                "could not reach S: connection refused; is it running there?",
+            ),
+            (
+                io::Error::from_raw_os_error(libc::EMFILE),
+                ErrorKind::Mistaken,
+                "could not reach S: too many open files; raise the limit (ulimit -n)",
+            ),
+            (
+                lookup("Name or service not known"),
+                ErrorKind::Mistaken,
+                "could not resolve the name of S: name or service not known; is the host's name right?",
+            ),
+            (
+                lookup("Temporary failure in name resolution"),
+                ErrorKind::Unreachable,
+                "could not resolve the name of S: temporary failure in name resolution; does the name server answer?",
+            ),
+        ] {
+            let told = unreachable(&error, &"S");
+            assert_eq!((told.kind, told.to_string()), (kind, text.to_owned()));
+        }
+    }
 
     #[test]
     fn after_an_address_that_refuses_the_next_one_is_tried_at_once() {

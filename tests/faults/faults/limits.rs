@@ -79,7 +79,8 @@ fn refused_or_done(episode: &mut Episode<'_>, outcome: &crate::support::dlock::O
     let stderr = outcome.stderr();
     let fits = match outcome.status().code() {
         Some(0) => stderr.is_empty(),
-        Some(69 | 73) => stderr.lines().count() == 1 && stderr.contains("could not "),
+        // It may have said before that it waits for something better.
+        Some(69 | 73) => stderr.lines().count() <= 2 && stderr.contains("could not "),
         _ => false,
     };
     if !fits {
