@@ -112,7 +112,7 @@ fn while_waiting(behaviour: Behaviour) {
     let server = Hostile::after(BUSY, behaviour);
     let dlock = impatient(&scratch, &url(server.port())).args(["--wait", "1s"]).command(["touch", "ran"]);
     let outcome = wait_within_memory(dlock.spawn());
-    outcome.code(75).stderr_ends_with_line("did not get k within 1s: ");
+    outcome.code(69).stderr_ends_with_line("did not get k within 1s: ");
     assert_harmless(&outcome.stderr());
     assert!(outcome.elapsed() > Duration::from_secs(1), "it gave up early: {outcome:?}");
     assert!(outcome.elapsed() < Duration::from_secs(7), "{outcome:?}");

@@ -97,6 +97,32 @@ impl Waited for Outcome {
     }
 }
 
+mod silent_server {
+    use super::*;
+    use crate::support::backends::on_every_server;
+
+    /// The server says nothing any more: that somebody held the lock when it last did must not be taken for a refusal, which
+    /// `-E 0` makes a success.
+    fn a_wait_that_runs_out_behind_one_is_an_outage<S: Service>(service: &S) {
+        let holder = service.hold("job");
+        let waiters: Vec<_> = [&["-q", "-E", "0"][..], &[]]
+            .map(|options| service.run("job").args(["-w", "4s"]).args(options).command(["echo", "ran"]).spawn())
+            .into();
+        service.wait_queued("job", 2);
+        let cluster = service.cluster();
+        cluster.nodes().iter().for_each(|node| node.freeze());
+        for waiter in waiters {
+            let outcome = waiter.wait();
+            outcome.code(69).stdout_is("").stderr_ends_with_line("did not get job within 4s: ");
+            assert!(!outcome.stderr().lines().last().unwrap().contains("held by"), "{outcome:?}");
+        }
+        cluster.nodes().iter().for_each(|node| node.thaw());
+        drop(holder);
+    }
+
+    on_every_server! { a_wait_that_runs_out_behind_one_is_an_outage }
+}
+
 #[test]
 fn the_next_in_line_is_told_so() {
     for line in [next_in_line(&FileService::fresh()), next_in_line(&RedisService::fresh())] {
@@ -473,7 +499,7 @@ fn what_a_silent_server_may_still_grant_is_taken_back() {
         service.wait_blocked(1);
         service.redis.stop();
         if options.contains(&"-w") {
-            waiter.running.wait().code(75).stdout_is("").quiet();
+            waiter.running.wait().code(69).stdout_is("").stderr_is_one_line("did not answer");
         } else {
             waiter.running.signal(Signal::SIGTERM);
             waiter.running.wait().signal(Signal::SIGTERM).stdout_is("").quiet();

@@ -130,7 +130,7 @@ fn unknown(scheme: &str, rest: Option<&str>) -> String {
 fn not_built(scheme: &str) -> Option<&'static str> {
     match scheme {
         "postgres" | "postgresql" | "mysql" | "mariadb" => {
-            Some("redis://, etcd:// or zk://, because databases are not built yet")
+            Some("redis://, etcd:// or zk://, because there is no backend for databases yet")
         }
         "k8s" | "kubernetes" | "kube" => {
             Some("an etcd:// of your own, redis:// or zk://, because there is no backend for the Kubernetes API")
@@ -204,8 +204,8 @@ mod tests {
             assert_eq!(Target::parse(text).expect_err(text), expected);
         }
         for (text, expected) in [
-            ("postgres://h", "databases are not built yet"),
-            ("mysql://h", "databases are not built yet"),
+            ("postgres://h", "there is no backend for databases yet"),
+            ("mysql://h", "there is no backend for databases yet"),
             ("k8s://h", "there is no backend for the Kubernetes API"),
             ("consul://h", "there is no backend for Consul"),
             ("pigeon://h", "unknown backend pigeon://: use file: or redis:// "),

@@ -55,7 +55,7 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
             first.strip_prefix("error: ").unwrap_or(first).to_owned()
         }
     };
-    match suggestion(error) {
+    match suggestion(error).or_else(|| without_run(error, cli, words, name)) {
         Some(meant) => Mistake { text: format!("{text}: did you mean {meant}?"), help: None },
         None => Mistake { text, help: Some(command(cli, words)) },
     }
@@ -69,6 +69,17 @@ fn suggestion(error: &Error) -> Option<String> {
         ContextValue::Strings(several) => several.first().cloned(),
         _ => None,
     })
+}
+
+/// What was probably meant by an option of `dlock run` that follows `dlock`, as flock's options follow `flock`.
+fn without_run(error: &Error, cli: &Command, words: &[OsString], name: &str) -> Option<String> {
+    let run = cli.find_subcommand("run").filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
+    let is_meant = |spelled: Option<String>| spelled.as_deref() == Some(name);
+    let known = run.get_arguments().any(|option| {
+        is_meant(option.get_short().map(|short| format!("-{short}")))
+            || is_meant(option.get_long().map(|long| format!("--{long}")))
+    });
+    (known && command(cli, words) == "dlock").then(|| format!("dlock run {name}"))
 }
 
 /// The command that `words` name as far as there is one: `dlock run`.
@@ -109,6 +120,9 @@ mod tests {
         for (words, is_variable, expected, help) in [
             (&["run", "--unknown"][..], false, "there is no option --unknown", Some("dlock run")),
             (&["run", "-Z"], false, "there is no option -Z", Some("dlock run")),
+            (&["-n", "/var/lock/x", "true"], false, "there is no option -n: did you mean dlock run -n?", None),
+            (&["--wait", "1"], false, "there is no option --wait: did you mean dlock run --wait?", None),
+            (&["-Z"], false, "there is no option -Z", Some("dlock")),
             (&["run", "--nonblok"], false, "there is no option --nonblok: did you mean --nonblock?", None),
             (&["generate", "man", "run", "x"], false, "x is one argument too many", Some("dlock generate")),
             (&["lock"], false, "there is no subcommand lock", Some("dlock")),

@@ -27,7 +27,7 @@ ended. Signals are passed on, and COMMAND's exit code is dlock's own.
 The command never outlives its lease: when the lock cannot be kept (the server died or went silent, the network drops \
 packets, dlock was frozen or killed), COMMAND and everything it started are told to end with SIGTERM and are killed \
 before the server can give the lock to another holder. Then dlock exits with 79. On file: there is no lease, and COMMAND \
-holds the locked file itself: the lock lives as long as the work.";
+holds the locked file itself: the lock lives as long as COMMAND.";
 
 /// flock(1) for clusters: run a command under a lock.
 #[derive(Debug, Parser)]

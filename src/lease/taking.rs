@@ -78,7 +78,8 @@ async fn wait_for(
         if waiting.is_over(Instant::now()) {
             let look = attempt(contender, &waiting, Queue::Pass, limits, trace);
             let seen = before(Instant::now() + LAST_LOOK, look).await;
-            return waiting.last_look(seen.ok().and_then(Result::ok), Instant::now());
+            let unanswered = Failed { kind: ErrorKind::Unavailable, trouble: Trouble::Unanswered(LAST_LOOK) };
+            return waiting.last_look(seen.unwrap_or(Err(unanswered)), Instant::now());
         }
     }
 }

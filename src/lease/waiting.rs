@@ -86,9 +86,7 @@ pub(crate) enum WaitNews {
 pub(crate) enum Refused {
     /// Another holder has it, and the wait is over.
     Busy(Busy),
-    /// The wait ran out while the backend failed.
-    Trouble(Trouble),
-    /// The backend failed, and the lock was not waited for.
+    /// The backend failed: at once, or when the wait had run out.
     Failed(Failed),
 }
 
@@ -243,13 +241,18 @@ impl Waiting {
         self.answered && self.wait.has_ended(now)
     }
 
-    /// The end of the wait, after a last look at `now` with the result `seen`; `None` if it had no answer.
-    pub(super) fn last_look(self, seen: Option<Attempt>, now: Instant) -> Result<Grant, Refused> {
+    /// The end of the wait, after a last look at `now` with the result `seen`. A look that fails is an outage, whatever was
+    /// known before: the user must not take it for a lock that is held.
+    pub(super) fn last_look(self, seen: Result<Attempt, Failed>, now: Instant) -> Result<Grant, Refused> {
         match (seen, self.last) {
-            (Some(Attempt::Held(grant)), _) if is_of_use(&grant, self.grace, now) => Ok(grant),
-            (Some(Attempt::Busy(busy)), _) | (_, Some(WaitNews::Busy(busy))) => Err(Refused::Busy(busy)),
-            (_, Some(WaitNews::Trouble(trouble))) => Err(Refused::Trouble(trouble)),
-            (_, None) => Err(Refused::Trouble(Trouble::Silent)),
+            (Ok(Attempt::Held(grant)), _) if is_of_use(&grant, self.grace, now) => Ok(grant),
+            (Ok(Attempt::Busy(busy)), _) | (Ok(Attempt::Held(_)), Some(WaitNews::Busy(busy))) => {
+                Err(Refused::Busy(busy))
+            }
+            (Ok(Attempt::Held(_)), _) => {
+                Err(Refused::Failed(Failed { kind: ErrorKind::Unavailable, trouble: Trouble::TooSlow }))
+            }
+            (Err(failed), _) => Err(Refused::Failed(failed)),
         }
     }
 }

@@ -104,7 +104,7 @@ fn held(event: &Event) -> String {
         Event::GuardKilled(key) => format!("the guard process was killed, and the command was stopped (lock {key})"),
         Event::DlockKilled { lock, program } => {
             let lock = at(lock);
-            format!("dlock itself was killed: {program} is stopped, because nobody keeps its lock {lock} alive")
+            format!("dlock itself was killed: stopping {program}, because its lock {lock} is no longer renewed")
         }
         // The others have their words above.
         _ => String::new(),

@@ -76,7 +76,7 @@ pub(super) fn explain(error: &etcd_client::Error, refusal: Option<&str>, about: 
         etcd_client::Error::GRpcStatus(status) => (of_status(status, about), status.message()),
         other => {
             let text = shown(in_full(&other.to_string(), other).as_bytes()).to_string();
-            let told = Error::unavailable(format!("{place} did not do as asked: {text}; {}", doubt(about)));
+            let told = Error::unavailable(format!("{place} answered with an error: {text}; {}", doubt(about)));
             (told, if let etcd_client::Error::LeaseKeepAliveError(said) = other { said.as_str() } else { "" })
         }
     };
@@ -117,7 +117,7 @@ fn of_status(status: &Status, about: About<'_>) -> Error {
         Code::Unimplemented => "is it an etcd with API version 3?",
         _ => doubt(about),
     };
-    Error::unavailable(format!("{place} did not do as asked: {text}; {hint}"))
+    Error::unavailable(format!("{place} answered with an error: {text}; {hint}"))
 }
 
 /// Whether it is about the credentials.

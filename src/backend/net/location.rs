@@ -145,7 +145,7 @@ fn address(place: &str, default_port: u16, hint: &str) -> Result<Address, String
         Some(port) => match port.parse() {
             Ok(0) => return Err(format!("port 0 is no port; {hint}")),
             Ok(port) => port,
-            Err(_) => return Err(format!("a port in the backend URL is no number below 65536; {hint}")),
+            Err(_) => return Err(format!("a port in the backend URL is not a number below 65536; {hint}")),
         },
     };
     Ok(Address::Tcp(host, port))

@@ -233,7 +233,9 @@ async fn connect_to_any(mut addresses: Vec<SocketAddr>, pause: Duration) -> io::
 }
 
 /// How an answer of a web server begins. No answer of a lock service does.
-const HTTP: &[u8] = b"HTTP";
+const HTTP: &[u8; 4] = b"HTTP";
+/// The beginning of an answer to what is not even a request of theirs.
+const PAGE: &[u8; 4] = b"<!DO";
 
 /// Lets go of a connection whose last request is to be repeated on another: what the network has not delivered yet
 /// must not arrive later, when the lock has been given back and nobody is left to keep it.
@@ -254,7 +256,7 @@ impl AsyncRead for Wire {
         if missing > 0 {
             self.first.extend(buffer.filled()[begins..].iter().take(missing));
             // Reported as itself: the libraries would call it a frame of a wrong size, or an answer without sense.
-            if self.first == HTTP {
+            if self.first == HTTP || self.first == PAGE {
                 let error = "it answered HTTP: another service listens there";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
             }

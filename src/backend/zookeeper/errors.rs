@@ -47,7 +47,7 @@ pub(super) fn explain(error: &ZkError, reason: Option<String>, about: About<'_>)
         }
         other => {
             let text = other.to_string();
-            Error::unavailable(format!("{place} did not do as asked: {}", shown(text.as_bytes())))
+            Error::unavailable(format!("{place} answered with an error: {}", shown(text.as_bytes())))
         }
     }
 }
@@ -278,7 +278,7 @@ mod tests {
                 None,
                 frozen(),
                 Unavailable,
-                format!("Z did not do as asked: {}", ZkError::QuotaExceeded),
+                format!("Z answered with an error: {}", ZkError::QuotaExceeded),
             ),
             (
                 ZkError::SessionExpired,
@@ -286,7 +286,7 @@ mod tests {
                 None,
                 None,
                 Unavailable,
-                format!("Z did not do as asked: {}", ZkError::SessionExpired),
+                format!("Z answered with an error: {}", ZkError::SessionExpired),
             ),
         ]);
     }

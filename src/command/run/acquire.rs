@@ -99,7 +99,6 @@ fn refused(settings: &RunSettings, refused: Refused) -> Failure {
     };
     let why = match refused {
         Refused::Busy(Busy { holder, now, .. }) => Hindrance::Held { holder, now, position: None },
-        Refused::Trouble(trouble) => Hindrance::Trouble(trouble),
         Refused::Failed(Failed { kind, trouble }) => {
             let exit = match kind {
                 ErrorKind::Unreachable | ErrorKind::Mistaken | ErrorKind::Unavailable | ErrorKind::Unusable => {

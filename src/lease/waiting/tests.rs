@@ -161,17 +161,19 @@ fn late_grants_are_asked_for_again_more_often_by_a_waiter() {
 
 #[test]
 fn a_wait_that_has_run_out_ends_with_what_a_last_look_sees() {
-    let trouble = Trouble::Said("no".to_owned());
+    let outage = || failed(ErrorKind::Unavailable);
+    let too_slow = Failed { kind: ErrorKind::Unavailable, trouble: Trouble::TooSlow };
     let queued = || vec![Ok(Attempt::Busy(busy(2)))];
-    let troubled = || vec![Ok(Attempt::Busy(busy(2))), Err(failed(ErrorKind::Unavailable))];
+    let troubled = || vec![Ok(Attempt::Busy(busy(2))), Err(outage())];
     for (answers, seen, end) in [
-        (queued(), Some(Attempt::Held(grant(100))), Ok(grant(100))),
-        (queued(), Some(Attempt::Held(grant(80))), Err(Refused::Busy(busy(2)))),
-        (queued(), Some(Attempt::Busy(busy(1))), Err(Refused::Busy(busy(1)))),
-        (queued(), None, Err(Refused::Busy(busy(2)))),
-        (troubled(), Some(Attempt::Busy(busy(1))), Err(Refused::Busy(busy(1)))),
-        (troubled(), Some(Attempt::Held(grant(100))), Ok(grant(100))),
-        (troubled(), None, Err(Refused::Trouble(trouble))),
+        (queued(), Ok(Attempt::Held(grant(100))), Ok(grant(100))),
+        (queued(), Ok(Attempt::Held(grant(80))), Err(Refused::Busy(busy(2)))),
+        (queued(), Ok(Attempt::Busy(busy(1))), Err(Refused::Busy(busy(1)))),
+        (queued(), Err(outage()), Err(Refused::Failed(outage()))),
+        (troubled(), Ok(Attempt::Busy(busy(1))), Err(Refused::Busy(busy(1)))),
+        (troubled(), Ok(Attempt::Held(grant(100))), Ok(grant(100))),
+        (troubled(), Ok(Attempt::Held(grant(80))), Err(Refused::Failed(too_slow))),
+        (troubled(), Err(outage()), Err(Refused::Failed(outage()))),
     ] {
         let (waiting, ..) = played(Wait::Until(at(100)), answers);
         assert!(waiting.is_over(at(100)) && !waiting.is_over(at(99)));

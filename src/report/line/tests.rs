@@ -303,7 +303,7 @@ fn ends() -> Vec<(Event, &'static str)> {
         (Event::GuardKilled(key()), "the guard process was killed, and the command was stopped (lock k)"),
         (
             Event::DlockKilled { lock: lock(), program: sh() },
-            "dlock itself was killed: sh is stopped, because nobody keeps its lock k at redis://h:6379 alive",
+            "dlock itself was killed: stopping sh, because its lock k at redis://h:6379 is no longer renewed",
         ),
     ]
 }

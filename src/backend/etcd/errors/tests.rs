@@ -91,7 +91,7 @@ fn what_else_etcd_says() {
     ] {
         let fault = explain(&status(code, said), None, about(has_tls, true));
         assert!(fault.is_of_the_member(), "{said}");
-        let text = format!("E did not do as asked: {said}; {hint}");
+        let text = format!("E answered with an error: {said}; {hint}");
         assert_eq!(told(&fault.into()), (Unavailable, text), "{said}");
     }
 }
@@ -108,7 +108,7 @@ fn sound_answers_about_leases_are_no_faults_of_the_member() {
     let fault = explain(&known, None, about(false, true));
     assert!(matches!(fault, Fault::LeaseKnown(_)) && !fault.is_of_the_member());
     let (kind, text) = told(&fault.into());
-    let expected = format!("E did not do as asked: etcdserver: lease already exists; {PLAIN}");
+    let expected = format!("E answered with an error: etcdserver: lease already exists; {PLAIN}");
     assert_eq!((kind, text), (Unavailable, expected));
     // On a connection that the server has refused nothing else counts.
     assert!(matches!(explain(&not_found, Some("SAID"), about(true, true)), Fault::Failed(_)));
@@ -119,15 +119,15 @@ fn what_the_library_says() {
     let broken = etcd_client::Error::IoError(io::Error::other("broken"));
     let watch = etcd_client::Error::WatchError("odd".to_owned());
     for (error, has_tls, refusal, kind, text) in [
-        (&broken, false, None, Unavailable, format!("E did not do as asked: io error: broken; {PLAIN}")),
+        (&broken, false, None, Unavailable, format!("E answered with an error: io error: broken; {PLAIN}")),
         (
             &broken,
             true,
             None,
             Unavailable,
-            "E did not do as asked: io error: broken; is etcd running there?".to_owned(),
+            "E answered with an error: io error: broken; is etcd running there?".to_owned(),
         ),
-        (&watch, false, None, Unavailable, format!("E did not do as asked: watch error: odd; {PLAIN}")),
+        (&watch, false, None, Unavailable, format!("E answered with an error: watch error: odd; {PLAIN}")),
         (&broken, true, Some("SAID"), Denied, "E refused the TLS connection: SAID".to_owned()),
     ] {
         let fault = explain(error, refusal, about(has_tls, true));
