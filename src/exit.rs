@@ -51,7 +51,10 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
         "the lock was not acquired: busy with --nonblock, or --wait ran out (--conflict-exit-code changes the number)",
     ),
     ("79", "the lock was lost while the command ran; the command was stopped"),
-    ("69", "the backend is unreachable or too slow, also when --wait ran out, or the machine lacks what supervising a command needs"),
+    (
+        "69",
+        "the backend is unreachable or too slow, also when --wait ran out, or the machine lacks what supervising a command needs",
+    ),
     ("77", "the backend refused the credentials, or they lack a right"),
     ("64", "wrong usage"),
     ("73", "the lock file cannot be made"),

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use crate::support::dlock::{DLOCK, Dlock};
 use crate::support::process;
-use crate::support::rendezvous::{Fifo, Gate};
+use crate::support::rendezvous::{Fifo, Gate, eventually};
 use crate::support::scratch::Scratch;
 
 /// A file that is locked by its path, with what somebody has in it.
@@ -104,6 +104,45 @@ fn its_counter_is_beside_it_and_outlives_what_others_do_to_the_file() {
     assert_eq!(fs::read_to_string(&named.file).unwrap(), "");
     fs::write(&beside, "dlock:1 garbage\n").unwrap();
     named.dlock("k").command(["true"]).output().code(73).stderr_is_one_line("x.dlock: its fencing counter is damaged");
+}
+
+/// A link such as `current -> releases/7`, to the file itself or to its directory.
+#[test]
+fn a_link_that_leads_elsewhere_by_now_is_a_file_that_was_replaced() {
+    for by_directory in [false, true] {
+        let scratch = Scratch::new();
+        for release in ["one", "two"] {
+            fs::create_dir(scratch.lock_dir().join(release)).unwrap();
+            fs::write(scratch.lock_dir().join(release).join("x"), "").unwrap();
+        }
+        let link = scratch.lock_dir().join("current");
+        let lead = |release: &str| {
+            let target = scratch.lock_dir().join(release);
+            let fresh = scratch.lock_dir().join("fresh");
+            symlink(if by_directory { target } else { target.join("x") }, &fresh).unwrap();
+            fs::rename(&fresh, &link).unwrap();
+        };
+        lead("one");
+        let named = if by_directory { link.join("x") } else { link.clone() };
+        let run = |key: &str| scratch.dlock().run(key).backend(format!("file://{}?path", named.display()));
+        let mut words = Fifo::new(scratch.path("words"));
+        let holder = run("k").shell(format!("{}; sleep 1000", words.say("held"))).spawn();
+        words.expect("held");
+        let gate = Gate::new(scratch.path("gate"));
+        let waiter = run("k").arg("-q").shell(format!("{}; {}", words.say("next"), gate.wait())).spawn();
+        let pid = format!(" {} ", waiter.dlock_pid());
+        eventually("the waiter to be in the kernel's queue", || {
+            let table = fs::read_to_string("/proc/locks").unwrap();
+            table.lines().any(|line| line.contains("->") && line.contains(&pid)).then_some(())
+        });
+        lead("two");
+        holder.wait().code(79).stderr_is_one_line("was removed or replaced");
+        words.expect("next");
+        // The one that waited has the file to which the path leads now.
+        run("k").arg("-n").command(["true"]).output().code(75).stderr_is_one_line("held by ");
+        gate.open();
+        waiter.wait().success();
+    }
 }
 
 #[test]

@@ -54,6 +54,23 @@ fn one_that_lies_decides_nothing_and_its_master_is_not_even_logged_in_to() {
     assert_eq!(other.cli(&["ACL", "LOG"]), "");
 }
 
+/// By another name it is still one sentinel, with one vote.
+#[test]
+fn one_that_is_named_twice_has_one_vote() {
+    let scratch = Scratch::new();
+    let (honest, other) = (Redis::with(RULE), Redis::with(RULE));
+    let (one, liar) = (sentinel(honest.port(), 1), sentinel(other.port(), 9));
+    let (one, liar) = (one.port(), liar.port());
+    for (hosts, code, said) in [
+        (format!("127.0.0.1:{liar},localhost:{liar},127.0.0.1:{one}"), 69, "do not agree on the master"),
+        (format!("127.0.0.1:{liar},127.0.0.1:{liar},127.0.0.1:{one}"), 64, "is named twice"),
+    ] {
+        let url = format!("redis+sentinel://{LOGIN}@{hosts}/{MASTER_NAME}");
+        let outcome = scratch.dlock().run("k").backend(url).arg("-n").command(["echo", "ran"]).output();
+        outcome.code(code).stdout_is("").stderr_is_one_line(said);
+    }
+}
+
 #[test]
 fn that_all_disagree_name_no_master() {
     let (scratch, servers) = (Scratch::new(), [Redis::with(RULE), Redis::with(RULE), Redis::with(RULE)]);

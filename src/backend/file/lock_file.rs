@@ -28,6 +28,8 @@ pub(super) struct LockFile {
     /// The file that is locked.
     file: File,
     path: PathBuf,
+    /// The path that the user gave, which may lead elsewhere by now; none for the lock file of a key.
+    given: Option<PathBuf>,
     /// The name of the file for counter and holder, where they are not in the locked file itself.
     beside: Option<OsString>,
     /// That file, while the lock is held.
@@ -49,17 +51,19 @@ impl LockFile {
     }
 
     /// The file `name` in `place`, which may be anybody's, created if it does not exist. Counter and holder are in a file
-    /// beside it: programs that lock a file may write to it, or empty it. `remote` is as [`Place::named_file`] has it.
-    pub(super) fn named(place: &Place, name: &OsString, remote: bool) -> Result<Self, Error> {
+    /// beside it: programs that lock a file may write to it, or empty it. `given` is the path that led there, and `remote` is
+    /// as [`Place::named_file`] has it.
+    pub(super) fn named(place: &Place, name: &OsString, given: &Path, remote: bool) -> Result<Self, Error> {
         let path = place.path.join(name);
         let file = place.named_file(name, remote).map_err(|reason| no_lock_file(&path, &reason))?;
         let mut beside = name.clone();
         beside.push(BESIDE);
-        Ok(Self::new(place, path, file, Some(beside)))
+        Ok(Self { given: Some(given.to_owned()), ..Self::new(place, path, file, Some(beside)) })
     }
 
     fn new(place: &Place, path: PathBuf, file: File, beside: Option<OsString>) -> Self {
-        Self { file, path, beside, record: None, is_volatile: place.is_volatile, queued: None, token: None }
+        let is_volatile = place.is_volatile;
+        Self { file, path, given: None, beside, record: None, is_volatile, queued: None, token: None }
     }
 
     /// The file's path, for messages.
@@ -133,10 +137,13 @@ impl LockFile {
         }
     }
 
-    /// Whether the file is still the one at its path.
+    /// Whether the file is still the one at its path, by all symbolic links that the user's path goes through.
     pub(super) fn is_in_place(&self) -> bool {
         let ours = self.file.metadata();
-        let there = std::fs::symlink_metadata(&self.path);
+        let there = match &self.given {
+            Some(given) => std::fs::metadata(given),
+            None => std::fs::symlink_metadata(&self.path),
+        };
         matches!((ours, there), (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino())
     }
 

@@ -86,26 +86,8 @@ struct FileContender {
 }
 
 impl FileContender {
-    /// Opens the lock file, unless it is open already.
-    fn open(&mut self) -> Result<(), Error> {
-        if self.lock.is_none() {
-            let (place, name) = self.place.as_ref().ok_or_else(errors::directory_not_open)?;
-            self.lock = Some(match name {
-                Some(name) => LockFile::named(place, name, self.remote)?,
-                None => LockFile::of_key(place, &self.claim.key.file_name())?,
-            });
-        }
-        Ok(())
-    }
-}
-
-#[async_trait::async_trait(?Send)]
-impl Contender for FileContender {
-    fn claim(&self) -> &Claim {
-        &self.claim
-    }
-
-    async fn connect(&mut self) -> Result<(), Error> {
+    /// Finds the directory, unless it is known already.
+    fn find(&mut self) -> Result<(), Error> {
         if self.place.is_none() {
             self.place = Some(match &self.spot {
                 Spot::Default => (Place::default_one(self.remote)?, None),
@@ -119,6 +101,29 @@ impl Contender for FileContender {
         Ok(())
     }
 
+    /// Opens the lock file, unless it is open already.
+    fn open(&mut self) -> Result<(), Error> {
+        if self.lock.is_none() {
+            let (place, name) = self.place.as_ref().ok_or_else(errors::directory_not_open)?;
+            self.lock = Some(match (name, &self.spot) {
+                (Some(name), Spot::File(given)) => LockFile::named(place, name, given, self.remote)?,
+                _ => LockFile::of_key(place, &self.claim.key.file_name())?,
+            });
+        }
+        Ok(())
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl Contender for FileContender {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    async fn connect(&mut self) -> Result<(), Error> {
+        self.find()
+    }
+
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         loop {
             self.open()?;
@@ -128,13 +133,17 @@ impl Contender for FileContender {
             if !lock.try_lock(queue).map_err(|error| no_lock_file(lock.path(), &error.to_string()))? {
                 return Ok(Attempt::Busy(lock.look(place, claim)));
             }
-            // The file may have been replaced while we waited: then the new one is the lock.
+            // The file may have been replaced while we waited, or a link on the way to it: then the new one is the lock.
             if lock.is_in_place() {
                 let (token, concern) = lock.take(place, claim)?;
                 self.concerns.extend(concern);
                 return Ok(Attempt::Held(Grant { token, lease: Lease::Unlimited { check: CHECK } }));
             }
             self.lock = None;
+            if matches!(self.spot, Spot::File(_)) {
+                self.place = None;
+                self.find()?;
+            }
         }
     }
 

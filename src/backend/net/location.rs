@@ -82,6 +82,13 @@ impl Location {
         Ok(Self { scheme, login, addresses: vec![Address::Unix(format!("/{path}").into())], path: String::new() })
     }
 
+    /// The first address that occurs a second time.
+    pub(crate) fn named_twice(&self) -> Option<&Address> {
+        let addresses = &self.addresses;
+        let is_known = |index: usize| addresses[..index].contains(&addresses[index]);
+        (0..addresses.len()).find(|&index| is_known(index)).map(|index| &addresses[index])
+    }
+
     /// Uses these credentials where the URL gives none.
     pub(crate) fn add_credentials(&mut self, user: Option<String>, password: Option<String>) {
         self.login.user = self.login.user.take().or(user);

@@ -145,6 +145,9 @@ impl Place for Database {
 impl Watched {
     fn read(scheme: &'static Scheme, rest: &str, hint: &str) -> Result<Self, String> {
         let location = Location::parse(scheme.name, rest, scheme.port, hint)?;
+        if let Some(twice) = location.named_twice() {
+            return Err(format!("{twice} is named twice: each sentinel has one vote, so name each once; {hint}"));
+        }
         let (name, number) = location.path.split_once('/').unwrap_or((&location.path, ""));
         if name.is_empty() {
             return Err(format!("the name of the master must follow the sentinels; {hint}"));
@@ -204,7 +207,7 @@ mod tests {
         assert_eq!((watched.name.as_str(), watched.number), ("NAME", 2));
         assert_eq!(addresses, ["h:26379", "i:1"]);
         assert_eq!(watched.to_string(), "redis+sentinel://u@h:26379,i:1/NAME/2");
-        for bad in ["h", "h/", "h//1", "h/a/b", "h/a/1/2"] {
+        for bad in ["h", "h/", "h//1", "h/a/b", "h/a/1/2", "h,i,h/NAME", "h,h:26379/NAME"] {
             assert!(read(bad).is_err(), "{bad}");
         }
     }

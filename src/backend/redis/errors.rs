@@ -171,6 +171,14 @@ pub(super) fn too_few_sentinels(name: &str, errors: &[Error], failures: usize) -
     Error::new(kind, format!("too few sentinels of {name} can be asked: {}", reasons(errors)))
 }
 
+/// The error when two names lead to the same sentinel, at `peer`.
+pub(super) fn twin_sentinels(peer: SocketAddr) -> Error {
+    Error::new(
+        ErrorKind::Unusable,
+        format!("two names lead to the sentinel at {peer}, which has one vote: name each once"),
+    )
+}
+
 /// The error when no majority of the sentinels names the same master for `name`; these were `named`.
 pub(super) fn no_agreement(name: &str, named: &[Address]) -> Error {
     let mut named: Vec<String> = named.iter().map(Address::to_string).collect();

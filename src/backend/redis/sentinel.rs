@@ -6,7 +6,7 @@ failover, decides nothing. A grant or a renewal counts only when the sentinels, 
 server that gave it: a master that was cut off from them goes on answering until it notices.
 */
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ::redis::{Cmd, Value};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -119,7 +119,7 @@ impl Sentinels {
                 }
             })
             .collect();
-        let (mut named, mut errors) = (Vec::new(), Vec::new());
+        let (mut named, mut errors, mut heard) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             match agreement(&named, asking.len(), needed) {
                 Agreement::On(master) => return Ok(master),
@@ -127,7 +127,12 @@ impl Sentinels {
                 Agreement::Open => {}
             }
             match asking.next().await {
-                Some(Ok(master)) => named.push(master),
+                // One sentinel has one vote, by however many names it is called.
+                Some(Ok((Some(peer), _))) if heard.contains(&peer) => errors.push(errors::twin_sentinels(peer)),
+                Some(Ok((peer, master))) => {
+                    heard.extend(peer);
+                    named.push(master);
+                }
                 Some(Err(error)) => errors.push(error),
                 None => break,
             }
@@ -140,10 +145,11 @@ impl Sentinels {
     }
 }
 
-/// The master called `name`, as one sentinel names it.
-async fn ask(connection: &mut Connection, name: &str) -> Result<Address, Error> {
+/// The master called `name`, as one sentinel names it, and the address of that sentinel.
+async fn ask(connection: &mut Connection, name: &str) -> Result<(Option<SocketAddr>, Address), Error> {
     connection.connect().await?;
-    let is_here = connection.ways().taken.is_none_or(|address| is_local(&Address::Tcp(address.ip().to_string(), 0)));
+    let peer = connection.ways().taken.map(|peer| SocketAddr::new(peer.ip().to_canonical(), peer.port()));
+    let is_here = peer.is_none_or(|peer| is_local(&Address::Tcp(peer.ip().to_string(), 0)));
     let mut command = ::redis::cmd("SENTINEL");
     command.arg("MASTER").arg(name);
     let answer = connection.ask(&command, Outstanding::Request).await?;
@@ -155,7 +161,7 @@ async fn ask(connection: &mut Connection, name: &str) -> Result<Address, Error> 
     if is_local(&statement.master) && !is_here {
         return Err(errors::local_master(connection.server(), &statement.master, name));
     }
-    Ok(statement.master)
+    Ok((peer, statement.master))
 }
 
 /// Reads a statement from alternating names and values; `None` when a field is missing or invalid.

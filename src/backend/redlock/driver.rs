@@ -7,7 +7,6 @@ use std::fmt;
 use crate::backend::driver::{Abilities, Driver, Follows, Form, Place, Scheme};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::net::wire::Address;
 use crate::backend::redis::{PORT, Server, database};
 use crate::backend::redlock::RedlockService;
 use crate::backend::{Options, Service};
@@ -41,16 +40,11 @@ impl Servers {
     fn read(scheme: &'static Scheme, rest: &str, hint: &str) -> Result<Self, String> {
         let location = Location::parse(scheme.name, rest, scheme.port, hint)?;
         let number = database(&location.path).map_err(|error| format!("{error}; {hint}"))?;
-        if let Some(twice) = redundant(&location.addresses) {
+        if let Some(twice) = location.named_twice() {
             return Err(format!("{twice} is named twice: each server has one vote, so name each once; {hint}"));
         }
         Ok(Self { location: Location { path: String::new(), ..location }, number })
     }
-}
-
-/// The first address that occurs a second time.
-fn redundant(addresses: &[Address]) -> Option<&Address> {
-    addresses.iter().enumerate().find(|(index, address)| addresses[..*index].contains(address)).map(|(_, twice)| twice)
 }
 
 impl fmt::Display for Servers {

@@ -161,6 +161,11 @@ fn what_dlock_says_by_itself() {
             "S names h:1 as the master of m, which would be this host; have the sentinels monitor it by an address \
              that all hosts can use",
         ),
+        (
+            twin_sentinels(SocketAddr::from(([10, 0, 0, 1], 26379))),
+            Unusable,
+            "two names lead to the sentinel at 10.0.0.1:26379, which has one vote: name each once",
+        ),
         (master_leaves(&master, "m"), Unavailable, "h:1 is being replaced as the master of m"),
         (another_master(&master, "m"), Unavailable, "the sentinels have made h:1 the master of m"),
         (
