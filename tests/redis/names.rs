@@ -111,7 +111,7 @@ fn whoever_waits_does_not_go_over_to_an_independent_server() {
     let _second = Second::start(redis.port(), &[]);
     redis.kill();
     let outcome = waiter.wait();
-    outcome.code(75).stdout_is("").stderr_ends_with_line("is another server than before");
+    outcome.code(69).stdout_is("").stderr_ends_with_line("is another server than before");
     holder.signal(nix::sys::signal::Signal::SIGKILL);
     holder.wait().signal(nix::sys::signal::Signal::SIGKILL).stderr();
 }
