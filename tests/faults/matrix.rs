@@ -197,6 +197,7 @@ pub static FAULTS: &[Fault] = &[
     fault("client-kill", "CLIENT KILL, again and again", REDIS, redis::client_kill),
     fault("readonly", "READONLY or NOREPLICAS, for a moment or for longer than a ttl", REDIS, redis::readonly),
     fault("loading", "LOADING, for a moment or for longer than a ttl", REDIS, redis::loading),
+    fault("full", "maxclients reached, for a moment or for longer than a ttl", REDIS, redis::full),
     fault("oom", "OOM, also when the lock is given back", REDIS, redis::oom),
     fault("misconf", "MISCONF, for a moment or for longer than a ttl", REDIS, redis::misconf),
     fault("eviction", "maxmemory evicts the lock", &[(Redis, Documented), (Redlock, Documented)], redis::eviction),

@@ -18,12 +18,24 @@ pub fn script_flush(episode: &mut Episode<'_>) {
 
 /// All connections of holders and waiters are closed by the server.
 pub fn client_kill(episode: &mut Episode<'_>) {
-    again_and_again(episode, |_, redis| {
-        for client in redis.clients() {
-            let id = client.split(' ').find_map(|word| word.strip_prefix("id=")).expect("a client has an id");
-            // It may have gone already.
-            redis.call(&[b"CLIENT", b"KILL", b"ID", id.as_bytes()]);
-        }
+    again_and_again(episode, |_, redis| kill_clients(redis));
+}
+
+/// Closes the connections of all dlocks.
+fn kill_clients(redis: &Redis) {
+    for client in redis.clients() {
+        let id = client.split(' ').find_map(|word| word.strip_prefix("id=")).expect("a client has an id");
+        // It may have gone already.
+        redis.call(&[b"CLIENT", b"KILL", b"ID", id.as_bytes()]);
+    }
+}
+
+/// Servers have as many clients as they may have, and dlocks are not among them any more.
+pub fn full(episode: &mut Episode<'_>) {
+    says_no(episode, |_, redis| {
+        redis.cli(&["CONFIG", "SET", "maxclients", "1"]);
+        kill_clients(redis);
+        move || _ = redis.cli(&["CONFIG", "SET", "maxclients", "10000"])
     });
 }
 
