@@ -58,14 +58,15 @@ fn a_lost_place_is_no_reason_to_leave_the_server() {
     let service = EtcdService::fresh();
     let proxy = Proxy::to(service.etcd.member(0).port());
     let holder = service.hold("job");
-    let waiter = service.scratch().dlock().run("job").backend(behind(&proxy)).args(["-t", "1s", "-q"]);
+    let waiter = service.scratch().dlock().run("job").backend(behind(&proxy)).args(["-t", "1s"]);
     let waiter = Gated::spawn(service.scratch(), waiter);
-    service.wait_queued("job", 1);
+    // Before it has had an answer, losing its place would be a failure of the first contact.
+    waiter.running.wait_stderr("waiting for job");
     service.etcd.revoke(contenders(&service)[1].lease);
     service.wait_queued("job", 1);
     assert_eq!(proxy.counts().accepted, 1);
     holder.let_go().success();
-    waiter.let_go().success();
+    waiter.let_go().code(0).stderr_is_one_line("waiting for job");
 }
 
 #[test]
