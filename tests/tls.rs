@@ -200,7 +200,7 @@ impl<S: Secure> Site<S> {
         self.scratch.dlock().run("k").backend(self.url())
     }
 
-    /// The same trusting the authority of the servers.
+    /// `run --key k` through TLS that trusts the authority of the servers.
     fn trusting(&self) -> Dlock {
         self.run().arg("--tls-ca").arg(self.files().ca())
     }
@@ -219,7 +219,7 @@ impl<S: Secure> Site<S> {
         assert!(tries <= if code == 77 { 2 } else { 1 }, "{tries} connections for what was refused");
     }
 
-    /// The same however often it connected, which is the answer.
+    /// Checks a run as [`Self::refused`] does, except for the number of its connections, which it returns.
     #[track_caller]
     fn refused_after_tries(&self, dlock: Dlock, code: i32, parts: &[&str]) -> u64 {
         let before = self.connections();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use crate::support::dlock::Running;
 use crate::support::process::{self, State};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::rendezvous::{Fifo, Gate, boottime, eventually, last_until};
@@ -82,15 +83,21 @@ fn frozen_it_is_woken_and_the_command_ends_normally() {
     }
 }
 
+/// A holder whose server does not answer through `proxy` any more, a waiter, and when the holder's lease ends.
+fn under_a_silent_server<'a>(redis: &'a Redis, proxy: &Proxy) -> (Scene<'a>, Running, Duration) {
+    let scene = Scene::start(redis, &behind(proxy), &[]);
+    let waiter = scene.wait_behind(&redis.url());
+    proxy.set(Mode::Silent);
+    let expiry = redis.expiry(KEY).expect("a lock that is held");
+    (scene, waiter, expiry)
+}
+
 #[test]
 fn frozen_again_and_again_under_a_silent_server_everything_dies_in_time() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
-    let scene = Scene::start(&redis, &behind(&proxy), &[]);
-    let waiter = scene.wait_behind(&redis.url());
+    let (scene, waiter, expiry) = under_a_silent_server(&redis, &proxy);
     let guard = scene.holder.guard_pid();
-    proxy.set(Mode::Silent);
-    let expiry = redis.expiry(KEY).expect("a lock that is held");
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -114,11 +121,8 @@ fn frozen_again_and_again_under_a_silent_server_everything_dies_in_time() {
 fn frozen_for_good_under_a_silent_server_everything_dies_in_time() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
-    let scene = Scene::start(&redis, &behind(&proxy), &[]);
-    let waiter = scene.wait_behind(&redis.url());
+    let (scene, waiter, expiry) = under_a_silent_server(&redis, &proxy);
     let guard = scene.holder.guard_pid();
-    proxy.set(Mode::Silent);
-    let expiry = redis.expiry(KEY).expect("a lock that is held");
     let _frozen = Frozen::new(guard);
     assert_in_time(scene.tree.died_at(), expiry);
     scene.assert_lost("not answer").taken_over_by(waiter);

@@ -11,7 +11,7 @@ use crate::support::servers::Redis;
 use crate::support::service::{Gated, Service};
 
 const FENCE: &str = "{dlock:job}\u{1}fence";
-/// The same as redis-cli reads it.
+/// The key of the fencing counter in the quotes in which redis-cli reads it.
 const QUOTED: &str = "\"{dlock:job}\\x01fence\"";
 
 /// The time in this many days, in microseconds since 1970.

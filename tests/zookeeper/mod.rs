@@ -57,7 +57,7 @@ fn owner(node: &Node) -> String {
     published["id"].as_str().unwrap().to_owned()
 }
 
-/// The same dlock for another URL of the same servers.
+/// `dlock run --key job` by this URL, which leads to the servers of `service`.
 fn run_at(service: &ZooKeeperService, url: &str, options: &[&str]) -> Dlock {
     service.scratch().dlock().run("job").backend(url).args(options)
 }

@@ -40,7 +40,7 @@ impl Server {
         Self { address: address.clone(), login: login.clone(), database, tls, name, rights: Rights::default() }
     }
 
-    /// The same server, whose error messages name these rights, which the user needs there.
+    /// This server, with the rights that the user needs there, for error messages.
     pub(in crate::backend) fn needing(self, rights: Rights) -> Self {
         let rights = if self.database == 0 { rights } else { rights.and("+select") };
         Self { rights, ..self }

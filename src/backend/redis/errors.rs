@@ -163,11 +163,7 @@ pub(super) fn unconfirmed(confirmed: i64, wanted: u32, patience: Duration) -> Er
 /// The error when too few sentinels answered for the master called `name`: less than a majority. This many `failures`
 /// of one kind leave no majority.
 pub(super) fn too_few_sentinels(name: &str, errors: &[Error], failures: usize) -> Error {
-    let unusable = errors.iter().filter(|error| error.kind == ErrorKind::Unusable).count() >= failures;
-    let kind = match () {
-        () if unusable => ErrorKind::Unusable,
-        () => ErrorKind::of_several(errors.iter().map(|error| error.kind), failures),
-    };
+    let kind = ErrorKind::of_voters(errors.iter().map(|error| error.kind), failures);
     Error::new(kind, format!("too few sentinels of {name} can be asked: {}", reasons(errors)))
 }
 

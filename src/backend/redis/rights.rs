@@ -44,7 +44,7 @@ impl Rights {
         Self { patterns, commands: commands.to_owned() }
     }
 
-    /// The same rights and those for further `commands`.
+    /// These rights and those for further `commands`.
     #[must_use]
     pub(in crate::backend) fn and(self, commands: &str) -> Self {
         Self { commands: format!("{} {commands}", self.commands), ..self }

@@ -74,11 +74,7 @@ pub(super) fn twins(one: &dyn Display, other: &dyn Display) -> Error {
 pub(super) fn no_majority(failures: &Failures, all: usize) -> Error {
     // With this many refusals of one kind, no majority is left.
     let refusals = all - majority(all) + 1;
-    let unusable = failures.values().filter(|failure| failure.kind == ErrorKind::Unusable).count();
-    let kind = match () {
-        () if unusable >= refusals => ErrorKind::Unusable,
-        () => ErrorKind::of_several(failures.values().map(|failure| failure.kind), refusals),
-    };
+    let kind = ErrorKind::of_voters(failures.values().map(|failure| failure.kind), refusals);
     let reasons = together(failures.values().map(|failure| failure.reason.clone()));
     let reasons = if reasons.is_empty() { reasons } else { format!(": {reasons}") };
     Error::new(kind, format!("no majority: {} of {all} servers cannot be used{reasons}", failures.len()))
