@@ -56,7 +56,7 @@ const RUN_EXAMPLES: &[(&str, &str)] = &[
     ),
     (
         "Share the lock with flock(1):",
-        "dlock run -b file:///var/lock/app -k job -- ./job & flock /var/lock/app/job.lock ./other",
+        "dlock run -b 'file:///var/lock/app?path' -k job -- ./job & flock /var/lock/app ./other",
     ),
 ];
 
@@ -79,6 +79,7 @@ const FILES: &[(&str, &str)] = &[
         "the lock of root with file:, and its fencing counter; other users have /run/lock/dlock-UID/KEY.lock, or \
          /tmp/dlock-UID/KEY.lock where /run/lock is not sticky and writable for all. With file:///dir it is /dir/KEY.lock",
     ),
+    ("FILE.dlock", "the fencing counter of file:///FILE?path, which all users of FILE must be able to write"),
     ("/var/lib/dlock", "for root: a lower bound of the counters of file:, for a clock that is older after a restart"),
 ];
 
@@ -94,15 +95,15 @@ const LOOK: &[(&str, &str)] = &[
 /// What is known to be wrong.
 const BUGS: &[&str] = &[
     "dlock keeps commands from overlapping. It does not keep a job from running once on each of several hosts whose clocks \
-     differ by more than the job takes: begin such a job with a sleep that is longer.",
+     differ by more than the job takes: hold the lock for longer than that, as with -c 'sleep 60 & ./job; wait'.",
     "A URL with a password can be seen in the list of processes when dlock starts: use --password-file or DLOCK_PASSWORD.",
 ];
 
 /// What dlock does not promise, in the same words everywhere.
 const LIMITS: &[&str] = &[
     "A lock with a lease is as good as the clock that measures it and the server that keeps it. Single Redis loses locks \
-     when it fails over or restarts empty; Redlock loses them when servers come back empty within a ttl; etcd and \
-     ZooKeeper have no failover gap. Every lease assumes that the clocks of the servers and of this host run at rates \
+     when it fails over or restarts empty; Redlock needs clocks that run at about the same rate and servers that do not \
+     come back empty within a ttl; etcd and ZooKeeper do not have these gaps. Every lease assumes that the clocks of the servers and of this host run at rates \
      within 10% of each other.",
     "Two commands can run at once if dlock and its guard (\"lockguard\" in ps, the command's parent, which stops it when \
      dlock cannot) are both killed or frozen within --kill-after of each other, if everything is frozen and later \

@@ -88,8 +88,9 @@ fn change(before: &WaitNews, now: &WaitNews) -> Change {
 
 /// When the next line is due where it is not kept up to date, as the time since the beginning of the wait.
 fn next_line(waited: Duration) -> Duration {
-    let later = LINES.into_iter().chain((1..).map(|times| LINES[2] + times * REPEAT)).map(Duration::from_secs);
-    later.into_iter().find(|due| *due > waited).unwrap_or(waited + Duration::from_secs(REPEAT))
+    let first = LINES.into_iter().map(Duration::from_secs).find(|due| *due > waited);
+    let repeated = || Duration::from_secs(LINES[2] + (waited.as_secs().saturating_sub(LINES[2]) / REPEAT + 1) * REPEAT);
+    first.unwrap_or_else(repeated)
 }
 
 /// Reports who holds the lock, for as long as it is polled.
