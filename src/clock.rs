@@ -123,6 +123,12 @@ pub(crate) fn wall_millis() -> u64 {
     wall_micros() / 1000
 }
 
+/// How long this thread has been on a processor. Unlike the time that has passed, it does not grow while others are.
+#[must_use]
+pub(crate) fn processor_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
+}
+
 /// A kernel timer that can be waited for, and is readable shortly before its instant or when that has come: the kernel
 /// counts by `CLOCK_BOOTTIME`, which may be slow. Whoever waits looks at [`Instant::now`] then, and sets it again.
 #[derive(Debug)]
@@ -245,6 +251,14 @@ mod tests {
         ] {
             assert_eq!(now.instant(&origin), Instant(S * 4050 + S * passed), "{now:?}");
         }
+    }
+
+    #[test]
+    fn a_thread_that_waits_takes_no_processor_time() {
+        let (begun, used) = (Instant::now(), processor_time());
+        let pause = 20 * SHORT;
+        std::thread::sleep(pause);
+        assert!(Instant::now().since(begun) >= pause && processor_time() - used < pause);
     }
 
     #[test]

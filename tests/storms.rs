@@ -30,7 +30,7 @@ on_backend! { only_redis: service::RedisService {
 on_backend! { only_file: service::FileService { a_fork_storm_is_over_soon } }
 
 /// The lease in these tests.
-const TTL: Duration = Duration::from_secs(6);
+const TTL: Duration = Duration::from_secs(8);
 
 /// One storm at a time: several at once would each have only part of the machine.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -67,7 +67,7 @@ impl Scene {
         let key = format!("{user:?}");
         let witness = Witness::in_dir(service.scratch().directory(&key, 0o777));
         let (detour, (lifeline, end)) = (Detour::to(service), Lifeline::pair());
-        let options = ["-t", "6s"];
+        let options = ["-t", "8s"];
         let holder = user.run_by(service, &detour, &key).args(options).command(witness.command(work));
         let holder = holder.lifeline(end).spawn();
         holder.wait_stdout(begun);

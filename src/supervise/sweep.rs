@@ -13,7 +13,7 @@ use libc::{c_int, pid_t};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
-use crate::clock::Instant;
+use crate::clock::{Instant, processor_time};
 use crate::supervise::process::{self, Seen, parent_of};
 use crate::supervise::reaping::{REAPING, is_zombie};
 use crate::supervise::signalling::{Signalled, signal_below};
@@ -24,16 +24,11 @@ const MAX_LISTED: usize = 8192;
 const ROUNDS: usize = 4;
 /// How many descriptors a listing needs at a time.
 const DESCRIPTORS: usize = 2;
-/// The pause before the next pass, in multiples of the time that the last one took. Ended processes are reaped
+/// The pause before the next pass, in multiples of the processor time that the last one took. Ended processes are reaped
 /// meanwhile: the more of them there are, the longer a listing takes.
 const COLLECTING: u32 = 4;
-
-/// When to kill again after a pass from `began` until now: after `pause` at the earliest.
-#[must_use]
-pub(crate) fn again(began: Instant, pause: Duration) -> Instant {
-    let now = Instant::now();
-    now + pause.max(now.since(began) * COLLECTING)
-}
+/// The longest such pause: time in which hundreds end.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +62,8 @@ pub(crate) struct Sweep {
     by_parent: bool,
     /// Descriptors in reserve, for when this process may open no more.
     spare: [Option<OwnedFd>; DESCRIPTORS],
+    /// How much processor time the last pass of [`Self::kill_below`] took.
+    cost: Duration,
 }
 
 impl Sweep {
@@ -81,6 +78,7 @@ impl Sweep {
             living: false,
             by_parent: false,
             spare: [const { None }; DESCRIPTORS],
+            cost: Duration::ZERO,
         }
     }
 
@@ -117,16 +115,24 @@ impl Sweep {
     /// Where `root` is a subreaper, what escaped is found again as a child of it.
     pub(crate) fn kill_below(&mut self, root: pid_t, spare: &[pid_t]) -> Tally {
         let mut all = Tally::default();
-        let until = Instant::now() + REAPING;
+        let begun = processor_time();
         for _ in 0..ROUNDS {
             let tally = self.with_descriptors(|sweep| sweep.kill_once(root, spare));
             all = Tally { signalled: all.signalled.max(tally.signalled), refused: all.refused.or(tally.refused) };
+            self.cost = processor_time().saturating_sub(begun);
             // With very many processes, most have ended by now and are to be reaped first.
-            if Instant::now() >= until {
+            if self.cost >= REAPING {
                 break;
             }
         }
         all
+    }
+
+    /// When to kill again after the pass that has just ended: after `pause` at the earliest. The time for which others
+    /// had the processor does not count: on a busy machine the pauses must not grow.
+    #[must_use]
+    pub(crate) fn again(&self, pause: Duration) -> Instant {
+        Instant::now() + pause.max(LONGEST_PAUSE.min(self.cost * COLLECTING))
     }
 
     fn kill_once(&mut self, root: pid_t, spare: &[pid_t]) -> Tally {
@@ -323,6 +329,18 @@ mod tests {
         assert_eq!(priority, Some(i32::from(expected == libc::SCHED_RR)));
         shell.kill().expect("kill");
         shell.wait().expect("wait");
+    }
+
+    #[test]
+    fn the_pause_between_two_passes_is_bounded() {
+        let mut sweep = Sweep::new();
+        let pause = Duration::from_millis(2);
+        for (cost, at_most) in [(0, pause), (10, Duration::from_millis(40)), (60_000, LONGEST_PAUSE)] {
+            sweep.cost = Duration::from_millis(cost);
+            let before = Instant::now();
+            let again = sweep.again(pause);
+            assert!(again >= before + at_most && again <= Instant::now() + at_most, "{cost} ms");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::clock::Instant;
 use crate::supervise::process::has_ended;
 use crate::supervise::reaping::{Collected, Reaped, is_child, reap};
 use crate::supervise::stop::{Ladder, Step};
-use crate::supervise::sweep::{Sweep, again};
+use crate::supervise::sweep::Sweep;
 
 /// How long dlock waits between two passes of its own SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
@@ -142,7 +142,7 @@ impl<'a> Rescue<'a> {
         }
         if step == Step::Kill && self.kill_again.is_none_or(|again| now >= again) {
             let tally = self.below.sweep.kill_below(me, &self.below.spared);
-            self.kill_again = Some(again(now, KILL_AGAIN));
+            self.kill_again = Some(self.below.sweep.again(KILL_AGAIN));
             self.unkillable = self.unkillable.or(tally.refused);
             if let Some(command) = self.command.filter(|&command| !self.below.sweep.met(command) && is_child(command)) {
                 // SAFETY: kill has no memory effects; a child that has not been collected keeps its process id.

@@ -13,7 +13,7 @@ use crate::support::proxy::Mode;
 use crate::support::rendezvous::Gate;
 
 /// A lease that leaves time after thousands of processes have died.
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(15);
 
 /// The servers stop answering: the whole command is dead before its lease can expire.
 pub fn silent(episode: &mut Episode<'_>) {

@@ -12,7 +12,6 @@ use crate::supervise::guard::watch::{LOOK_AGAIN, Watch};
 use crate::supervise::protocol::Notice;
 use crate::supervise::signals::asks_to_end;
 use crate::supervise::stop::Step;
-use crate::supervise::sweep::again;
 
 /// How long the guard waits between two passes of SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(2);
@@ -43,7 +42,7 @@ impl Watch {
             self.kill_all();
             // A process that may not be killed can live for long.
             let pause = if self.unkillable.is_some() { KILL_REFUSED_AGAIN } else { KILL_AGAIN };
-            self.kill_again = Some(again(now, pause));
+            self.kill_again = Some(self.sweep.again(pause));
         }
         let next = match step {
             Step::Wait(next) => next,
