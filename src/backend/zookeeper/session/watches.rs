@@ -19,7 +19,9 @@ impl Session {
     /// Resolves when the node before ours is gone, when ours are, and now and then so that the news are fresh.
     pub(in crate::backend::zookeeper) async fn wait(&mut self) -> Result<(), ZkError> {
         let Some(predecessor) = self.predecessor.clone() else { return Ok(()) };
-        let news_at = Instant::now() + news_every(self.length, self.entries);
+        let limit = OVERDUE.min(self.length / 3);
+        let begun = Instant::now();
+        let mut news_at = begun + news_every(self.length, self.entries);
         // Where an outage has swallowed the event, the lock is free no longer than a lease.
         let mut look_at = Instant::now() + self.length;
         loop {
@@ -30,12 +32,19 @@ impl Session {
                     // It was written to, and the watch is used up.
                     Ok(event) if event.event_type == EventType::NodeDataChanged => break,
                     Ok(_) => return Ok(()),
-                    Err(_) if Instant::now() >= news_at => return Ok(()),
+                    // The queue may have grown since: many who came early must not all list it at once.
+                    Err(_) if Instant::now() >= news_at => {
+                        let counted = before(Instant::now() + limit, self.count_entries()).await;
+                        self.entries = counted.unwrap_or(Err(ZkError::Timeout))?;
+                        news_at = begun + news_every(self.length, self.entries);
+                        if Instant::now() >= news_at {
+                            return Ok(());
+                        }
+                    }
                     Err(_) => {}
                 }
                 let looks = Instant::now() >= look_at;
                 let Placed::At(pair) = self.placed.clone() else { return Ok(()) };
-                let limit = OVERDUE.min(self.length / 3);
                 let node = if looks { &predecessor } else { &pair.kazoo };
                 match before(Instant::now() + limit, self.stat(node)).await {
                     Ok(Ok(Some(_))) if looks => look_at = Instant::now() + self.length,
@@ -76,6 +85,15 @@ impl Session {
             () = event => {}
             () = ended => {}
         }
+    }
+
+    /// How many entries the queue has now, with those of foreign clients counted as halves. Costs less than listing them.
+    async fn count_entries(&mut self) -> Result<u64, ZkError> {
+        let client = self.client.clone();
+        let sent = self.traffic.begin();
+        let answer = client.check_stat(self.directory.path()).await;
+        self.traffic.end(sent, false, &answer);
+        Ok(answer?.map_or(0, |stat| u64::try_from(stat.num_children / 2).unwrap_or_default()))
     }
 
     async fn watch(&mut self, name: &str) -> Result<Option<OneshotWatcher>, ZkError> {
