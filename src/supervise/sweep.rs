@@ -27,7 +27,7 @@ const DESCRIPTORS: usize = 2;
 /// The pause before the next pass, in multiples of the processor time that the last one took. Ended processes are reaped
 /// meanwhile: the more of them there are, the longer a listing takes.
 const COLLECTING: u32 = 4;
-/// The longest such pause: time in which hundreds end.
+/// The longest such pause. Hundreds of processes end in that time.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The result of a pass.

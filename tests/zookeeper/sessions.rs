@@ -44,6 +44,27 @@ fn a_waiter_behind_a_server_that_was_frozen_is_not_refused() {
     waiter.let_go().success();
 }
 
+/// Many that came early would otherwise all list a long queue after the interval of a short one.
+#[test]
+fn a_waiter_that_came_early_counts_the_queue_before_it_lists_it() {
+    let service = ZooKeeperService::fresh();
+    let holder = service.hold("job");
+    let waiter = queue_up_at(&service, &service.url(), &["-t", "4s"]);
+    for number in 0..400 {
+        service.zookeeper.create(&format!("/dlock/job/other-{number}__lock__{:010}", 1000 + number), "");
+    }
+    let requests = service.zookeeper.count_requests();
+    // One comes every third of a second: twice the interval of a short queue has gone by, and not half of the one of 200.
+    let seen = eventually("signs of life", || {
+        let seen = requests.so_far();
+        seen.get("exists").is_some_and(|signs| *signs >= 24).then_some(seen)
+    });
+    assert_eq!(seen.get("getChildren2"), None, "{seen:?}");
+    holder.let_go().success();
+    waiter.wait_held();
+    ends_well(waiter);
+}
+
 /// Nobody is told that the node before ours is gone, as after an outage that has swallowed the event.
 #[test]
 fn a_waiter_whose_event_is_lost_looks_anew_within_a_session() {

@@ -219,10 +219,9 @@ mod tests {
 
     #[test]
     fn nothing_that_is_wrong_with_the_file_keeps_a_lock_from_being_taken() {
-        let scratch = std::env::temp_dir().join(format!("dlock-floor-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&scratch);
-        std::fs::create_dir(&scratch).expect("a directory");
-        let (place, file) = (scratch.join("place"), scratch.join("place").join(NAME));
+        let scratch = tempfile::tempdir().expect("a directory");
+        let place = scratch.path().join("place");
+        let file = place.join(NAME);
         assert_eq!(token(&place, 0, NOW), (NOW, None));
         assert_eq!(token(&place, NOW, NOW), (NOW + 1, None));
         let mode = |path: &Path| std::fs::metadata(path).expect("made").mode() & 0o777;
@@ -246,7 +245,7 @@ mod tests {
         assert_eq!(token(&place, 0, NOW), (NOW, None));
         let (later, warning) = token(&place, 0, NOW + DAY);
         assert!(later == NOW + DAY && warning.is_some_and(|warning| warning.contains("locked")));
-        std::fs::remove_dir_all(&scratch).expect("removed");
+        scratch.close().expect("removed");
         // There is no such place, nor can it be made.
         assert_eq!(token(&place, 0, NOW), (NOW, None));
     }

@@ -279,11 +279,16 @@ impl Session {
         stat.ephemeral_owner == self.client.session_id().0
     }
 
-    /// The status of a node; none when it is not there.
+    /// The status of a node in the lock's directory; none when it is not there.
     pub(super) async fn stat(&mut self, name: &str) -> Result<Option<Stat>, ZkError> {
+        let path = self.directory.node(name);
+        self.stat_at(&path).await
+    }
+
+    async fn stat_at(&mut self, path: &str) -> Result<Option<Stat>, ZkError> {
         let client = self.client.clone();
         let sent = self.traffic.begin();
-        let answer = client.check_stat(&self.directory.node(name)).await;
+        let answer = client.check_stat(path).await;
         self.traffic.end(sent, false, &answer);
         answer
     }

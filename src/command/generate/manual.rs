@@ -95,7 +95,7 @@ const LOOK: &[(&str, &str)] = &[
 /// What is known to be wrong.
 const BUGS: &[&str] = &[
     "dlock keeps commands from overlapping. It does not keep a job from running once on each of several hosts whose clocks \
-     differ by more than the job takes: hold the lock for longer than that, as with -c 'sleep 60 & ./job; wait'.",
+     differ by more than the job takes: hold the lock for longer than that, as with -c 'sleep 60 & ./job; s=$?; wait; exit $s'.",
     "A URL with a password can be seen in the list of processes when dlock starts: use --password-file or DLOCK_PASSWORD.",
 ];
 

@@ -23,7 +23,7 @@ impl Session {
         let begun = Instant::now();
         let mut news_at = begun + news_every(self.length, self.entries);
         // Where an outage has swallowed the event, the lock is free no longer than a lease.
-        let mut look_at = Instant::now() + self.length;
+        let mut look_at = begun + self.length;
         loop {
             let Some(watcher) = self.watch(&predecessor).await? else { return Ok(()) };
             let mut changed = std::pin::pin!(watcher.changed());
@@ -87,13 +87,11 @@ impl Session {
         }
     }
 
-    /// How many entries the queue has now, with those of foreign clients counted as halves. Costs less than listing them.
+    /// How many entries the queue has now, as a look counts them. Costs less than listing them.
     async fn count_entries(&mut self) -> Result<u64, ZkError> {
-        let client = self.client.clone();
-        let sent = self.traffic.begin();
-        let answer = client.check_stat(self.directory.path()).await;
-        self.traffic.end(sent, false, &answer);
-        Ok(answer?.map_or(0, |stat| u64::try_from(stat.num_children / 2).unwrap_or_default()))
+        let directory = self.directory.path().to_owned();
+        let stat = self.stat_at(&directory).await?;
+        Ok(stat.map_or(0, |stat| u64::try_from(stat.num_children / 2).unwrap_or_default()))
     }
 
     async fn watch(&mut self, name: &str) -> Result<Option<OneshotWatcher>, ZkError> {
