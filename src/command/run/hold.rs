@@ -20,7 +20,7 @@ use crate::report::event::{Event, Loss};
 use crate::settings::RunSettings;
 use crate::supervise::command::Ended;
 use crate::supervise::forwards::Sent;
-use crate::supervise::guard::Guard;
+use crate::supervise::guard::{Guard, Heard};
 use crate::supervise::process::is_stopped;
 use crate::supervise::protocol::{Notice, Order};
 use crate::supervise::reaping::reap;
@@ -147,6 +147,10 @@ impl<'a> Hold<'a> {
         let mut keeping = std::pin::pin!(keeping);
         let mut kept = true;
         while !self.over {
+            self.catch_up();
+            if self.over {
+                break;
+            }
             let next = self.act(Instant::now());
             if self.over {
                 break;
@@ -175,6 +179,18 @@ impl<'a> Hold<'a> {
         self.held
     }
 
+    /// Hears what the guard has reported already. dlock may have been frozen since: what was true then counts before what is
+    /// due by now.
+    fn catch_up(&mut self) {
+        while self.guard_state != GuardState::Gone && !self.over {
+            match self.guard.has_said() {
+                Heard::Notice(notice) => self.hear_guard(Some(notice)),
+                Heard::Nothing => return,
+                Heard::End => self.hear_guard(None),
+            }
+        }
+    }
+
     fn hear_signal(&mut self, info: &nix::sys::signalfd::siginfo) {
         match meaning(info) {
             Meaning::Child => {
@@ -191,7 +207,12 @@ impl<'a> Hold<'a> {
     fn hear_guard(&mut self, notice: Option<Notice>) {
         match notice {
             Some(Notice::Exited { status, exec_errno, stopping }) => {
-                self.held.exited = Some((Ended::from_status(status), exec_errno));
+                let ended = Ended::from_status(status);
+                self.held.exited = Some((ended, exec_errno));
+                // By dlock, because the lease was over and the guard had slept through that: no other stop leaves the cause open.
+                if ended == Ended::Signal(libc::SIGKILL) && self.rescue.has_killed() {
+                    self.held.cause = self.held.cause.or(Some(Cause::Lost));
+                }
                 if (stopping || self.settings.leftovers == Leftovers::Kill) && !self.backstop.is_stopping() {
                     self.report.tell(&Event::StoppingLeftovers { program: self.settings.program() });
                     self.stop();

@@ -76,6 +76,11 @@ impl<'a> Rescue<'a> {
         self.orphans = Some(ladder);
     }
 
+    /// Whether dlock itself has sent SIGKILL.
+    pub(super) fn has_killed(&self) -> bool {
+        self.killing_since.is_some()
+    }
+
     /// Whether the guard's orphans are being stopped.
     pub(super) fn has_taken_over(&self) -> bool {
         self.orphans.is_some()

@@ -141,16 +141,43 @@ impl Guard {
     pub(crate) async fn next(&mut self) -> Option<Notice> {
         loop {
             let mut ready = self.socket.readable().await.ok()?;
-            let mut packet = [0; LENGTH];
-            match recv(ready.get_inner().as_raw_fd(), &mut packet, MsgFlags::empty()) {
-                Ok(0) => return None,
-                Ok(_) => return Notice::decode(&packet),
-                Err(Errno::EAGAIN) => ready.clear_ready(),
-                // A guard that ended before it read our last order resets the connection. That error comes once, and
-                // before the last notices of the guard.
-                Err(Errno::EINTR | Errno::ECONNRESET) => {}
-                Err(_) => return None,
+            match receive(ready.get_inner()) {
+                Heard::Notice(notice) => return Some(notice),
+                Heard::Nothing => ready.clear_ready(),
+                Heard::End => return None,
             }
         }
+    }
+
+    /// What the guard has said already, whether the event loop knows of it or not.
+    pub(crate) fn has_said(&self) -> Heard {
+        receive(self.socket.get_ref())
+    }
+}
+
+/// What dlock's end of the socket has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// The guard's next notice.
+    Notice(Notice),
+    /// Nothing at present.
+    Nothing,
+    /// The guard is gone.
+    End,
+}
+
+/// Takes what is next from dlock's end of the socket.
+fn receive(socket: &OwnedFd) -> Heard {
+    loop {
+        let mut packet = [0; LENGTH];
+        return match recv(socket.as_raw_fd(), &mut packet, MsgFlags::empty()) {
+            Ok(0) => Heard::End,
+            Ok(_) => Notice::decode(&packet).map_or(Heard::End, Heard::Notice),
+            Err(Errno::EAGAIN) => Heard::Nothing,
+            // A guard that ended before it read our last order resets the connection. That error comes once, and before
+            // the last notices of the guard.
+            Err(Errno::EINTR | Errno::ECONNRESET) => continue,
+            Err(_) => Heard::End,
+        };
     }
 }
