@@ -2,7 +2,7 @@
 The matrix of faults: the campaign injects every fault that dlock claims to survive, on real servers, and checks the
 invariants each time. See `README.md` in this folder.
 
-Without arguments this is an ordinary test program: every cell of the matrix is a test. As `campaign …` (see `tests/run
+Without arguments this is an ordinary test program: nearly every cell of the matrix is a test. As `campaign …` (see `tests/run
 campaign --help`) it goes on for a given time with new random choices, and accumulates what it has seen.
 */
 
@@ -42,8 +42,9 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use episode::Length;
-use matrix::Needs;
+use matrix::{Cell, Needs};
 use support::rendezvous::boottime;
+use world::Column;
 
 /// How many episodes run at the same time by default: they mostly wait.
 const AT_ONCE: usize = 8;
@@ -60,8 +61,15 @@ fn main() {
     std::process::exit(code);
 }
 
-/// Faults that have tests of their own in tests/, and so run as cells of the campaign only.
-const TESTED_ELSEWHERE: &[&str] = &["fork-storm"];
+/// Whether only the campaign plays this cell: it takes minutes, or the whole machine for half a minute where tests in tests/
+/// prove the same with less (`storms`, and a hundred contenders in `contract`).
+fn is_for_the_campaign(cell: &Cell) -> bool {
+    match cell.fault.name {
+        "fork-storm" | "contenders-500" => true,
+        "keys-500" => cell.column != Column::Redis,
+        _ => cell.fault.needs == Needs::Minutes,
+    }
+}
 
 /// How long each cell took.
 static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
@@ -94,11 +102,10 @@ impl Options {
     }
 }
 
-/// Runs every cell that does not take minutes once, as a test.
+/// Runs every cell once, as a test, but for those that are for the campaign.
 fn test() -> i32 {
     let mut options = Options::parse();
-    let is_brief = |fault: &matrix::Fault| fault.needs != Needs::Minutes && !TESTED_ELSEWHERE.contains(&fault.name);
-    let brief = matrix::cells().filter(|cell| is_brief(cell.fault));
+    let brief = matrix::cells().filter(|cell| !is_for_the_campaign(cell));
     let trials = brief.map(|cell| {
         let name = format!("{}::{}", cell.column, cell.fault.name);
         Trial::test(name.clone(), move || {
