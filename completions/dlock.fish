@@ -75,6 +75,9 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -s t -l ttl -d 'Length 
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l kill-after -d 'Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a quarter of the ttl' -r -f -a "1s\t''
 5s\t''
 10s\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l min-hold -d 'Keep the lock taken for at least this long after it was acquired, also when the command has ended sooner or dlock was killed: a job that several hosts start at about the same time then runs once. Of no effect inside a run that holds it' -r -f -a "10s\t''
+1m\t''
+5m\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l max-run -d 'Stop the command after this long, and exit with 124' -r -f -a "10m\t''
 1h\t''
 12h\t''"

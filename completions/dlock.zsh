@@ -77,6 +77,7 @@ kill\:"Stop it, then release the lock"))' \
 '-t+[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length]:DURATION:(10s 30s 1m 5m)' \
 '--ttl=[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length]:DURATION:(10s 30s 1m 5m)' \
 '--kill-after=[Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk\: a quarter); default\: the smaller of 5s and a quarter of the ttl]:DURATION:(1s 5s 10s)' \
+'--min-hold=[Keep the lock taken for at least this long after it was acquired, also when the command has ended sooner or dlock was killed\: a job that several hosts start at about the same time then runs once. Of no effect inside a run that holds it]:DURATION:(10s 1m 5m)' \
 '--max-run=[Stop the command after this long, and exit with 124]:DURATION:(10m 1h 12h)' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
 '--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \

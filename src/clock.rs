@@ -123,6 +123,13 @@ pub(crate) fn wall_millis() -> u64 {
     wall_micros() / 1000
 }
 
+/// How long ago this machine started, suspends included, by the kernel's own clock: the same for all processes, which
+/// [`Instant`] is not.
+#[must_use]
+pub(crate) fn since_boot() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
+}
+
 /// How long this thread has been on a processor. Unlike the time that has passed, it does not grow while others are.
 #[must_use]
 pub(crate) fn processor_time() -> Duration {

@@ -1,8 +1,10 @@
 /*!
 What the holder of a lock publishes about itself, and how it is read back.
 
-The published text is JSON that begins with `{"v":1,"id":"…",`; ownership is compared by that beginning. Readers take
-what they know and ignore the rest, so that a newer dlock may say more.
+The published text is JSON that begins with `{"v":1,"id":"…",`, or with `{"v":1,"hold":…,"id":"…",` where the lock is to be
+held for so many milliseconds at least; ownership is compared by that beginning. A lock that is only kept for that time
+and not used any more begins with `{"v":1,"done":true,` instead of `{"v":1,`. Readers take what they know and ignore the rest,
+so that a newer dlock may say more.
 */
 
 use std::fmt::Write;
@@ -18,6 +20,21 @@ const MAX_REST: usize = MAX_SHOWN - 256;
 /// What is appended to the name of a locked file that is not dlock's own, for the file beside it that has what the holder
 /// publishes.
 pub(crate) const BESIDE: &str = ".dlock";
+
+/// How the text of a holder begins that does not use its lock any more.
+const DONE: &str = "{\"v\":1,\"done\":true,";
+
+/// The published `text`, as it is when its holder does not use the lock any more.
+#[must_use]
+pub(crate) fn finished(text: &str) -> String {
+    text.replacen("{\"v\":1,", DONE, 1)
+}
+
+/// Whether this is the text of a holder that does not use its lock any more.
+#[must_use]
+pub(crate) fn is_finished(text: &[u8]) -> bool {
+    text.starts_with(DONE.as_bytes())
+}
 
 /// The id of one acquisition: 128 random bits in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,10 +54,12 @@ impl Owner {
         &self.0
     }
 
-    /// How the published text of this owner begins; no other owner's does.
+    /// How the published text of this owner begins, under a claim that holds the lock for `min_hold` at least; no other
+    /// owner's does.
     #[must_use]
-    pub(crate) fn prefix(&self) -> String {
-        format!("{{\"v\":1,\"id\":\"{}\",", self.0)
+    pub(crate) fn prefix(&self, min_hold: Duration) -> String {
+        let hold = if min_hold.is_zero() { String::new() } else { format!("\"hold\":{},", min_hold.as_millis()) };
+        format!("{{\"v\":1,{hold}\"id\":\"{}\",", self.0)
     }
 }
 
@@ -97,13 +116,6 @@ impl About {
         let json = serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned());
         json[1..].to_owned()
     }
-
-    /// The whole published text, for a backend whose grants are made by the client: `since` is in milliseconds since
-    /// 1970.
-    #[must_use]
-    pub(crate) fn text(&self, owner: &Owner, token: u64, since: u64) -> String {
-        format!("{}\"token\":{token},\"since\":{since},{}", owner.prefix(), self.rest())
-    }
 }
 
 /// A dlock that holds a lock, as read back.
@@ -118,6 +130,12 @@ pub(crate) struct Published {
     pub token: Option<u64>,
     /// When the lock was granted, in milliseconds since 1970.
     pub since: Option<u64>,
+    /// For how many milliseconds it is held at least (`--min-hold`).
+    pub hold: Option<u64>,
+    /// Until when it stays taken at least (`--min-hold`), in milliseconds since 1970.
+    pub until: Option<u64>,
+    /// Whether its holder has finished, and it is only kept until then.
+    pub done: bool,
     /// What the holder publishes about itself.
     #[serde(flatten)]
     pub about: About,
@@ -148,6 +166,15 @@ impl Holder {
             Ok(published) if published.v >= 1 && !published.id.is_empty() => Self::Dlock(Box::new(published)),
             _ => Self::Foreign(text.to_vec()),
         }
+    }
+
+    /// The same holder, which does not use the lock any more.
+    #[must_use]
+    pub(crate) fn finished(mut self) -> Self {
+        if let Self::Dlock(published) = &mut self {
+            published.done = true;
+        }
+        self
     }
 
     /// The owner's id, when it is a dlock.
@@ -183,12 +210,14 @@ fn describe(published: &Published, now: u64) -> String {
     if !about.program.is_empty() {
         let _ = write!(line, " ({})", text(&about.program));
     }
-    if let Some(since) = published.since {
+    if published.done {
+        line.push_str(", finished");
+        if let Some(at) = published.until.and_then(moment) {
+            let _ = write!(line, "; kept until {at} (--min-hold)");
+        }
+    } else if let Some(since) = published.since {
         let age = Duration::from_secs(now.saturating_sub(since) / 1000);
-        let at = std::time::UNIX_EPOCH.checked_add(Duration::from_millis(since));
-        // Beyond the year 9999 the formatter refuses; such a time is nonsense anyway.
-        let at = at.filter(|_| since < 253_402_300_800_000).map(humantime::format_rfc3339_seconds);
-        if let Some(at) = at {
+        if let Some(at) = moment(since) {
             let _ = write!(line, ", since {at} ({})", humantime::format_duration(age));
         }
     }
@@ -199,6 +228,13 @@ fn describe(published: &Published, now: u64) -> String {
         let _ = write!(line, ", {}", text(job));
     }
     line
+}
+
+/// This time in milliseconds since 1970, to the second; none beyond the year 9999, which the formatter refuses: such a time
+/// is nonsense anyway.
+fn moment(millis: u64) -> Option<humantime::Rfc3339Timestamp> {
+    let at = std::time::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
+    at.filter(|_| millis < 253_402_300_800_000).map(humantime::format_rfc3339_seconds)
 }
 
 #[cfg(test)]
@@ -261,16 +297,24 @@ mod tests {
         });
     }
 
+    /// The whole published text.
+    fn text(about: &About, owner: &Owner, min_hold: Duration, token: u64, since: u64) -> String {
+        format!("{}\"token\":{token},\"since\":{since},{}", owner.prefix(min_hold), about.rest())
+    }
+
     #[test]
     fn what_anybody_publishes_fits_begins_with_its_owner_and_is_read_back() {
-        holds(1000, (any_about(), any::<u64>(), any::<u64>()), |(about, token, since)| {
+        holds(1000, (any_about(), any::<u64>(), any::<u64>(), 0..2_u64), |(about, token, since, hold)| {
             let (owner, about) = (Owner::random().expect("random"), about.fitted());
-            let text = about.text(&owner, token, since);
-            let beginning = [r#"{"v":1,"id":""#, owner.as_str(), r#"","#].concat();
+            let text = text(&about, &owner, Duration::from_millis(hold), token, since);
+            let hold = Some(hold).filter(|&hold| hold > 0);
+            let beginning = hold.map(|hold| format!(r#"{{"v":1,"hold":{hold},"id":""#));
+            let beginning = beginning.unwrap_or_else(|| r#"{"v":1,"id":""#.to_owned()) + owner.as_str() + r#"","#;
             prop_assert!(text.starts_with(&beginning));
             prop_assert!(text.len() <= MAX_SHOWN && !text.bytes().any(|byte| byte < b' '));
-            let published =
-                Published { v: 1, id: owner.as_str().to_owned(), token: Some(token), since: Some(since), about };
+            let id = owner.as_str().to_owned();
+            let (token, since) = (Some(token), Some(since));
+            let published = Published { v: 1, id, token, since, hold, about, ..Published::default() };
             prop_assert_eq!(Holder::read(text.as_bytes()), Holder::Dlock(Box::new(published)));
             Ok(())
         });
@@ -290,12 +334,20 @@ mod tests {
     #[test]
     fn what_is_published_is_read_back() {
         let owner = Owner::random().expect("random");
-        let text = about().text(&owner, 17, 1_000);
-        assert!(text.starts_with(&owner.prefix()));
+        let text = text(&about(), &owner, Duration::ZERO, 17, 1_000);
+        assert!(text.starts_with(&owner.prefix(Duration::ZERO)));
         let holder = Holder::read(text.as_bytes());
         assert_eq!(holder.id(), Some(owner.as_str()));
         let line = holder.describe(124_000);
         assert_eq!(line, "held by deploy@web1, pid 4711 (backup.sh), since 1970-01-01T00:00:01Z (2m 3s)");
+        let Holder::Dlock(published) = holder else { panic!("a dlock") };
+        let finished = Published { done: true, until: Some(60_000), ..*published };
+        let line = Holder::Dlock(Box::new(finished)).describe(30_000);
+        let until = "1970-01-01T00:01:00Z";
+        assert_eq!(
+            line,
+            format!("held by deploy@web1, pid 4711 (backup.sh), finished; kept until {until} (--min-hold)")
+        );
     }
 
     #[test]

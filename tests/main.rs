@@ -39,6 +39,9 @@ mod exit_codes;
 // What is said while dlock waits and when it is refused, and what waiting costs.
 mod waiting;
 
+// A lock that stays taken for a time after it was granted.
+mod min_hold;
+
 // The first contact with a server: how long it may take, and which failures are retried.
 mod first_contact;
 

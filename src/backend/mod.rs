@@ -46,8 +46,23 @@ pub(crate) struct Claim {
     pub owner: Owner,
     /// The length of lease to ask for.
     pub ttl: Duration,
+    /// How long the lock stays taken at least, counted from its grant by the service's clock; zero for no longer than it is
+    /// in use.
+    pub min_hold: Duration,
     /// What is published for waiters.
     pub about: About,
+}
+
+impl Claim {
+    /// How the text begins that is published under this claim; see [`Owner::prefix`].
+    fn prefix(&self) -> String {
+        self.owner.prefix(self.min_hold)
+    }
+
+    /// The whole published text, where the client makes the grant: `since` is in milliseconds since 1970.
+    fn text(&self, token: u64, since: u64) -> String {
+        format!("{}\"token\":{token},\"since\":{since},{}", self.prefix(), self.about.rest())
+    }
 }
 
 /// Fencing tokens are smaller: this is how far every program counts exactly, also a script of redis. A larger number is
@@ -133,11 +148,22 @@ pub(crate) enum Renewal {
     NotMine(String),
 }
 
+/// What a lock that is given back was good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Used {
+    /// Nothing: no command was started under it, or we only waited for it. It is freed at once.
+    No,
+    /// A command ran under it. It stays taken until the claim's `min_hold` is over.
+    Yes,
+}
+
 /// What came of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Released {
     /// It was ours and is free.
     Freed,
+    /// It was ours and is not used any more, but stays taken until the claim's `min_hold` is over.
+    Kept,
     /// It was not ours (any more).
     NotMine,
 }
@@ -190,8 +216,9 @@ pub(crate) trait Contender {
     }
 
     /// Gives the lock back and leaves the queue. Legal at any moment and any number of times, also after an attempt
-    /// whose answer was lost. Never touches what another owner has.
-    async fn release(&mut self) -> Result<Released, Error>;
+    /// whose answer was lost. Never touches what another owner has. A lock that was used is [kept](Released::Kept) while the
+    /// claim wants it, and no renewal revives it.
+    async fn release(&mut self, used: Used) -> Result<Released, Error>;
 
     /// What could make the locks of this service unsafe, as far as it has been noticed since the last call: for one
     /// warning each.

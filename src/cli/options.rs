@@ -65,6 +65,11 @@ pub(crate) struct RunOptions {
     #[arg(short, long, value_name = "DURATION", env = "DLOCK_TTL", hide_env_values = true, default_value = "30s", value_parser = ttl, allow_hyphen_values = true)]
     pub ttl: Option<Duration>,
 
+    /// Keep the lock taken for at least this long after it was acquired, also when the command has ended sooner or dlock was
+    /// killed: a job that several hosts start at about the same time then runs once. Of no effect inside a run that holds it
+    #[arg(long, value_name = "DURATION", env = "DLOCK_MIN_HOLD", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
+    pub min_hold: Option<Duration>,
+
     /// Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a
     /// quarter of the ttl
     #[arg(long, value_name = "DURATION", env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]

@@ -5,7 +5,7 @@ has a time-out.
 
 use std::time::Duration;
 
-use crate::backend::{Attempt, Contender, ErrorKind, Grant, Queue, Released};
+use crate::backend::{Attempt, Contender, ErrorKind, Grant, Queue, Released, Used};
 use crate::clock::{Instant, before, sleep_until};
 use crate::lease::timing::{Grace, acquire_timeout};
 use crate::lease::waiting::{Failed, Next, Refused, Trouble, Wait, WaitNews, Waiting, backoff};
@@ -39,7 +39,7 @@ pub(crate) async fn take(
     let result = wait_for(contender, wait, limits, news, &mut trace).await;
     if result.is_err() && trace {
         // Best effort: a place in the queue is removed when its heartbeats end, and a lock expires.
-        let _ = give_back(contender, TAKE_BACK).await;
+        let _ = give_back(contender, Used::No, TAKE_BACK).await;
     }
     result
 }
@@ -85,12 +85,16 @@ async fn wait_for(
 }
 
 /// Releases a lock and leaves the queue. Tries a bounded number of times, each for at most `patience`.
-pub(crate) async fn give_back(contender: &mut dyn Contender, patience: Duration) -> Result<Released, Trouble> {
+pub(crate) async fn give_back(
+    contender: &mut dyn Contender,
+    used: Used,
+    patience: Duration,
+) -> Result<Released, Trouble> {
     let mut result = Err(Trouble::Silent);
     let mut perhaps_done = false;
     for _ in 0..RELEASE_TRIES {
         let limit = Instant::now() + acquire_timeout(contender.claim().ttl).min(patience);
-        match before(limit, contender.release()).await {
+        match before(limit, contender.release(used)).await {
             // After a try whose answer was lost, "not mine" may mean "already released".
             Ok(Ok(Released::NotMine)) if perhaps_done => return Ok(Released::Freed),
             Ok(Ok(released)) => return Ok(released),

@@ -192,6 +192,13 @@ pub(crate) enum Event {
     },
     /// The lock was given back.
     Released(Key),
+    /// The lock is not needed any more, and stays taken for a time.
+    Kept {
+        /// The lock's name.
+        key: Key,
+        /// How long, counted from when it was granted (`--min-hold`).
+        min_hold: Duration,
+    },
     /// The lock is not given back, because something of the command may still run.
     NotReleased {
         /// The lock's name.
@@ -207,7 +214,7 @@ pub(crate) enum Event {
         lock: Lock,
         /// Why not.
         reason: Trouble,
-        /// The lease, which will expire; `None` for a lock without one.
+        /// How long it will last at most; `None` for a lock without a lease.
         ttl: Option<Duration>,
     },
     /// The guard was killed, and the command was stopped.
@@ -338,7 +345,8 @@ impl Event {
             | Self::RenewedAgain(_)
             | Self::Covered(_)
             | Self::StoppingLeftovers { .. }
-            | Self::Released(_) => Level::Detail,
+            | Self::Released(_)
+            | Self::Kept { .. } => Level::Detail,
             Self::Bug(_)
             | Self::CommandLine { .. }
             | Self::Settings(_)

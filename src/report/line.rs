@@ -89,6 +89,10 @@ fn held(event: &Event) -> String {
             format!("lost {}: the dlock run around this one ended before {program} did", at(lock))
         }
         Event::Released(key) => format!("released {key}"),
+        Event::Kept { key, min_hold } => {
+            let held = format_duration(*min_hold);
+            format!("finished; {key} stays taken until {held} after it was acquired (--min-hold)")
+        }
         Event::NotReleased { key, process, expires } => {
             let why = match process {
                 Some(pid) => format!("process {pid} could not be stopped by this user"),
@@ -250,6 +254,9 @@ pub(super) fn state(event: &Event) -> String {
 /// Who holds a lock, with the age of the hold first.
 fn held_briefly(holder: &Holder, now: u64) -> String {
     let Holder::Dlock(published) = holder else { return holder.describe(now) };
+    if published.done {
+        return holder.describe(now);
+    }
     let about = &published.about;
     let age = published.since.map(|since| Duration::from_secs(now.saturating_sub(since) / 1000));
     let age = age.map(|age| format!(" {}", format_duration(age))).unwrap_or_default();

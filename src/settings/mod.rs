@@ -44,6 +44,8 @@ pub(crate) struct RunSettings {
     pub conflict: u8,
     /// The length of lease to ask for.
     pub ttl: Duration,
+    /// How long the lock stays taken at least; zero for no longer than it is in use.
+    pub min_hold: Duration,
     /// The time between SIGTERM and SIGKILL.
     pub grace: Grace,
     /// What to do when the lock is lost.
@@ -86,6 +88,7 @@ impl RunSettings {
             patience,
             conflict: run.conflict.value,
             ttl: run.ttl.value,
+            min_hold: run.min_hold.map(|min_hold| min_hold.value).unwrap_or_default(),
             grace,
             on_lost: run.on_lost.value,
             max_run: run.max_run.map(|max_run| max_run.value),

@@ -57,6 +57,8 @@ pub(crate) struct RunValues {
     pub conflict: Given<u8>,
     /// The length of lease to ask for.
     pub ttl: Given<Duration>,
+    /// How long the lock stays taken at least.
+    pub min_hold: Option<Given<Duration>>,
     /// The time between SIGTERM and SIGKILL.
     pub kill_after: Option<Given<Duration>>,
     /// What to do when the lock is lost.
@@ -85,6 +87,7 @@ impl RunValues {
             patience: layers.settle(patience).or_default(Ok(Patience::Endless)),
             conflict: layers.find("conflict-exit-code", |args| args.run.conflict_exit_code).or_default(CONFLICT),
             ttl: layers.find("ttl", |args| args.run.ttl).or_default(TTL),
+            min_hold: layers.find("min-hold", |args| args.run.min_hold),
             kill_after: layers.find("kill-after", |args| args.run.kill_after),
             on_lost: layers.find("on-lost", |args| args.run.on_lost).or_default(OnLost::Stop),
             max_run: layers.find("max-run", |args| args.run.max_run),

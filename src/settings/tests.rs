@@ -53,6 +53,7 @@ fn all(layers: &Layers) -> Vec<(&'static str, (String, String))> {
         ("nonblock", told(&run.patience)),
         ("conflict-exit-code", told(&run.conflict)),
         ("ttl", told(&run.ttl)),
+        ("min-hold", told_if(run.min_hold.as_ref())),
         ("kill-after", told_if(run.kill_after.as_ref())),
         ("on-lost", told(&run.on_lost)),
         ("max-run", told_if(run.max_run.as_ref())),

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::episode::Episode;
 use super::faults::{
-    clocks, crowds, failover, files, group, leftovers, limits, mixed, multitude, network, partitions, process, redis,
-    servers, signals, storms, tampering, terminal, unseen,
+    clocks, crowds, failover, files, group, leftovers, limits, min_hold, mixed, multitude, network, partitions,
+    process, redis, servers, signals, storms, tampering, terminal, unseen,
 };
 use super::world::Column;
 use Class::{Documented, Safe};
@@ -129,6 +129,7 @@ pub static FAULTS: &[Fault] = &[
         unseen::two_at_once,
     ),
     fault("waiter-killed", "kill -9 one who waits", EVERYWHERE, process::waiter_killed),
+    fault("min-hold", "the holder ends or is killed before its `--min-hold` is over", EVERYWHERE, min_hold::kept),
     fault("servers-frozen", "SIGSTOP all servers for 3 ttl", SERVERS, servers::frozen),
     fault("servers-restarted", "kill -9 all servers, restart with their data", SERVERS, servers::restarted),
     fault(

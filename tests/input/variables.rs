@@ -135,6 +135,18 @@ fn kill_after_and_max_run() {
 }
 
 #[test]
+fn min_hold() {
+    let scratch = Scratch::new();
+    for (key, flags, value, code) in
+        [("variable", &[][..], "1h", 75), ("flag", &["--min-hold", "0"], "1h", 0), ("empty", &[], "", 0)]
+    {
+        let run = || scratch.dlock().run(key).backend(scratch.file_url());
+        run().args(flags).env("DLOCK_MIN_HOLD", value).command(["true"]).output().success();
+        run().args(["-n", "-q"]).command(["true"]).output().code(code).quiet();
+    }
+}
+
+#[test]
 fn on_lost() {
     let scratch = Scratch::new();
     let gate = Gate::new(scratch.path("gate"));

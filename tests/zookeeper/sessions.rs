@@ -64,7 +64,7 @@ fn a_waiter_that_came_early_counts_the_queue_before_it_lists_it() {
         let seen = requests.so_far();
         seen.get("exists").is_some_and(|signs| *signs >= 24).then_some(seen)
     });
-    assert_eq!(seen.get("getChildren"), None, "{seen:?}");
+    assert!(!seen.keys().any(|operation| operation.starts_with("getChildren")), "{seen:?}");
     assert!(service.zookeeper.delete(&holder));
     waiter.wait_held();
     ends_well(waiter);

@@ -52,6 +52,8 @@ pub(super) struct Session {
     pub own_watch: Option<OwnWatch>,
     /// It has been tried to take all this away.
     pub withdrawing: bool,
+    /// Our place stays taken for the claim's minimum hold.
+    pub holds: bool,
 }
 
 /// A watch on one key.

@@ -220,6 +220,11 @@ pub(super) fn too_short_lived(key: &dyn Display) -> Error {
     Error::unavailable(format!("the lease or key of {key} ends faster than it can be used"))
 }
 
+/// The key that keeps our place is not ours any more.
+pub(super) fn taken_away(key: &str) -> Error {
+    Error::unavailable(format!("the key {key} was deleted or made again by somebody else"))
+}
+
 /// A watch that never began.
 pub(super) fn no_watch() -> Error {
     Error::unavailable("etcd ended a watch before it began")

@@ -2,7 +2,8 @@
 One look at a lock's queue, as etcd's own clients look: at the oldest entry and at those just before ours, never at all
 of them. What a look makes the servers send does not grow with the number of waiters.
 
-A lock's keys are `NS/KEY/<lease id>`. A key with one more `/` belongs to another lock, whose namespace begins with this
+A lock's keys are `NS/KEY/<lease id>`. A contender that is to hold the lock for a time of its own has a second one, [`HOLD`]
+appended, made at the same revision: both are one entry, which ends with the last of them. A key with one more `/` belongs to another lock, whose namespace begins with this
 lock's name (`dlock` and `dlock/a`): it is no entry of this queue. Where such keys come first, a look reads on behind them.
 */
 
@@ -23,6 +24,9 @@ const NAMED: i64 = 100;
 const PAGE: i64 = 1000;
 /// How many such pages are read at most.
 const PAGES: usize = 20;
+
+/// What is appended to a contender's key for the one that stays for its minimum hold.
+pub(super) const HOLD: &str = ".hold";
 
 /// The prefix of every key of the lock.
 pub(super) fn prefix(claim: &Claim) -> String {
@@ -70,7 +74,7 @@ fn operations(prefix: &str, own: &str, created: Option<i64>) -> Vec<TxnOp> {
     let oldest_first = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
     let mut operations = vec![
         TxnOp::get(own, Some(GetOptions::new().with_keys_only())),
-        TxnOp::get(prefix, Some(oldest_first.with_limit(1))),
+        TxnOp::get(prefix, Some(oldest_first.with_limit(2))),
     ];
     if let Some(created) = created {
         let newest_first = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend);
@@ -94,11 +98,22 @@ impl Answers {
         });
         let one = |mut get: GetResponse| get.take_kvs().into_iter().next();
         let own = one(gets.next()?);
-        let first = gets.next()?;
+        let mut first = gets.next()?;
         let count = first.count().try_into().ok()?;
         let newest = gets.next().map(|mut get| (get.take_kvs(), get.more())).unwrap_or_default();
-        Some(Self { revision, own, first: one(first), newest, count })
+        Some(Self { revision, own, first: oldest(first.take_kvs()), newest, count })
     }
+}
+
+/// The oldest of these keys; of two that are one entry the contender's own, which says that it is still there.
+fn oldest(mut keys: Vec<KeyValue>) -> Option<KeyValue> {
+    keys.sort_by(|one, other| order(one).cmp(&order(other)));
+    keys.into_iter().next()
+}
+
+/// What both keys of one contender have in common.
+fn stem(key: &[u8]) -> &[u8] {
+    key.strip_suffix(HOLD.as_bytes()).unwrap_or(key)
 }
 
 /// Whether a key is an entry of the queue with this prefix, and not another lock's.
@@ -106,9 +121,9 @@ fn is_entry(prefix: &str, key: &[u8]) -> bool {
     key.strip_prefix(prefix.as_bytes()).is_some_and(|name| !name.contains(&b'/'))
 }
 
-/// Whether a key is what a client of the lock makes: named after its lease in hexadecimal.
+/// Whether a key is what a client of the lock makes: named after a lease in hexadecimal.
 fn is_lock(kv: &KeyValue, prefix: &str) -> bool {
-    let name = kv.key().strip_prefix(prefix.as_bytes()).unwrap_or_default();
+    let name = stem(kv.key().strip_prefix(prefix.as_bytes()).unwrap_or_default());
     kv.lease() != 0 && !name.is_empty() && name.iter().all(u8::is_ascii_hexdigit)
 }
 
@@ -142,6 +157,7 @@ impl Look {
             Some(first) if first.value().is_empty() => {
                 Holder::Foreign(format!("key {}", String::from_utf8_lossy(first.key())).into_bytes())
             }
+            Some(first) if first.key().ends_with(HOLD.as_bytes()) => Holder::read(first.value()).finished(),
             Some(first) => Holder::read(first.value()),
         }
     }
@@ -150,7 +166,12 @@ impl Look {
     /// that has `just_joined`, because all others are before it.
     pub(super) fn position(&self, just_joined: bool) -> Option<u64> {
         match (self.complete, just_joined) {
-            (true, _) => self.before.len().try_into().ok(),
+            (true, _) => {
+                let is_first = |(index, kv): &(usize, &KeyValue)| {
+                    self.before[..*index].iter().all(|other| stem(other.key()) != stem(kv.key()))
+                };
+                self.before.iter().enumerate().filter(is_first).count().try_into().ok()
+            }
             (false, true) => Some(self.count.saturating_sub(1)),
             (false, false) => None,
         }
@@ -184,20 +205,25 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// Puts `key` with `value` at the end, bound to `lease`, unless it is there already. Who is before it is known only
-    /// where that is nobody.
-    pub(super) async fn join(&mut self, key: &str, value: String, lease: i64) -> Result<Look, Fault> {
-        let mut put = vec![TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)))];
+    /// Puts `key` with `value` at the end, bound to `lease`, unless it is there already; and where the entry `holds`, its
+    /// second key, unless that one is there: then nothing is put. Who is before it is known only where that is nobody.
+    pub(super) async fn join(&mut self, key: &str, value: String, lease: i64, holds: bool) -> Result<Look, Fault> {
+        let bound = || Some(PutOptions::new().with_lease(lease));
+        let (mut put, mut absent) = (Vec::new(), vec![Compare::create_revision(key, CompareOp::Equal, 0)]);
+        if holds {
+            let hold = format!("{key}{HOLD}");
+            // One that is left of an earlier try has another place: we would wait for ourselves.
+            absent.push(Compare::create_revision(hold.as_str(), CompareOp::Equal, 0));
+            put.push(TxnOp::put(hold, value.as_str(), bound()));
+        }
+        put.push(TxnOp::put(key, value, bound()));
         put.extend(operations(&self.prefix, key, None));
-        let transaction = Txn::new()
-            .when([Compare::create_revision(key, CompareOp::Equal, 0)])
-            .and_then(put)
-            .or_else(operations(&self.prefix, key, None));
+        let transaction = Txn::new().when(absent).and_then(put).or_else(operations(&self.prefix, key, None));
         let answer = self.cluster.ask(|mut client| async move { client.txn(transaction).await }).await?;
         let Answers { revision, own, first, count, .. } =
             Answers::read(&answer).ok_or_else(|| self.cluster.nonsense())?;
         // At the revision of this very put there is no other key.
-        let alone = first.as_ref().is_some_and(|first| first.key() == key.as_bytes());
+        let alone = first.as_ref().is_some_and(|first| stem(first.key()) == key.as_bytes());
         Ok(Look { revision, own, first, before: Vec::new(), complete: answer.succeeded() && alone, count })
     }
 
@@ -233,7 +259,7 @@ impl<'a> Line<'a> {
         let entries = self.read_on(SortOrder::Ascend, oldest, answers.revision, |line, page| {
             page.into_iter().filter(|kv| is_entry(&line.prefix, kv.key())).collect()
         });
-        let Some(first) = entries.await?.into_iter().next() else { return Ok(None) };
+        let Some(first) = self::oldest(entries.await?) else { return Ok(None) };
         let (key, at) = (first.key().to_vec(), GetOptions::new().with_revision(answers.revision));
         let read = self.cluster.ask(|mut client| async move { client.get(key, Some(at)).await });
         Ok(read.await?.take_kvs().into_iter().next())
@@ -297,13 +323,17 @@ mod tests {
         }
     }
 
+    fn entry(key: &str) -> KeyValue {
+        KeyValue(etcd_client::proto::PbKeyValue { key: key.into(), ..etcd_client::proto::PbKeyValue::default() })
+    }
+
     #[test]
     fn a_place_is_told_as_far_as_it_is_known() {
         let look = |complete, before| Look {
             revision: 9,
             own: Some(KeyValue(etcd_client::proto::PbKeyValue::default())),
             first: None,
-            before: vec![KeyValue(etcd_client::proto::PbKeyValue::default()); before],
+            before: (0..before).map(|number| entry(&number.to_string())).collect(),
             complete,
             count: 700,
         };

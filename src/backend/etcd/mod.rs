@@ -32,7 +32,7 @@ use self::session::value;
 use crate::backend;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
+use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used};
 use crate::clock::{Instant, before, sleep_until, wall_millis};
 use crate::lock::news::news_every;
 
@@ -74,12 +74,19 @@ impl EtcdContender {
             let (key, lease) = (session.key.clone(), session.lease);
             let mut line = Line::of(&self.claim, &mut self.cluster);
             let Some(created) = session.created else {
-                match line.join(&key, value(&self.claim, None, wall_millis()), lease).await {
+                match line
+                    .join(&key, value(&self.claim, None, wall_millis()), lease, !self.claim.min_hold.is_zero())
+                    .await
+                {
                     Ok(look) => {
                         session.created = look.own.as_ref().map(KeyValue::create_revision);
                         just_joined = true;
                         if look.is_ours() && look.is_bound_to(lease) {
                             return Ok((look, just_joined));
+                        }
+                        if look.own.is_none() {
+                            // The second key of an earlier try is in the way.
+                            self.end_hold(&key, Used::No).await?;
                         }
                     }
                     // It ended between the two requests: once more from the beginning.
@@ -95,7 +102,7 @@ impl EtcdContender {
                     return Ok((look, just_joined));
                 }
                 // Overwritten: it would stay when we are gone.
-                self.withdraw().await?;
+                self.withdraw(Used::No).await?;
                 continue;
             }
             (session.created, session.token) = (None, None);
@@ -194,8 +201,12 @@ impl Contender for EtcdContender {
         }
         let (look, just_joined) = self.look_in_queue().await?;
         let attempt = self.judge(&look, just_joined)?;
-        if passes && matches!(attempt, Attempt::Busy(_)) {
-            self.withdraw().await?;
+        match attempt {
+            Attempt::Held(_) => self.hold_on().await?,
+            Attempt::Busy(_) if passes => {
+                self.withdraw(Used::No).await?;
+            }
+            Attempt::Busy(_) => {}
         }
         Ok(attempt)
     }
@@ -275,11 +286,11 @@ impl Contender for EtcdContender {
         std::mem::take(&mut self.concerns)
     }
 
-    async fn release(&mut self) -> Result<Released, Error> {
+    async fn release(&mut self, used: Used) -> Result<Released, Error> {
         if self.session.is_none() {
             return Ok(Released::NotMine);
         }
         self.cluster.connect().await?;
-        self.withdraw().await
+        self.withdraw(used).await
     }
 }

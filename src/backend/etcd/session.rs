@@ -4,26 +4,42 @@ A lease and a key at the cluster for one claim: made, kept alive during the wait
 
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, DeleteOptions, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp};
 
 use crate::backend::etcd::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE, Session};
 use crate::backend::etcd::errors::{self, Fault};
-use crate::backend::etcd::look::prefix;
+use crate::backend::etcd::look::{HOLD, prefix};
 use crate::backend::etcd::own::{self, Extended};
-use crate::backend::{Claim, Error, ErrorKind, Released};
+use crate::backend::{Claim, Error, ErrorKind, Released, Used};
 use crate::clock::{Instant, before, wall_millis};
 
-/// The lease that belongs to an owner: positive, and never 0, which means "choose one".
+/// The lease that belongs to an owner.
 fn lease_of(claim: &Claim) -> i64 {
-    let digits = claim.owner.as_str().get(..16).unwrap_or_default();
-    let number = u64::from_str_radix(digits, 16).unwrap_or_default() >> 1;
+    lease(claim.owner.as_str().get(..16))
+}
+
+/// The lease for the minimum hold of an owner.
+fn hold_lease_of(claim: &Claim) -> i64 {
+    lease(claim.owner.as_str().get(16..))
+}
+
+/// The lease with this number, positive, and never 0, which means "choose one".
+fn lease(digits: Option<&str>) -> i64 {
+    let number = u64::from_str_radix(digits.unwrap_or_default(), 16).unwrap_or_default() >> 1;
     i64::try_from(number).unwrap_or_default().max(1)
+}
+
+/// A length of time as etcd has it: whole seconds are all there is, so rather longer than asked.
+fn seconds(length: Duration) -> i64 {
+    i64::try_from(length.as_millis().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
 /// What is published; the token is known only once the lock is ours.
 pub(super) fn value(claim: &Claim, token: Option<u64>, since: u64) -> String {
     let token = token.map_or_else(String::new, |token| format!("\"token\":{token},"));
-    format!("{}{token}\"since\":{since},{}", claim.owner.prefix(), claim.about.rest())
+    let until = since.saturating_add(u64::try_from(claim.min_hold.as_millis()).unwrap_or(u64::MAX));
+    let until = if claim.min_hold.is_zero() { String::new() } else { format!("\"until\":{until},") };
+    format!("{}{token}\"since\":{since},{until}{}", claim.prefix(), claim.about.rest())
 }
 
 impl EtcdContender {
@@ -45,6 +61,7 @@ impl EtcdContender {
                 renewed: None,
                 own_watch: None,
                 withdrawing: false,
+                holds: false,
             }
         });
         let lease = session.lease;
@@ -72,8 +89,7 @@ impl EtcdContender {
     }
 
     async fn grant_lease(&mut self, lease: i64) -> Result<(), Error> {
-        // Whole seconds are all there is: rather longer than asked.
-        let seconds = i64::try_from(self.claim.ttl.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
+        let seconds = seconds(self.claim.ttl);
         let sent = Instant::now();
         let options = LeaseGrantOptions::new().with_id(lease);
         let granted =
@@ -104,6 +120,54 @@ impl EtcdContender {
         Ok(())
     }
 
+    /// Lets our place stay taken for the claim's minimum hold from now on, whatever becomes of our own key. The second key
+    /// keeps its create revision, and with it the place.
+    pub(super) async fn hold_on(&mut self) -> Result<(), Error> {
+        let Some(session) = self.session.as_ref().filter(|session| !session.holds) else { return Ok(()) };
+        let (true, Some(created), Some(token)) = (!self.claim.min_hold.is_zero(), session.created, session.token)
+        else {
+            return Ok(());
+        };
+        let (key, lease) = (format!("{}{HOLD}", session.key), hold_lease_of(&self.claim));
+        let (seconds, options) = (seconds(self.claim.min_hold), LeaseGrantOptions::new().with_id(lease));
+        match self.cluster.ask(|mut client| async move { client.lease_grant(seconds, Some(options)).await }).await {
+            Ok(granted) => self.cluster.same_lease(lease, granted.id())?,
+            // An earlier request was done, and its answer was lost.
+            Err(Fault::LeaseKnown(_)) => {}
+            Err(fault) => return Err(fault.into()),
+        }
+        let value = value(&self.claim, Some(token), wall_millis());
+        let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_lease(lease)));
+        let unchanged = Compare::create_revision(key.as_str(), CompareOp::Equal, created);
+        let transaction = Txn::new().when([unchanged]).and_then([put]);
+        let answer = self.cluster.ask(|mut client| async move { client.txn(transaction).await }).await?;
+        if !answer.succeeded() {
+            // Deleted, or over already after an answer that was lost: the next attempt begins anew.
+            self.withdraw(Used::No).await?;
+            return Err(errors::taken_away(&key));
+        }
+        if let Some(session) = &mut self.session {
+            session.holds = true;
+        }
+        Ok(())
+    }
+
+    /// What is left of our place when our own key is gone: it stays where that is wanted, and goes otherwise.
+    pub(super) async fn end_hold(&mut self, key: &str, used: Used) -> Result<bool, Error> {
+        if self.claim.min_hold.is_zero() {
+            return Ok(false);
+        }
+        let key = format!("{key}{HOLD}");
+        if used == Used::Yes {
+            let options = GetOptions::new().with_keys_only();
+            let read = self.cluster.ask(|mut client| async move { client.get(key, Some(options)).await }).await?;
+            return Ok(!read.kvs().is_empty());
+        }
+        self.cluster.ask(|mut client| async move { client.delete(key, None).await }).await?;
+        self.revoke(hold_lease_of(&self.claim)).await?;
+        Ok(false)
+    }
+
     /// Sends a waiter's heartbeat; says whether its place in the queue is still there.
     pub(super) async fn show_life(&mut self) -> Result<bool, Error> {
         let Some(session) = &mut self.session else { return Ok(false) };
@@ -129,11 +193,12 @@ impl EtcdContender {
         tokio::spawn(async move { client.txn(Txn::new().when([unchanged]).and_then([put])).await });
     }
 
-    /// Takes our key and lease away.
-    pub(super) async fn withdraw(&mut self) -> Result<Released, Error> {
+    /// Takes our key and lease away, and unless it is to stay for the minimum hold, our second key.
+    pub(super) async fn withdraw(&mut self, used: Used) -> Result<Released, Error> {
         let Some(session) = &mut self.session else { return Ok(Released::NotMine) };
         session.watch = None;
         let (key, lease, created) = (session.key.clone(), session.lease, session.created);
+        let own = key.clone();
         if std::mem::replace(&mut session.withdrawing, true) {
             // The last try got no answer, and this one may get none either: the lease must not be left to later.
             self.revoke(lease).await?;
@@ -156,8 +221,13 @@ impl EtcdContender {
             Err(_) if deleted => {}
             Err(error) => return Err(error),
         }
+        let is_kept = self.end_hold(&own, used).await?;
         self.session = None;
-        Ok(if ours { Released::Freed } else { Released::NotMine })
+        Ok(match (ours, is_kept) {
+            (true, true) => Released::Kept,
+            (true, false) => Released::Freed,
+            (false, _) => Released::NotMine,
+        })
     }
 
     /// Ends our lease, if there is one.

@@ -1,9 +1,14 @@
 /*!
-The content of a lock file: the fencing counter, and who holds the lock.
+The content of a lock file: the fencing counter, who holds the lock, and until when it stays taken.
 */
+
+use std::time::Duration;
 
 use crate::backend::TOKEN_LIMIT;
 use crate::backend::file::errors;
+use crate::backend::file::kept::{Kept, millis};
+use crate::clock::wall_millis;
+use crate::holder::Holder;
 
 /// The highest token that is granted. A counter that has reached it is damaged: it would leave no room for the next one.
 pub(super) const HIGHEST: u64 = TOKEN_LIMIT - 2;
@@ -19,6 +24,8 @@ pub(super) struct Content {
     pub counter: Option<u64>,
     /// What the holder has published about itself; empty for none.
     pub holder: Vec<u8>,
+    /// Until when the lock stays taken, if longer than it is in use.
+    pub kept: Option<Kept>,
 }
 
 impl Content {
@@ -26,7 +33,7 @@ impl Content {
     /// data and an error.
     pub(super) fn parse(content: &[u8]) -> Result<Self, String> {
         if content.is_empty() {
-            return Ok(Self { counter: Some(0), holder: Vec::new() });
+            return Ok(Self { counter: Some(0), holder: Vec::new(), kept: None });
         }
         let Some(content) = content.strip_prefix(MARK.as_bytes()) else {
             return Err(errors::NOT_OURS.to_owned());
@@ -34,7 +41,20 @@ impl Content {
         let mut lines = content.split(|&byte| byte == b'\n');
         let counter = lines.next().and_then(|line| std::str::from_utf8(line).ok()?.trim().parse().ok());
         let holder = lines.next().unwrap_or_default().to_vec();
-        Ok(Self { counter: counter.filter(|counter| *counter < HIGHEST), holder })
+        let kept = lines.next().and_then(Kept::parse);
+        Ok(Self { counter: counter.filter(|counter| *counter < HIGHEST), holder, kept })
+    }
+
+    /// Where an earlier run keeps the lock taken although it does not use it any more: that run, and how long. Only while
+    /// the kernel does not say that it still runs.
+    pub(super) fn finished(&self) -> Option<(Holder, Duration)> {
+        let left = self.kept.as_ref()?.left()?;
+        let mut published = match Holder::read(&self.holder) {
+            Holder::Dlock(published) => *published,
+            _ => return Some((Holder::Unknown, left)),
+        };
+        (published.done, published.until) = (true, Some(wall_millis().saturating_add(millis(left))));
+        Some((Holder::Dlock(Box::new(published)), left))
     }
 
     /// The token for the next holder, which `next` makes of the counter and the clock. The error says how to mend what
@@ -55,7 +75,7 @@ mod tests {
 
     #[test]
     fn contents() {
-        let content = |counter, holder: &[u8]| Ok(Content { counter, holder: holder.to_vec() });
+        let content = |counter, holder: &[u8]| Ok(Content { counter, holder: holder.to_vec(), kept: None });
         let whole = b"dlock:1 0000000000000000017\n{}\nrest of a longer one";
         assert_eq!(Content::parse(whole), content(Some(17), b"{}"));
         assert_eq!(Content::parse(b""), content(Some(0), b""));
@@ -94,7 +114,7 @@ mod tests {
             (Some(17), HIGHEST, Ok(HIGHEST)),
             (Some(17), HIGHEST + 1, Err(errors::WRONG_CLOCK)),
         ] {
-            let content = Content { counter, holder: Vec::new() };
+            let content = Content { counter, holder: Vec::new(), kept: None };
             let granted = content.token(|counter| clock.max(counter + 1));
             assert_eq!(granted, token.map_err(str::to_owned), "{counter:?} at {clock}");
         }
@@ -123,7 +143,8 @@ mod tests {
         let holder = "[^\n]{0,40}";
         holds(500, (0..HIGHEST, holder, any::<String>()), |(counter, holder, rest)| {
             let content = Content::parse(format!("{MARK}{counter:019}\n{holder}\n{rest}").as_bytes());
-            prop_assert_eq!(content, Ok(Content { counter: Some(counter), holder: holder.into_bytes() }));
+            let content = content.map(|content| (content.counter, content.holder));
+            prop_assert_eq!(content, Ok((Some(counter), holder.into_bytes())));
             Ok(())
         });
     }

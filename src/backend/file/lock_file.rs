@@ -8,6 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use tokio::sync::oneshot;
@@ -16,10 +17,11 @@ use crate::backend::file::content::{Content, MARK};
 use crate::backend::file::directory::Place;
 use crate::backend::file::errors::{self, no_lock_file};
 use crate::backend::file::floor;
+use crate::backend::file::kept::Kept;
 use crate::backend::file::kernel::{KernelLocks, command_name, flock, unlock, wait_in_kernel};
-use crate::backend::{Busy, Claim, Error, Queue, Released};
-use crate::clock::wall_micros;
-use crate::holder::{BESIDE, Holder};
+use crate::backend::{Busy, Claim, Error, Queue, Released, Used};
+use crate::clock::{Instant, wall_micros};
+use crate::holder::{BESIDE, Holder, finished};
 use crate::printable::MAX_SHOWN;
 
 /// An open lock file.
@@ -40,6 +42,21 @@ pub(super) struct LockFile {
     queued: Option<oneshot::Receiver<io::Result<()>>>,
     /// The granted token while the lock is ours.
     token: Option<u64>,
+    /// What is published while the lock is ours.
+    published: String,
+    /// Until when this lock stays taken once it is ours, if longer than it is in use.
+    kept: Option<Kept>,
+    /// When an earlier run's hold is over, while we wait for that with the file locked.
+    free_at: Option<Instant>,
+}
+
+/// What came of taking a lock whose file is locked.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// It is ours: the token, and what to warn of.
+    Held(u64, Option<String>),
+    /// An earlier run keeps it taken for so long.
+    Kept(Holder, Duration),
 }
 
 impl LockFile {
@@ -63,7 +80,19 @@ impl LockFile {
 
     fn new(place: &Place, path: PathBuf, file: File, beside: Option<OsString>) -> Self {
         let is_volatile = place.is_volatile;
-        Self { file, path, given: None, beside, record: None, is_volatile, queued: None, token: None }
+        Self {
+            file,
+            path,
+            given: None,
+            beside,
+            record: None,
+            is_volatile,
+            queued: None,
+            token: None,
+            published: String::new(),
+            kept: None,
+            free_at: None,
+        }
     }
 
     /// The file's path, for messages.
@@ -97,23 +126,46 @@ impl LockFile {
         self.queued.is_some()
     }
 
+    /// When an earlier run's hold is over, while we wait for that.
+    pub(super) fn free_at(&self) -> Option<Instant> {
+        self.free_at
+    }
+
+    /// Unlocks the file if it is locked only because we wait for the end of an earlier run's hold.
+    pub(super) fn let_go(&mut self) -> Result<(), Error> {
+        if self.free_at.take().is_some() { self.unlock() } else { Ok(()) }
+    }
+
     /// Gives the lock back if it is ours.
-    pub(super) fn release(mut self) -> Result<Released, Error> {
+    pub(super) fn release(mut self, used: Used) -> Result<Released, Error> {
+        self.let_go()?;
         let Some(token) = self.token.take() else { return Ok(Released::NotMine) };
         let mine = self.is_in_place();
+        let kept = self.kept.as_ref().filter(|kept| used == Used::Yes && kept.left().is_some());
+        let is_kept = kept.is_some();
         if mine {
-            // Best effort: a leftover text names a holder that `/proc/locks` does not confirm.
-            let _ = write(self.record.as_ref().unwrap_or(&self.file), token, "");
+            // Best effort: a leftover text names a holder that `/proc/locks` does not confirm. A nested run that is left must
+            // not take one for its outer run.
+            let text = kept.map(|_| finished(&self.published)).unwrap_or_default();
+            let _ = write(self.record.as_ref().unwrap_or(&self.file), token, &text, kept);
         }
         // Explicitly, because a daemon that the command left behind may have inherited the descriptor.
-        unlock(&self.file).map_err(|error| no_lock_file(&self.path, &error.to_string()))?;
-        Ok(if mine { Released::Freed } else { Released::NotMine })
+        self.unlock()?;
+        Ok(match (mine, is_kept) {
+            (true, true) => Released::Kept,
+            (true, false) => Released::Freed,
+            (false, _) => Released::NotMine,
+        })
+    }
+
+    fn unlock(&self) -> Result<(), Error> {
+        unlock(&self.file).map_err(|error| no_lock_file(&self.path, &error.to_string()))
     }
 
     /// Tries to take the lock, and returns whether it is held now. With [`Queue::Join`] a thread waits for it in the
     /// kernel's queue from then on.
     pub(super) fn try_lock(&mut self, queue: Queue) -> io::Result<bool> {
-        if self.token.is_some() {
+        if self.token.is_some() || self.free_at.is_some() {
             return Ok(true);
         }
         if let Some(queued) = &mut self.queued {
@@ -147,16 +199,24 @@ impl LockFile {
         matches!((ours, there), (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino())
     }
 
-    /// Writes down the new token and the holder; the file must be locked. Returns the token, and what to warn of. Where it
-    /// fails, nothing was changed and the lock is given back.
-    pub(super) fn take(&mut self, place: &Place, claim: &Claim) -> Result<(u64, Option<String>), Error> {
+    /// Writes down the new token and the holder, unless an earlier run keeps the lock taken; the file must be locked, and it
+    /// stays so. Where it fails, nothing was changed and the lock is given back.
+    pub(super) fn take(&mut self, place: &Place, claim: &Claim) -> Result<Taken, Error> {
         if let Some(token) = self.token {
-            return Ok((token, None));
+            return Ok(Taken::Held(token, None));
         }
-        match self.write_down(place, claim) {
-            Ok((token, concern)) => {
-                self.token = Some(token);
-                Ok((token, concern))
+        // While we have the file locked the hold does not grow, whatever this process's clock makes of it.
+        let free_at = self.free_at.take();
+        match self.write_down(place, claim, free_at.is_some_and(|at| at <= Instant::now())) {
+            Ok(came) => {
+                match &came {
+                    Taken::Held(token, _) => self.token = Some(*token),
+                    Taken::Kept(_, left) => {
+                        let at = Instant::now() + *left;
+                        self.free_at = Some(free_at.map_or(at, |before| before.min(at)));
+                    }
+                }
+                Ok(came)
             }
             Err(error) => {
                 // It ends with the process at the latest.
@@ -166,7 +226,7 @@ impl LockFile {
         }
     }
 
-    fn write_down(&mut self, place: &Place, claim: &Claim) -> Result<(u64, Option<String>), Error> {
+    fn write_down(&mut self, place: &Place, claim: &Claim, waited: bool) -> Result<Taken, Error> {
         let path = match &self.beside {
             None => self.path.clone(),
             Some(name) => {
@@ -182,19 +242,27 @@ impl LockFile {
             }
         };
         let record = self.record.as_ref().unwrap_or(&self.file);
-        let write_down = || {
+        let (mut kept, mut published) = (None, String::new());
+        let mut write_down = || {
             let content = Content::parse(&read(record)?)?;
+            if let Some((holder, left)) = content.finished().filter(|_| !waited) {
+                return Ok(Taken::Kept(holder, left));
+            }
             let (clock, mut concern) = (wall_micros(), None);
             let token = content.token(|counter| {
                 let (token, warning) = self.next_token(counter, clock);
                 concern = warning;
                 token
             })?;
-            let text = claim.about.text(&claim.owner, token, wall_micros() / 1000);
-            write(record, token, &text).map_err(|error| errors::unwritten(&error))?;
-            Ok((token, concern))
+            let text = claim.text(token, wall_micros() / 1000);
+            kept = Kept::from_now(claim.min_hold);
+            write(record, token, &text, kept.as_ref()).map_err(|error| errors::unwritten(&error))?;
+            published = text;
+            Ok(Taken::Held(token, concern))
         };
-        write_down().map_err(|reason: String| no_lock_file(&path, &reason))
+        let taken = write_down().map_err(|reason: String| no_lock_file(&path, &reason));
+        (self.kept, self.published) = (kept, published);
+        taken
     }
 
     fn next_token(&self, counter: u64, clock: u64) -> (u64, Option<String>) {
@@ -212,14 +280,19 @@ impl LockFile {
             None => read(&self.file).ok(),
             Some(record) => record.as_ref().and_then(|record| read(record).ok()),
         };
-        let published = content.and_then(|content| Content::parse(&content).ok()).map(|content| content.holder);
+        let content = content.and_then(|content| Content::parse(&content).ok());
+        let finished = content.as_ref().and_then(Content::finished);
+        let published = content.map(|content| content.holder);
         let locks = self.file.metadata().ok().and_then(|meta| KernelLocks::find(meta.dev(), meta.ino()));
         let holder = match (published.as_deref(), locks.as_ref().and_then(|locks| locks.holder)) {
             // The kernel knows the process that took the lock; the text may be left over from a dlock that was killed.
-            (published, Some(pid)) => match published.map(Holder::read) {
-                Some(Holder::Dlock(published)) if published.about.pid == pid => Holder::Dlock(published),
+            (published, Some(pid)) => match (published.map(Holder::read), finished) {
+                (Some(Holder::Dlock(published)), _) if published.about.pid == pid => Holder::Dlock(published),
+                // The first in line has it until the hold of the one before is over.
+                (_, Some((holder, _))) if command_name(pid) == "dlock" => holder,
                 _ => Holder::Process(pid, command_name(pid)),
             },
+            (Some(_), None) if finished.is_some() => finished.map_or(Holder::Unknown, |(holder, _)| holder),
             (Some(published), None) if !published.is_empty() => Holder::read(published),
             _ => Holder::Unknown,
         };
@@ -244,10 +317,14 @@ fn read(mut file: &File) -> Result<Vec<u8>, String> {
 
 /// Replaces the content of `file` with a single write, so that a reader without the lock sees the old or the new text.
 /// What is left of a longer one is cut off afterwards.
-fn write(file: &File, counter: u64, holder: &str) -> io::Result<()> {
+fn write(file: &File, counter: u64, holder: &str, kept: Option<&Kept>) -> io::Result<()> {
     let mut text = format!("{MARK}{counter:019}\n");
     if !holder.is_empty() {
         text.push_str(holder);
+        text.push('\n');
+    }
+    if let Some(kept) = kept {
+        text.push_str(&kept.text());
         text.push('\n');
     }
     file.write_all_at(text.as_bytes(), 0)?;

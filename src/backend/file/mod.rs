@@ -2,11 +2,13 @@
 Lock files on one host: `flock(2)` on `<dir>/<key>.lock`, the lock that `flock(1)` takes on the same file.
 
 The file holds the fencing counter, which stays (see [`floor`] for what a reboot removes), and who holds the lock, which
-is removed with the release:
+is removed with the release. Where the lock is to be held for a time of its own, [`kept`] says until when, and the next
+holder waits for that with the file locked:
 
 ```text
 dlock:1 0001795190000000123
 {"v":1,"id":"…","token":1795190000000123,…}
+kept 8e6c3d90-… 0000000000000612345 0000000000000040000
 ```
 
 Where the URL names a file itself (`file:///dir/file?path`), that file is locked and never written to: other programs that
@@ -22,6 +24,7 @@ mod directory;
 mod driver;
 mod errors;
 mod floor;
+mod kept;
 mod kernel;
 mod locality;
 mod lock_file;
@@ -33,9 +36,9 @@ use std::time::Duration;
 use self::directory::{Place, Spot};
 pub(crate) use self::driver::DRIVER;
 use self::errors::no_lock_file;
-use self::lock_file::LockFile;
-use crate::backend::{Attempt, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
-use crate::clock::{Instant, sleep_until};
+use self::lock_file::{LockFile, Taken};
+use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used};
+use crate::clock::{Instant, sleep_until, wall_millis};
 
 /// How often a holder checks that its lock file is still in place.
 const CHECK: Duration = Duration::from_millis(500);
@@ -135,9 +138,19 @@ impl Contender for FileContender {
             }
             // The file may have been replaced while we waited, or a link on the way to it: then the new one is the lock.
             if lock.is_in_place() {
-                let (token, concern) = lock.take(place, claim)?;
-                self.concerns.extend(concern);
-                return Ok(Attempt::Held(Grant { token, lease: Lease::Unlimited { check: CHECK } }));
+                return match lock.take(place, claim)? {
+                    Taken::Held(token, concern) => {
+                        self.concerns.extend(concern);
+                        Ok(Attempt::Held(Grant { token, lease: Lease::Unlimited { check: CHECK } }))
+                    }
+                    Taken::Kept(holder, _) => {
+                        if queue == Queue::Pass {
+                            lock.let_go()?;
+                        }
+                        let position = (queue == Queue::Join).then_some(1);
+                        Ok(Attempt::Busy(Busy { holder, position, now: wall_millis() }))
+                    }
+                };
             }
             self.lock = None;
             if matches!(self.spot, Spot::File(_)) {
@@ -148,9 +161,13 @@ impl Contender for FileContender {
     }
 
     async fn changed(&mut self) -> Result<(), Error> {
-        let Some(lock) = self.lock.as_mut().filter(|lock| lock.is_queued()) else {
+        let Some(lock) = self.lock.as_mut() else { return Ok(()) };
+        if let Some(at) = lock.free_at() {
+            sleep_until(at.min(Instant::now() + REFRESH)).await;
+        }
+        if !lock.is_queued() {
             return Ok(());
-        };
+        }
         tokio::select! {
             () = lock.queue_moved() => {}
             () = sleep_until(Instant::now() + REFRESH) => {}
@@ -168,8 +185,8 @@ impl Contender for FileContender {
         }
     }
 
-    async fn release(&mut self) -> Result<Released, Error> {
-        self.lock.take().map_or(Ok(Released::NotMine), LockFile::release)
+    async fn release(&mut self, used: Used) -> Result<Released, Error> {
+        self.lock.take().map_or(Ok(Released::NotMine), |lock| lock.release(used))
     }
 
     fn concerns(&mut self) -> Vec<String> {

@@ -5,8 +5,8 @@ grant.
 
 use ::redis::Value;
 
-use crate::backend::TOKEN_LIMIT;
 use crate::backend::redis::damage::Damage;
+use crate::backend::{Released, TOKEN_LIMIT};
 use crate::holder::Holder;
 
 /// The answer to `attempt.lua`.
@@ -83,6 +83,16 @@ pub(in crate::backend) fn yes_or_no(answer: &Value) -> Option<bool> {
     match answer {
         Value::Int(1) => Some(true),
         Value::Int(0) => Some(false),
+        _ => None,
+    }
+}
+
+/// Reads the answer to `release.lua`; `None` when it makes no sense.
+pub(in crate::backend) fn released(answer: &Value) -> Option<Released> {
+    match answer {
+        Value::Int(0) => Some(Released::NotMine),
+        Value::Int(1) => Some(Released::Freed),
+        Value::Int(2) => Some(Released::Kept),
         _ => None,
     }
 }
@@ -185,6 +195,7 @@ mod tests {
             }
             prop_assert_eq!(renewed(&answer) == Some(Ok(())), answer == Value::Array(vec![Value::Int(1)]));
             prop_assert_eq!(yes_or_no(&answer) == Some(true), answer == Value::Int(1));
+            prop_assert_eq!(released(&answer).is_some(), matches!(answer, Value::Int(0..=2)));
             Ok(())
         });
     }

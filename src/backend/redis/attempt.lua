@@ -1,12 +1,12 @@
 -- Takes the lock, or says why not; repeating it changes nothing.
 --   KEYS  lock, queue, alive, fence
---   ARGV  id, prefix and rest of the value, ttl ms, patience ms, 1 to join the queue, wakes
+--   ARGV  id, prefix and rest of the value, ttl ms, patience ms, 1 to join the queue, wakes, minimum hold ms
 -- Returns {1, token}, {0, type, value, pttl, position, now}, or before anything is written {2, key, type, value} for a
 -- damaged counter and {3, key, type} for a side key of another type.
 local lock, queue, alive, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, prefix, rest = ARGV[1], ARGV[2], ARGV[3]
 local ttl, patience = tonumber(ARGV[4]), tonumber(ARGV[5])
-local join, wakes = ARGV[6] == '1', ARGV[7]
+local join, wakes, hold = ARGV[6] == '1', ARGV[7], tonumber(ARGV[8])
 local micros, now = clock()
 local last, damage = last_token(fence, micros)
 damage = damage or misplaced(queue, alive)
@@ -17,7 +17,7 @@ local kind, value = occupant(lock)
 
 -- Granted by an earlier request whose answer was lost.
 if kind == 'string' and starts_with(value, prefix) then
-  redis.call('PEXPIRE', lock, ttl)
+  redis.call('PEXPIRE', lock, life(value, ttl, now))
   leave(queue, alive, wakes, id)
   return { 1, string.match(value, '^"token":(%d+)', #prefix + 1) or '' }
 end
@@ -28,6 +28,10 @@ if kind == 'none' and not more and (head == nil or head == id) then
   local token = string.format('%.0f', math.max(last + 1, micros))
   redis.call('SET', fence, token, 'EX', 2592000)
   local since = string.format('%.0f', now)
+  -- The first renewal, before the lock is used, makes the key last as long: what arrives too late costs a lease and no more.
+  if hold > 0 then
+    since = since .. ',"until":' .. string.format('%.0f', now + hold)
+  end
   redis.call('SET', lock, prefix .. '"token":' .. token .. ',"since":' .. since .. ',' .. rest, 'PX', ttl)
   leave(queue, alive, wakes, id)
   return { 1, token }

@@ -67,6 +67,7 @@ mod tests {
             namespace: Namespace::parse(namespace)?,
             owner: Owner::random().expect("random"),
             ttl: Duration::from_secs(30),
+            min_hold: Duration::ZERO,
             about: About::default(),
         }))
     }

@@ -33,7 +33,7 @@ use self::rights::Rights;
 use self::sentinel::{Master, Sentinels};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service};
+use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used};
 use crate::clock::{Instant, before, sleep_until};
 use crate::holder::Holder;
 
@@ -171,6 +171,14 @@ impl RedisContender {
         }
     }
 
+    /// Makes the key last for the minimum hold, before the lock is used.
+    async fn hold_on(&mut self) -> Result<Lease, Error> {
+        match self.renew().await? {
+            Renewal::Extended(lease) => Ok(lease),
+            Renewal::NotMine(why) => Err(Error::unavailable(why)),
+        }
+    }
+
     /// Turns what is in the way into what waiters are told, and decides when to look again.
     fn busy(&mut self, obstacle: Obstacle) -> Busy {
         let Obstacle { holder, pttl, position, now } = obstacle;
@@ -242,12 +250,12 @@ impl Contender for RedisContender {
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         let claim = &self.claim;
         let keys = Keys::of(claim);
-        let (ttl, patience) = (millis(claim.ttl), millis(patience(claim.ttl)));
+        let (ttl, patience, hold) = (millis(claim.ttl), millis(patience(claim.ttl)), millis(claim.min_hold));
         let join = if queue == Queue::Join { "1" } else { "0" };
         let command = script(
             ATTEMPT,
             &[keys.lock.clone(), keys.queue(), keys.alive(), keys.fence()],
-            &[claim.owner.as_str(), &claim.owner.prefix(), &claim.about.rest(), &ttl, &patience, join, &keys.wakes()],
+            &[claim.owner.as_str(), &claim.prefix(), &claim.about.rest(), &ttl, &patience, join, &keys.wakes(), &hold],
         );
         let sent = Instant::now();
         self.looked = sent;
@@ -260,7 +268,9 @@ impl Contender for RedisContender {
         match answers::attempted(&answer).ok_or_else(|| self.connection.nonsense())? {
             Attempted::Granted(token) => {
                 self.replicate(self.claim.ttl / 10).await?;
-                Ok(Attempt::Held(Grant { token, lease: Lease::until(sent, self.claim.ttl) }))
+                let lease = Lease::until(sent, self.claim.ttl);
+                let lease = if self.claim.min_hold.is_zero() { lease } else { self.hold_on().await? };
+                Ok(Attempt::Held(Grant { token, lease }))
             }
             Attempted::Busy(obstacle) => Ok(Attempt::Busy(self.busy(obstacle))),
             Attempted::Damaged(damage) => Err(self.connection.damaged(&damage)),
@@ -283,7 +293,7 @@ impl Contender for RedisContender {
     async fn renew(&mut self) -> Result<Renewal, Error> {
         let claim = &self.claim;
         let keys = Keys::of(claim);
-        let command = script(RENEW, &[keys.lock], &[&claim.owner.prefix(), &millis(claim.ttl)]);
+        let command = script(RENEW, &[keys.lock], &[&claim.prefix(), &millis(claim.ttl)]);
         let sent = Instant::now();
         let (answer, _) = self.connection.ask_master(&command, &[]).await?;
         match answers::renewed(&answer).ok_or_else(|| self.connection.nonsense())? {
@@ -296,18 +306,17 @@ impl Contender for RedisContender {
         }
     }
 
-    async fn release(&mut self) -> Result<Released, Error> {
+    async fn release(&mut self, used: Used) -> Result<Released, Error> {
         self.connection.connect_in_order().await?;
         let claim = &self.claim;
         let keys = Keys::of(claim);
         let command = script(
             RELEASE,
             &[keys.lock.clone(), keys.queue(), keys.alive()],
-            &[claim.owner.as_str(), &claim.owner.prefix(), &keys.wakes()],
+            &[claim.owner.as_str(), &claim.prefix(), &keys.wakes(), if used == Used::Yes { "1" } else { "0" }],
         );
         let answer = self.connection.ask(&command, Outstanding::Blocker).await?;
-        let freed = answers::yes_or_no(&answer).ok_or_else(|| self.connection.nonsense())?;
-        Ok(if freed { Released::Freed } else { Released::NotMine })
+        answers::released(&answer).ok_or_else(|| self.connection.nonsense())
     }
 
     fn concerns(&mut self) -> Vec<String> {

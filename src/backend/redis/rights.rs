@@ -85,6 +85,7 @@ mod tests {
                 namespace: Namespace::parse(namespace).expect("valid"),
                 owner: Owner::random().expect("random"),
                 ttl: Duration::from_secs(30),
+                min_hold: Duration::ZERO,
                 about: About::default(),
             };
             let rights = Rights::for_locks(&claim, MAJORITY).and("+select");

@@ -11,7 +11,7 @@ use crate::backend::redlock::errors;
 use crate::backend::redlock::quorum::{self, Ballot, Outcome, Verdict, Vote, majority};
 use crate::backend::redlock::scripts::Try;
 use crate::backend::redlock::voter::{Answer, Request};
-use crate::backend::{Busy, Error, Grant, Lease};
+use crate::backend::{Busy, Error, Grant, Lease, Used};
 use crate::clock::{Instant, sleep_until, wall_micros};
 
 /// How long the slower servers may take to identify themselves once the first attempt is decided.
@@ -42,7 +42,7 @@ impl RedlockContender {
         let patience = patience(self.claim.ttl);
         if let (Some(dropped), None) = (self.attempt.clone(), self.token) {
             // Sent before the next attempt on every connection, which keeps the order.
-            self.voters.tell_all(&Request::Release(dropped), patience);
+            self.voters.tell_all(&Request::Release(dropped, Used::No), patience);
         }
         self.number += 1;
         let attempt = Arc::new(Try::new(&self.claim, self.number, wall_micros()));
@@ -148,7 +148,7 @@ impl RedlockContender {
     /// Gives a failed attempt back everywhere. Waits for the servers that granted it, and [`LAST_RELEASES`] for the
     /// others.
     async fn withdraw(&mut self, attempt: &Arc<Try>, votes: &[Vote], patience: Duration) -> Result<(), Error> {
-        let round = self.voters.tell_all(&Request::Release(Arc::clone(attempt)), patience);
+        let round = self.voters.tell_all(&Request::Release(Arc::clone(attempt), Used::No), patience);
         let granted = |index: usize| matches!(votes[index], Vote::Granted(_));
         let mut missing: Vec<usize> = (0..votes.len()).collect();
         let slow = Instant::now() + LAST_RELEASES;

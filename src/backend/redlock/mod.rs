@@ -40,7 +40,7 @@ use self::scripts::Occupant;
 use self::voter::{Answer, Request};
 use crate::backend::redis::Server;
 use crate::backend::redis::rights::{MAJORITY, Rights};
-use crate::backend::{Attempt, Claim, Contender, Error, Lease, Queue, Released, Renewal, Service};
+use crate::backend::{Attempt, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used};
 use crate::clock::{Instant, sleep_until};
 use crate::holder::Holder;
 
@@ -140,7 +140,14 @@ impl Contender for RedlockContender {
         let mut longest = SPLIT_PAUSE;
         loop {
             match self.try_once(limit).await? {
-                Tried::Held(grant) => return Ok(Attempt::Held(grant)),
+                Tried::Held(grant) if self.claim.min_hold.is_zero() => return Ok(Attempt::Held(grant)),
+                Tried::Held(Grant { token, .. }) => {
+                    // Only now the votes last for the minimum hold.
+                    return match self.renew().await? {
+                        Renewal::Extended(lease) => Ok(Attempt::Held(Grant { token, lease })),
+                        Renewal::NotMine(why) => Err(Error::unavailable(why)),
+                    };
+                }
                 Tried::Busy(busy) => return Ok(Attempt::Busy(busy)),
                 Tried::Split(busy) if queue == Queue::Join || Instant::now() >= limit => {
                     return Ok(Attempt::Busy(busy));
@@ -199,9 +206,10 @@ impl Contender for RedlockContender {
         }
     }
 
-    async fn release(&mut self) -> Result<Released, Error> {
+    async fn release(&mut self, used: Used) -> Result<Released, Error> {
         let Some(attempt) = self.attempt.clone() else { return Ok(Released::NotMine) };
-        let round = self.voters.tell_all(&Request::Release(attempt), patience(self.claim.ttl));
+        let round = self.voters.tell_all(&Request::Release(attempt, used), patience(self.claim.ttl));
+        let mut kept = false;
         let mut ballots = vec![Ballot::Pending; self.voters.len()];
         let mut failures = Failures::new();
         let mut limit = None;
@@ -217,7 +225,7 @@ impl Contender for RedlockContender {
                 return match outcome {
                     Outcome::Yes => {
                         (self.attempt, self.token) = (None, None);
-                        Ok(Released::Freed)
+                        Ok(if kept { Released::Kept } else { Released::Freed })
                     }
                     Outcome::No => {
                         (self.attempt, self.token) = (None, None);
@@ -226,9 +234,12 @@ impl Contender for RedlockContender {
                     Outcome::Undecided | Outcome::Unknown => Err(errors::no_majority(&failures, self.voters.len())),
                 };
             };
+            kept |= matches!(event.answer, Answer::Released(Released::Kept));
             ballots[event.voter] = match event.answer {
                 // An earlier release, which too few servers answered, may have freed it.
-                Answer::Released(freed) if freed || self.voters.has_freed(event.voter) => Ballot::Yes,
+                Answer::Released(released) if released != Released::NotMine || self.voters.has_freed(event.voter) => {
+                    Ballot::Yes
+                }
                 Answer::Released(_) => Ballot::No,
                 Answer::Failed(failure) => {
                     failures.insert(event.voter, failure);

@@ -4,7 +4,8 @@
 -- Returns {1} or {0, type, value}.
 local kind, value = occupant(KEYS[1])
 if attempt_of(kind, value, ARGV[1]) == tonumber(ARGV[2]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  local _, now = clock()
+  redis.call('PEXPIRE', KEYS[1], life(value, tonumber(ARGV[3]), now))
   return { 1 }
 end
 return { 0, kind, value }

@@ -2,14 +2,17 @@
 The requests to one server, and how its answers are read. The scripts themselves are in the `.lua` files.
 */
 
+use std::time::Duration;
+
 use ::redis::{Cmd, Value};
 
-use crate::backend::Claim;
-pub(super) use crate::backend::redis::answers::yes_or_no;
 use crate::backend::redis::answers::{bytes, damage, number, text_of, token};
+pub(super) use crate::backend::redis::answers::{released, yes_or_no};
 use crate::backend::redis::damage::Damage;
 use crate::backend::redis::keys::Keys;
 use crate::backend::redis::{concerns, inspection, millis, script};
+use crate::backend::{Claim, Used};
+use crate::clock::Instant;
 
 macro_rules! with_common {
     ($file:literal) => {
@@ -31,35 +34,41 @@ pub(super) struct Try {
     owner: String,
     /// The attempt's number: a release applies to this attempt and earlier ones, however late it arrives.
     pub(super) number: u64,
-    value: String,
+    /// The value after the prefix and the number.
+    rest: String,
     ttl: String,
     proposal: String,
+    min_hold: Duration,
+    /// When it began: a server that joins later holds the lock no longer than the others.
+    begun: Instant,
 }
 
 impl Try {
     /// The attempt `number` of `claim`, at `now` in microseconds since 1970 by the wall clock.
     pub(super) fn new(claim: &Claim, number: u64, now: u64) -> Self {
         let keys = Keys::of(claim);
-        let owner = claim.owner.prefix();
-        // The client's time, so that the value is the same on all servers.
-        let value = format!("{owner}\"try\":{number},\"since\":{},{}", now / 1000, claim.about.rest());
         Self {
             fence: keys.fence(),
             lock: keys.lock,
-            owner,
+            owner: claim.prefix(),
             number,
-            value,
+            // The client's time, so that it is the same on all servers.
+            rest: format!("\"since\":{},{}", now / 1000, claim.about.rest()),
             ttl: millis(claim.ttl),
             proposal: now.to_string(),
+            min_hold: claim.min_hold,
+            begun: Instant::now(),
         }
     }
 
     /// The request for the vote. `granted` is the attempt's token if a majority has granted it already.
     pub(super) fn acquire(&self, granted: Option<u64>) -> Cmd {
+        let passed = granted.map_or(Duration::ZERO, |_| Instant::now().since(self.begun));
+        let hold = millis(self.min_hold.saturating_sub(passed));
         let granted = granted.map_or_else(String::new, |token| token.to_string());
         let keys = [self.lock.clone(), self.fence.clone()];
         let number = self.number.to_string();
-        script(ACQUIRE, &keys, &[&self.owner, &number, &self.value, &self.ttl, &self.proposal, &granted])
+        script(ACQUIRE, &keys, &[&self.owner, &number, &self.rest, &self.ttl, &self.proposal, &granted, &hold])
     }
 
     /// The request to raise the counter to `token` where the vote is this attempt's.
@@ -74,8 +83,9 @@ impl Try {
     }
 
     /// The request to give back the vote of this attempt and of earlier ones.
-    pub(super) fn release(&self) -> Cmd {
-        script(RELEASE, std::slice::from_ref(&self.lock), &[&self.owner, &self.number.to_string()])
+    pub(super) fn release(&self, used: Used) -> Cmd {
+        let used = if used == Used::Yes { "1" } else { "0" };
+        script(RELEASE, std::slice::from_ref(&self.lock), &[&self.owner, &self.number.to_string(), used])
     }
 }
 

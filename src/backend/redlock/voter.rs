@@ -16,6 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::backend::redis::connection::{Connection, Outstanding, Server};
 use crate::backend::redlock::errors::{self, Failure};
 use crate::backend::redlock::scripts::{self, Acquired, Introduction, Occupant, Try};
+use crate::backend::{Released, Used};
 use crate::clock::{Instant, before, sleep_until};
 
 /// How long the first contact may take while no request is waiting.
@@ -41,7 +42,7 @@ pub(super) enum Request {
     /// Extend the vote.
     Renew(Arc<Try>),
     /// Give the vote back.
-    Release(Arc<Try>),
+    Release(Arc<Try>, Used),
 }
 
 /// A request, the number of its round, and how long the server may take.
@@ -69,7 +70,7 @@ pub(super) enum Answer {
     /// The vote is not ours; this is at the key instead.
     NotOurs(Occupant),
     /// Whether one of our votes was given back.
-    Released(bool),
+    Released(Released),
     /// No answer.
     Failed(Failure),
 }
@@ -148,7 +149,7 @@ impl Voter {
             let Some(Dispatch { round, request, patience }) = next else { return };
             let done = match &request {
                 Request::Contact => self.contact(patience).await,
-                Request::Release(attempt) => self.release(attempt, patience).await,
+                Request::Release(attempt, used) => self.release(attempt, *used, patience).await,
                 _ if self.is_outdated() => Err(self.unasked()),
                 Request::Acquire(attempt) => self.acquire(attempt, patience).await,
                 Request::Join(attempt, token) => self.join(attempt, *token, patience).await,
@@ -256,9 +257,9 @@ impl Voter {
         }
     }
 
-    async fn release(&mut self, attempt: &Try, patience: Duration) -> Result<Answer, Failure> {
+    async fn release(&mut self, attempt: &Try, used: Used, patience: Duration) -> Result<Answer, Failure> {
         if !self.asked {
-            return Ok(Answer::Released(false));
+            return Ok(Answer::Released(Released::NotMine));
         }
         // A release follows the last request for the vote already; a frozen server must not be flooded with more.
         if self.known.released && self.in_doubt() && !self.is_overdue(patience) {
@@ -268,10 +269,10 @@ impl Voter {
         // From here on a release follows the request, whether it is answered or not.
         self.in_flight = None;
         self.known.released = true;
-        let answer = self.ask(&attempt.release(), patience).await?;
-        let freed = self.read(&answer, scripts::yes_or_no)?;
+        let answer = self.ask(&attempt.release(used), patience).await?;
+        let released = self.read(&answer, scripts::released)?;
         self.asked = false;
-        Ok(Answer::Released(freed))
+        Ok(Answer::Released(released))
     }
 
     /// Makes sure that there is a connection. A connection with an overdue answer is replaced, unless a request for the
@@ -341,7 +342,7 @@ impl Voter {
         let (mut limit, mut overdue) = (now + patience, false);
         self.known.doubt.get_or_insert(now);
         let Self { connection, requests, waiting, .. } = self;
-        let is_release = |dispatch: &Dispatch| matches!(dispatch.request, Request::Release(_));
+        let is_release = |dispatch: &Dispatch| matches!(dispatch.request, Request::Release(..));
         let answered = {
             let mut asking = std::pin::pin!(connection.ask_also(command, also, Outstanding::Request));
             loop {

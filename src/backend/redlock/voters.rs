@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::backend::Released;
 use crate::backend::error::Error;
 use crate::backend::redis::Server;
 use crate::backend::redlock::errors::{self, Failures};
@@ -121,7 +122,7 @@ impl Voters {
                     self.concerns.extend(concerns);
                 }
             }
-            Answer::Released(true) => peer.freed = true,
+            Answer::Released(Released::Freed | Released::Kept) => peer.freed = true,
             Answer::Failed(failure) if !failure.kind.may_pass() && !peer.is_given_up => {
                 peer.is_given_up = true;
                 self.concerns.push(format!("one server less: {}", failure.reason));

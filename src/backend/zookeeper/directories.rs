@@ -68,6 +68,12 @@ pub(super) async fn count(client: &Client, directory: &Directory, traffic: &mut 
     }
 }
 
+/// Whether a directory of this status says [`MADE_BY_DLOCK`], as far as its status shows: nobody else is likely to write as much
+/// there.
+pub(super) fn may_be_ours(directory: &Stat) -> bool {
+    usize::try_from(directory.data_length) == Ok(MADE_BY_DLOCK.len())
+}
+
 /// How many nodes were ever made in a directory: its `cversion` counts each twice, less those that are still there.
 fn nodes_made(directory: &Stat) -> i64 {
     i64::midpoint(directory.cversion.into(), directory.num_children.into())

@@ -268,7 +268,7 @@ impl<'a> Body<'a> {
             operation::CREATE2 => self.path().and_then(|()| self.stat())?,
             operation::EXISTS | operation::SET_DATA => self.stat()?,
             operation::GET_DATA => self.bytes().and_then(|_| self.stat())?,
-            operation::GET_CHILDREN => self.names()?,
+            operation::GET_CHILDREN => self.names().and_then(|()| self.stat())?,
             operation::MULTI => self.results()?,
             operation::DELETE
             | operation::PING

@@ -13,6 +13,7 @@ mod driver;
 mod ensemble;
 mod errors;
 mod frames;
+mod hold;
 mod membership;
 mod names;
 mod nodes;
@@ -28,10 +29,12 @@ use ::zookeeper_client::Error as ZkError;
 use self::contender::ZookeeperContender;
 pub(crate) use self::driver::DRIVER;
 use self::ensemble::Ensemble;
-use self::nodes::Placed;
+use self::hold::OwnHold;
+use self::nodes::{Placed, is_refusal};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::{Attempt, Claim, Contender, Error, Queue, Released, Renewal, Service};
+use crate::backend::{Attempt, Claim, Contender, Error, Queue, Released, Renewal, Service, Used};
+use crate::clock::Instant;
 
 /// The locks of one ZooKeeper ensemble.
 #[derive(Debug)]
@@ -108,7 +111,7 @@ impl Contender for ZookeeperContender {
         };
         let Some(token) = pair.token() else { return Err(errors::no_token(self.ensemble.location(), pair.czxid)) };
         let since = *session.held_since.get_or_insert(session.now());
-        let text = self.claim.about.text(&self.claim.owner, token, since);
+        let text = self.claim.text(token, since);
         let renewed = session.renew(&pair, &text).await;
         match renewed {
             Ok(Some(stat)) if session.is_own(&stat) => {
@@ -133,7 +136,7 @@ impl Contender for ZookeeperContender {
         }
     }
 
-    async fn release(&mut self) -> Result<Released, Error> {
+    async fn release(&mut self, used: Used) -> Result<Released, Error> {
         self.opening = None;
         let Some(session) = self.session.as_mut() else {
             return Ok(self.released.unwrap_or(Released::NotMine));
@@ -143,8 +146,26 @@ impl Contender for ZookeeperContender {
         } else {
             let held = session.held_since.is_some();
             session.connect().await?;
+            let kept = match session.own_hold {
+                OwnHold::Until(over) => used == Used::Yes && Instant::now() < over,
+                OwnHold::Unasked | OwnHold::Asked => false,
+            };
+            if !kept && !matches!(session.own_hold, OwnHold::Unasked) {
+                // First of all: whoever is next reads it when our nodes are gone.
+                let ended = session.end_hold(self.claim.owner.as_str()).await;
+                if let Err(error) = ended
+                    && used == Used::No
+                    && !is_refusal(&error)
+                {
+                    return Err(self.explain(&error));
+                }
+            }
             let gone = session.end().is_none() && self.leave().await?;
-            if held && gone { Released::Freed } else { Released::NotMine }
+            match (held && gone, kept) {
+                (true, true) => Released::Kept,
+                (true, false) => Released::Freed,
+                (false, _) => Released::NotMine,
+            }
         };
         self.released = Some(released);
         self.close().await;

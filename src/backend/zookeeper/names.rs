@@ -12,6 +12,10 @@ use crate::backend::Claim;
 use crate::holder::Owner;
 use crate::lock::admission::{Entry, Mode, Place, place};
 
+/// What is appended to a lock's directory for the name of the node that keeps the lock taken after it was used. No key has a bare
+/// `%` in its spelling, so this is no other lock's directory.
+const BESIDE: &str = "%dlock";
+
 /// What stands between a name's prefix and its sequence number, in Curator's spelling.
 const CURATOR: &str = "-lock-";
 /// What stands between a name's prefix and its sequence number, in kazoo's spelling.
@@ -36,7 +40,8 @@ impl Directory {
         let mut path = String::new();
         for (what, parts) in [("chroot", chroot), ("namespace", namespace)] {
             for part in parts.split('/').filter(|_| !parts.is_empty()) {
-                if part.is_empty() || part == "." || part == ".." || part.chars().any(is_unfit) {
+                let odd = part.is_empty() || part == "." || part == ".." || part.ends_with(BESIDE);
+                if odd || part.chars().any(is_unfit) {
                     return Err(format!("the {what} {parts:?} is no path that ZooKeeper allows: use another one"));
                 }
                 let _ = write!(path, "/{part}");
@@ -52,6 +57,11 @@ impl Directory {
     /// Its path.
     pub(super) fn path(&self) -> &str {
         &self.path
+    }
+
+    /// The path of the node beside it that keeps the lock taken after it was used.
+    pub(super) fn beside(&self) -> String {
+        format!("{}{BESIDE}", self.path)
     }
 
     /// The path of a node in it.
@@ -232,6 +242,7 @@ mod tests {
             namespace: Namespace::parse(namespace).expect("a namespace"),
             owner: Owner::random().expect("random"),
             ttl: Duration::from_secs(1),
+            min_hold: Duration::ZERO,
             about: About::default(),
         };
         Directory::of(chroot, &claim).map(|directory| directory.path().to_owned())

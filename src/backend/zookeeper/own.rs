@@ -22,8 +22,8 @@ impl fmt::Debug for OwnWatch {
 impl OwnWatch {
     /// Watches the nodes at these paths. That one is not there is the error [`ZkError::NoNode`].
     pub(super) async fn set(client: &Client, one: &str, other: &str) -> Result<Self, ZkError> {
-        let set = tokio::try_join!(client.list_and_watch_children(one), client.list_and_watch_children(other));
-        let ((_, one), (_, other)) = set?;
+        let set = tokio::try_join!(client.get_and_watch_children(one), client.get_and_watch_children(other));
+        let ((_, _, one), (_, _, other)) = set?;
         Ok(Self(Box::pin(async move {
             tokio::select! {
                 _ = one.changed() => {}

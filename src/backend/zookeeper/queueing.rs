@@ -6,6 +6,7 @@ use ::zookeeper_client::Error as ZkError;
 
 use crate::backend::zookeeper::contender::ZookeeperContender;
 use crate::backend::zookeeper::errors;
+use crate::backend::zookeeper::hold::SeenHold;
 use crate::backend::zookeeper::names::{Rival, Standing, is_worn_out, sequence, standing};
 use crate::backend::zookeeper::nodes::{Placed, Write};
 use crate::backend::{Attempt, Busy, Error, Grant, Queue};
@@ -48,7 +49,15 @@ impl ZookeeperContender {
             match self.look(write).await? {
                 Seen::NoDirectory => no_directory = true,
                 Seen::Changed => create |= queue == Queue::Join || write == Write::Nothing,
-                Seen::First => return self.granted(write).await.map(Attempt::Held),
+                Seen::First => {
+                    let Some(busy) = self.kept(queue).await? else {
+                        return self.granted(write).await.map(Attempt::Held);
+                    };
+                    if only_to_see {
+                        self.leave().await?;
+                    }
+                    return Ok(Attempt::Busy(busy));
+                }
                 Seen::Behind(holder, position) => {
                     let busy = self.busy(&holder, position.filter(|_| !only_to_see)).await?;
                     if only_to_see {
@@ -83,12 +92,12 @@ impl ZookeeperContender {
             self.leave().await?;
             return Err(errors::worn_out(self.location(), &path));
         }
-        session.predecessor = None;
+        (session.predecessor, session.free_at) = (None, None);
         session.entries = u64::try_from(children.len() / 2).unwrap_or(u64::MAX);
         Ok(match standing(&children, &session.names) {
             Standing::First => Seen::First,
             Standing::Behind { holder, predecessor, position } => {
-                session.predecessor = Some(predecessor.last);
+                (session.predecessor, session.is_next) = (Some(predecessor.last), position == 1);
                 Seen::Behind(holder, Some(position))
             }
             Standing::Missing { holder: Some(holder) } => Seen::Behind(holder, None),
@@ -144,6 +153,42 @@ impl ZookeeperContender {
         Ok(own.is_empty())
     }
 
+    /// Whether an earlier holder keeps the lock taken, although our place is the first one.
+    async fn kept(&mut self, queue: Queue) -> Result<Option<Busy>, Error> {
+        let Some(session) = &mut self.session else { return Err(self.vanished()) };
+        let seen = match std::mem::take(&mut session.seen_hold) {
+            SeenHold::Read(seen) => Ok(seen),
+            SeenHold::Not => session.read_hold().await,
+        };
+        let hold = seen.map_err(|error| self.explain(&error))?;
+        let Some(session) = &mut self.session else { return Err(self.vanished()) };
+        let Some(hold) = hold.filter(|hold| !hold.is_of(self.claim.owner.as_str())) else { return Ok(None) };
+        let Placed::At(pair) = session.placed.clone() else { return Err(self.vanished()) };
+        let asked = session.ask_time(&pair).await;
+        let now = match asked {
+            Ok(Some(now)) => now,
+            Ok(None) => return Err(errors::nonsense(self.location())),
+            Err(ZkError::NoNode) => return Err(errors::no_place(self.location())),
+            Err(error) => return Err(self.explain(&error)),
+        };
+        let Some(session) = &mut self.session else { return Err(self.vanished()) };
+        let Some(left) = hold.left(now) else {
+            // Nothing depends on it: others see when it is over.
+            let _ = session.remove_hold(hold.version).await;
+            return Ok(None);
+        };
+        // A clock that is set back meanwhile must not make it longer.
+        let over = Instant::now() + left;
+        let known = session.waits_out.filter(|(version, _)| *version == hold.version).map(|(_, over)| over);
+        let over = known.map_or(over, |known| known.min(over));
+        (session.waits_out, session.free_at) = (Some((hold.version, over)), Some(over));
+        if Instant::now() >= over {
+            return Ok(None);
+        }
+        let position = (queue == Queue::Join).then_some(1);
+        Ok(Some(Busy { holder: hold.holder(), position, now }))
+    }
+
     /// The lock is ours.
     async fn granted(&mut self, write: Write) -> Result<Grant, Error> {
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
@@ -154,8 +199,17 @@ impl ZookeeperContender {
         // After a wait, a holder says since when it holds the lock; without one, its nodes say it.
         let since = *session.held_since.get_or_insert(session.now());
         if !matches!(write, Write::Create | Write::CreateAll) {
-            session.publish(&pair, &self.claim.about.text(&self.claim.owner, token, since));
+            session.publish(&pair, &self.claim.text(token, since));
         }
+        let min_hold = self.claim.min_hold;
+        if !min_hold.is_zero() {
+            match session.write_hold(&pair, &self.claim.text(token, since), min_hold).await {
+                Ok(()) => {}
+                Err(ZkError::NoNode) => return Err(errors::no_place(self.location())),
+                Err(error) => return Err(self.explain(&error)),
+            }
+        }
+        let Some(session) = &mut self.session else { return Err(self.vanished()) };
         Ok(Grant { token, lease: session.lease() })
     }
 

@@ -5,6 +5,8 @@ Requests of one session are executed in the order in which they were sent, also 
 more; and what an abandoned connection still delivers is refused, because the session has moved to the next one.
 */
 
+mod clock;
+mod holds;
 mod watches;
 
 use std::time::Duration;
@@ -12,9 +14,11 @@ use std::time::Duration;
 use ::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, MultiWriteResult, Stat, StateWatcher};
 
 use crate::backend::zookeeper::directories::{self, MADE_BY_DLOCK};
+use crate::backend::zookeeper::hold::{OwnHold, SeenHold};
 use crate::backend::zookeeper::names::{Directory, Names};
 use crate::backend::zookeeper::nodes::{Pair, Placed, Write, absent, is_refusal};
 use crate::backend::zookeeper::own::OwnWatch;
+use crate::backend::zookeeper::session::clock::ServerClock;
 use crate::backend::zookeeper::timeline::Timeline;
 use crate::backend::zookeeper::traffic::Traffic;
 use crate::backend::zookeeper::tunnel::Tunnel;
@@ -31,13 +35,6 @@ const OLD: u32 = 2;
 /// How long a session may take to close: a server closes it itself when nobody hears from us.
 const CLOSE: Duration = Duration::from_millis(200);
 
-/// The clock of the server that dates our nodes: what it said once, and when.
-#[derive(Clone, Copy, Debug)]
-struct ServerClock {
-    millis: u64,
-    at: Instant,
-}
-
 /// A session, and what it has in one lock's directory.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -53,6 +50,16 @@ pub(super) struct Session {
     pub predecessor: Option<String>,
     /// How many entries the queue had at the last look.
     pub entries: u64,
+    /// Whether only one of them was before ours.
+    pub is_next: bool,
+    /// The minimum hold of an earlier holder, as the last look at the queue has seen it.
+    pub seen_hold: SeenHold,
+    /// Another's minimum hold that alone is in our way: the version of its node, and when it is over.
+    pub waits_out: Option<(i32, Instant)>,
+    /// When another's minimum hold is over, while that alone is in our way.
+    pub free_at: Option<Instant>,
+    /// Our own minimum hold.
+    pub own_hold: OwnHold,
     /// The watches on our nodes, while the lock is ours.
     own_watch: Option<OwnWatch>,
     /// Whether it asked for something to be made.
@@ -87,10 +94,15 @@ impl Session {
             held_since: None,
             predecessor: None,
             entries: 0,
+            is_next: false,
+            seen_hold: SeenHold::Not,
+            waits_out: None,
+            free_at: None,
+            own_hold: OwnHold::Unasked,
             own_watch: None,
             used: false,
             counted: false,
-            data: format!("{}{}", claim.owner.prefix(), claim.about.rest()),
+            data: format!("{}{}", claim.prefix(), claim.about.rest()),
             acls,
             client,
             tunnel,
@@ -177,13 +189,7 @@ impl Session {
 
     /// "Now" in milliseconds since 1970, by the server's clock where we know it.
     pub(super) fn now(&self) -> u64 {
-        match self.clock {
-            Some(clock) => {
-                let since = Instant::now().since(clock.at).as_millis();
-                clock.millis.saturating_add(u64::try_from(since).unwrap_or_default())
-            }
-            None => wall_millis(),
-        }
+        self.clock.as_ref().map_or_else(wall_millis, ServerClock::now)
     }
 
     /// A look at the lock's children, after `write`: both in one round trip. A directory that is not there has none.
@@ -216,9 +222,12 @@ impl Session {
         let paths = if write == Write::CreateAll { self.directory.ancestry() } else { Vec::new() };
         let made = directories::make(&client, &paths, self.acls);
         let own = self.directory.path();
-        let directory = async { if creates { Some(client.get_data(own).await) } else { None } };
-        let (made, written, listed, directory) =
-            tokio::join!(made, writer.commit(), client.list_children(own), directory);
+        let beside = self.directory.beside();
+        // Asked for after the list: whoever left it before has written down its hold by then.
+        let may_be_first = creates || self.is_next;
+        let hold = async { if may_be_first { Some(client.get_data(&beside).await) } else { None } };
+        let (made, written, listed, hold) = tokio::join!(made, writer.commit(), client.get_children(own), hold);
+        self.seen_hold = SeenHold::of(hold);
         // What is wrong with the directories is why there could be no nodes in them.
         let written = written.map_err(ZkError::from).map_err(|error| made.err().unwrap_or(error));
         self.traffic.end(sent, write != Write::Nothing, &written);
@@ -227,7 +236,7 @@ impl Session {
             (true, Ok(results)) => {
                 self.placed = self.made(sent, results).await;
                 self.counted = true;
-                if directory.is_some_and(|read| read.is_ok_and(|(data, _)| data == MADE_BY_DLOCK)) {
+                if listed.as_ref().is_ok_and(|(_, stat)| directories::may_be_ours(stat)) {
                     // Nothing hangs on the answer.
                     drop(client.set_data(self.directory.path(), MADE_BY_DLOCK, None));
                 }
@@ -241,7 +250,7 @@ impl Session {
             }
             (false, written) => written.map(drop),
         };
-        (written, listed.or_else(|error| if error == ZkError::NoNode { Ok(Vec::new()) } else { Err(error) }))
+        (written, absent(listed).map(|listed| listed.map_or_else(Vec::new, |(children, _)| children)))
     }
 
     /// Reads what came of making our nodes.

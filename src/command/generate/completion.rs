@@ -12,6 +12,7 @@ const DURATIONS: &[(&str, &[&str])] = &[
     ("wait", &["10s", "1m", "10m", "1h"]),
     ("ttl", &["10s", "30s", "1m", "5m"]),
     ("kill_after", &["1s", "5s", "10s"]),
+    ("min_hold", &["10s", "1m", "5m"]),
     ("max_run", &["10m", "1h", "12h"]),
     ("connect_timeout", &["1s", "5s", "10s"]),
 ];

@@ -43,8 +43,8 @@ const OTHERS: &[(&str, &str)] = &[(
 const RUN_EXAMPLES: &[(&str, &str)] = &[
     ("On one host, a job that must not overlap with itself:", "dlock run --key backup -- ./backup.sh"),
     (
-        "In the crontabs of five hosts: whoever finds it running skips it and reports success:",
-        "*/5 * * * *  dlock run -b redis://locks/ --key report -n -E 0 -q -- /usr/local/bin/report",
+        "In the crontabs of five hosts: one of them runs it, and the others skip it and report success:",
+        "*/5 * * * *  dlock run -b redis://locks/ --key report -n -E 0 -q --min-hold 1m -- /usr/local/bin/report",
     ),
     (
         "Wait at most ten minutes, and stop the command after an hour:",
@@ -94,8 +94,9 @@ const LOOK: &[(&str, &str)] = &[
 
 /// What is known to be wrong.
 const BUGS: &[&str] = &[
-    "dlock keeps commands from overlapping. It does not keep a job from running once on each of several hosts whose clocks \
-     differ by more than the job takes: hold the lock for longer than that, as with -c 'sleep 60 & ./job; s=$?; wait; exit $s'.",
+    "dlock keeps commands from overlapping. Without --min-hold it does not keep a job from running once on each of several \
+     hosts whose clocks differ by more than the job takes.",
+    "After --min-hold has kept a lock, only other dlocks wait on file: and zk:, while flock(1), Curator and kazoo do not.",
     "A URL with a password can be seen in the list of processes when dlock starts: use --password-file or DLOCK_PASSWORD.",
 ];
 

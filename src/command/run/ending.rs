@@ -42,6 +42,8 @@ pub(super) struct Circumstances {
     pub(super) command: String,
     /// The granted lease; `None` for a lock without one.
     pub(super) ttl: Option<Duration>,
+    /// How long the lock stays taken at least (`--min-hold`).
+    pub(super) min_hold: Duration,
     /// Whether a loss is ignored (`--on-lost ignore`).
     pub(super) ignore: bool,
 }
@@ -97,9 +99,13 @@ fn remark(held: &Held, fate: Fate, about: &Circumstances) -> Option<Event> {
             Some(Event::NotReleased { key: about.lock.key.clone(), process, expires: about.ttl.is_some() })
         }
         Fate::GivenBack { released: Ok(Released::Freed), .. } => Some(Event::Released(about.lock.key.clone())),
+        Fate::GivenBack { released: Ok(Released::Kept), .. } => {
+            Some(Event::Kept { key: about.lock.key.clone(), min_hold: about.min_hold })
+        }
         // With --on-lost ignore the command has gone on after the one warning.
         Fate::GivenBack { released: Err(reason), .. } if !held.told_of_loss => {
-            Some(Event::ReleaseFailed { lock: about.lock.clone(), reason, ttl: about.ttl })
+            let ttl = about.ttl.map(|ttl| ttl.max(about.min_hold));
+            Some(Event::ReleaseFailed { lock: about.lock.clone(), reason, ttl })
         }
         Fate::GivenBack { .. } | Fate::Outer { .. } => None,
     }
@@ -145,7 +151,8 @@ mod tests {
     fn about() -> Circumstances {
         let lock = Lock { key: key(), place: "redis://h:6379".to_owned() };
         let (program, command) = ("sh".to_owned(), "./sh".to_owned());
-        Circumstances { lock, program, command, ttl: Some(Duration::from_secs(30)), ignore: false }
+        let ttl = Some(Duration::from_secs(30));
+        Circumstances { lock, program, command, ttl, min_hold: Duration::ZERO, ignore: false }
     }
 
     fn held(cause: Option<Cause>, exited: Option<(Ended, i32)>) -> Held {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::backend::Used;
 use crate::cli::{Leftovers, OnLost};
 use crate::clock::{Instant, before, sleep_until};
 use crate::command::run::backstop::Backstop;
@@ -49,6 +50,8 @@ pub(super) enum Cause {
 pub(super) struct Held {
     /// Why it was stopped, or never started.
     pub(super) cause: Option<Cause>,
+    /// Whether the guard was gone before it could be asked to start the command.
+    pub(super) never_asked: bool,
     /// The command's own end, with the errno of an `execve` that failed.
     pub(super) exited: Option<(Ended, i32)>,
     /// Processes that are left although everything should be gone.
@@ -65,6 +68,13 @@ impl Held {
     /// Whether the command was executed at all.
     fn ran(&self) -> bool {
         matches!(self.exited, Some((_, 0)))
+    }
+
+    /// What the lock was good for: nothing, if it is certain that no command was started.
+    pub(super) fn used(&self) -> Used {
+        let failed = matches!(self.exited, Some((_, errno)) if errno != 0);
+        let never_started = matches!(self.cause, Some(Cause::TooLate | Cause::NotSpawned(_)));
+        if failed || never_started || self.never_asked { Used::No } else { Used::Yes }
     }
 
     /// Whether the command ran to its end, and no loss of its lock was noticed.
@@ -133,6 +143,7 @@ impl<'a> Hold<'a> {
         keeping: impl Future<Output = ()>,
         news: UnboundedReceiver<LeaseNews>,
     ) -> Held {
+        self.held.never_asked = true;
         self.guard_died();
         self.until_over(keeping, news).await
     }

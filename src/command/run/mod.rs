@@ -26,7 +26,7 @@ use self::hold::{Cause, Held, Hold};
 use self::rescue::Below;
 use self::setup::{Prepared, expect_ready, prepare, refused, slow_guard, start_within};
 use self::tenure::Tenure;
-use crate::backend::Contender;
+use crate::backend::{Contender, Used};
 use crate::cli::OnLost;
 use crate::clock::{Instant, before};
 use crate::exit::{Exit, Failure};
@@ -101,7 +101,7 @@ impl Run<'_> {
             Waited::Covered(cover) => self.hold(Tenure::Outer(cover)).await,
             Waited::Told(signal) => {
                 // The queue is left at once; what could not be taken back will expire.
-                let _ = give_back(self.contender.as_mut(), TAKE_BACK).await;
+                let _ = give_back(self.contender.as_mut(), Used::No, TAKE_BACK).await;
                 Ok(Exit::Signal(signal))
             }
         }
@@ -195,14 +195,15 @@ impl Run<'_> {
                 // has expired since (dlock was frozen, the server silent) was not lost while the command ran.
                 let ran_out = held.schedule.is_some_and(|schedule| Instant::now() >= schedule.dead_at()) && !ignore;
                 let patience = settings.connection.connect_timeout;
-                let released = give_back(self.contender.as_mut(), patience).await;
+                let released = give_back(self.contender.as_mut(), held.used(), patience).await;
                 Fate::GivenBack { released, ran_out }
             }
             // The outer run's guard stops this run too when the outer run ends.
             (Tenure::Outer(cover), _) => Fate::Outer { ended: held.ended_well() && cover.has_ended() },
         };
         let (lock, program, command) = (settings.lock(), settings.program(), settings.command());
-        let ending = ending(held, fate, Circumstances { lock, program, command, ttl: tenure.ttl(), ignore });
+        let (ttl, min_hold) = (tenure.ttl(), settings.min_hold);
+        let ending = ending(held, fate, Circumstances { lock, program, command, ttl, min_hold, ignore });
         if let Some(remark) = &ending.remark {
             self.report.tell(remark);
         }

@@ -24,7 +24,7 @@ use tokio::io::unix::AsyncFd;
 use crate::backend::Busy;
 use crate::clock::{Instant, before};
 use crate::exit::{Exit, Failure};
-use crate::holder::{BESIDE, Holder, Owner};
+use crate::holder::{BESIDE, Holder, Owner, is_finished};
 use crate::readable::readable;
 use crate::report::event::Event;
 use crate::supervise::guard;
@@ -173,7 +173,7 @@ fn says(file: &std::fs::File, id: &str) -> bool {
     let length = if is_file { file.read_at(&mut content, 0).unwrap_or(0) } else { 0 };
     let line = content[..length].split(|&byte| byte == b'\n').nth(1).unwrap_or_default();
     let id = format!("\"id\":\"{id}\"");
-    line.windows(id.len()).any(|part| part == id.as_bytes())
+    !is_finished(line) && line.windows(id.len()).any(|part| part == id.as_bytes())
 }
 
 /// Whether `file` names the owner `id` and is locked by the descriptor that this process has inherited.
@@ -237,6 +237,10 @@ pub(super) async fn cover(
     conflict: u8,
 ) -> Result<Option<Cover>, Failure> {
     let Holder::Dlock(published) = &busy.holder else { return Ok(None) };
+    // What only a finished run's minimum hold keeps taken covers nothing.
+    if published.done {
+        return Ok(None);
+    }
     let Some(holder) = outer.iter().find(|outer| outer.id == published.id) else { return Ok(None) };
     if holder.namespace != pid_namespace() {
         return Err(Failure::new(Exit::NotAcquired(conflict), Event::OuterElsewhere));

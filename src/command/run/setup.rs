@@ -96,6 +96,7 @@ pub(super) fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepare
         namespace: settings.connection.namespace.clone(),
         owner,
         ttl: settings.ttl,
+        min_hold: settings.min_hold,
         about,
     };
     Ok(Prepared { signals, guard, contender: service.contend(claim), below, inherited })

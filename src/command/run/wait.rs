@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{Instant, sleep_until};
+use crate::holder::Holder;
 use crate::lease::waiting::WaitNews;
 use crate::report::Report;
 use crate::report::event::{Event, Hindrance, Lock};
@@ -75,8 +76,8 @@ enum Change {
 fn change(before: &WaitNews, now: &WaitNews) -> Change {
     match (before, now) {
         (WaitNews::Busy(before), WaitNews::Busy(now)) => {
-            let same = match (before.holder.id(), now.holder.id()) {
-                (None, None) => before.holder == now.holder,
+            let same = match (&before.holder, &now.holder) {
+                (Holder::Dlock(before), Holder::Dlock(now)) => (&before.id, before.done) == (&now.id, now.done),
                 (before, now) => before == now,
             };
             if same { Change::None } else { Change::Holder }

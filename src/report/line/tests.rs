@@ -288,6 +288,10 @@ fn ends() -> Vec<(Event, &'static str)> {
         ),
         (Event::Released(key()), "released k"),
         (
+            Event::Kept { key: key(), min_hold: 90 * S },
+            "finished; k stays taken until 1m 30s after it was acquired (--min-hold)",
+        ),
+        (
             Event::NotReleased { key: key(), process: Some(7), expires: true },
             "process 7 could not be stopped by this user: k is not released, it will expire on its own",
         ),

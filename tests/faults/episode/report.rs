@@ -21,6 +21,8 @@ pub enum Invariant {
     NothingLeft,
     /// Somebody holds the lock soon after it can be held again.
     GoesOn,
+    /// A lock with a minimum hold is held by nobody else before that is over.
+    HeldLongEnough,
     /// Exit code and last line on stderr are right.
     EndsRight,
     /// dlock and its guard leak neither memory nor descriptors.

@@ -1,8 +1,9 @@
 //! etcd: one member or several.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use crate::support::etcd::{Etcd, Member};
+use crate::support::etcd::{Entry, Etcd, Member};
 
 use super::{Cluster, Node};
 
@@ -54,8 +55,10 @@ impl Cluster for Etcd {
     }
 
     fn queued(&self, key: &str) -> usize {
-        // The first of them is the holder's.
-        self.keys(&contenders(key)).len().saturating_sub(1)
+        // The first of them is the holder's. A contender with a minimum hold has two.
+        let contender = |entry: Entry| entry.key.trim_end_matches(".hold").to_owned();
+        let all: BTreeSet<String> = self.keys(&contenders(key)).into_iter().map(contender).collect();
+        all.len().saturating_sub(1)
     }
 
     fn contenders(&self, key: &str) -> usize {

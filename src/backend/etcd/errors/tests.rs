@@ -159,6 +159,7 @@ fn what_dlock_says_by_itself() {
         (no_member(&failed()[..1]), Unreachable, "one"),
         (silence(), Unavailable, "the member of etcd that was asked does not answer"),
         (too_short_lived(&"k"), Unavailable, "the lease or key of k ends faster than it can be used"),
+        (taken_away("k"), Unavailable, "the key k was deleted or made again by somebody else"),
         (no_watch(), Unavailable, "etcd ended a watch before it began"),
         (nothing_to_renew(), Unavailable, "there is no lock to renew"),
         (

@@ -7,8 +7,9 @@ pub(super) const DELETE: i32 = 2;
 pub(super) const EXISTS: i32 = 3;
 pub(super) const GET_DATA: i32 = 4;
 pub(super) const SET_DATA: i32 = 5;
-pub(super) const GET_CHILDREN: i32 = 8;
 pub(super) const PING: i32 = 11;
+/// With the status of the node, which its predecessor (8) does not tell.
+pub(super) const GET_CHILDREN: i32 = 12;
 pub(super) const CHECK: i32 = 13;
 pub(super) const MULTI: i32 = 14;
 pub(super) const CREATE2: i32 = 15;

@@ -40,13 +40,15 @@ fn passes(operation: i32, body: &[u8]) -> bool {
 #[test]
 fn replies_must_have_the_form_that_was_asked_for() {
     let stat = [0; STAT];
-    let many = |count: i32, names: &[&str]| [int(count), names.iter().flat_map(|name| text(name)).collect()].concat();
+    let names = |names: &[&str]| names.iter().flat_map(|name| text(name)).collect();
+    let many = |count: i32, of: &[&str]| [int(count), names(of), stat.to_vec()].concat();
     for (operation, body, expected) in [
         (operation::GET_CHILDREN, many(2, &["a", "b"]), true),
         (operation::GET_CHILDREN, many(0, &[]), true),
         (operation::GET_CHILDREN, many(i32::MAX, &["a"]), false),
         (operation::GET_CHILDREN, many(1, &["a", "b"]), false),
         (operation::GET_CHILDREN, [int(1), int(i32::MAX)].concat(), false),
+        (operation::GET_CHILDREN, [int(1), text("a")].concat(), false),
         (operation::GET_CHILDREN, vec![], false),
         (operation::GET_DATA, [text("x"), stat.to_vec()].concat(), true),
         (operation::GET_DATA, [int(-1), stat.to_vec()].concat(), true),
@@ -74,7 +76,7 @@ fn replies_must_have_the_form_that_was_asked_for() {
 fn only_a_list_of_children_may_be_longer_than_a_megabyte() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
     let names: Vec<u8> = (0..20_000).flat_map(|number| text(&format!("{number:055}"))).collect();
-    let children = [int(20_000), names].concat();
+    let children = [int(20_000), names, vec![0; STAT]].concat();
     let data = [int(1_200_000), vec![0; 1_200_000], vec![0; STAT]].concat();
     for (operation, body, expected) in [(operation::GET_CHILDREN, &children, true), (operation::GET_DATA, &data, false)]
     {
@@ -166,7 +168,7 @@ fn right_answer() -> impl Strategy<Value = (i32, Vec<u8>)> {
         (path(), stat()).prop_map(move |parts| (operation::CREATE2, both(parts))),
         stat().prop_map(|stat| (operation::EXISTS, stat)),
         (data(), stat()).prop_map(move |parts| (operation::GET_DATA, both(parts))),
-        names.prop_map(|names| (operation::GET_CHILDREN, names)),
+        (names, stat()).prop_map(move |parts| (operation::GET_CHILDREN, both(parts))),
         results.prop_map(|results| (operation::MULTI, [results.concat(), int(-1), vec![1], int(-1)].concat())),
     ]
 }

@@ -20,6 +20,7 @@ fn directory(chroot: &str, namespace: &str, key: &str) -> Option<Result<Director
         namespace: Namespace::parse(namespace).ok()?,
         owner: Owner::random().ok()?,
         ttl: Duration::from_secs(1),
+        min_hold: Duration::ZERO,
         about: About::default(),
     };
     Some(Directory::of(chroot, &claim))

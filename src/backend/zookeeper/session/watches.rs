@@ -18,6 +18,10 @@ const OVERDUE: Duration = Duration::from_secs(2);
 impl Session {
     /// Resolves when the node before ours is gone, when ours are, and now and then so that the news are fresh.
     pub(in crate::backend::zookeeper) async fn wait(&mut self) -> Result<(), ZkError> {
+        if let Some(over) = self.free_at {
+            self.wait_out(over).await;
+            return Ok(());
+        }
         let Some(predecessor) = self.predecessor.clone() else { return Ok(()) };
         let limit = OVERDUE.min(self.length / 3);
         let begun = Instant::now();

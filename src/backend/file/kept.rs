@@ -1,0 +1,123 @@
+/*!
+A lock that stays taken after it was used (`--min-hold`): until when, in the third line of the lock file.
+
+```text
+kept 8e6c3d90-… 0000000000000612345 0000000000000040000
+```
+
+These are the boot in which that was written, and in milliseconds the time since that boot until which the lock stays taken,
+and how long it was to be held. Another boot has other processes: nothing is left to wait for. The kernel knows nothing of
+this, so only dlock waits for it.
+*/
+
+use std::time::Duration;
+
+use crate::clock::since_boot;
+
+/// How the line begins.
+const MARK: &str = "kept ";
+/// The kernel's id of the current boot.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Until when a lock stays taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    boot: String,
+    /// In milliseconds since the boot.
+    until: u64,
+    /// The length of the hold in milliseconds.
+    hold: u64,
+}
+
+impl Kept {
+    /// A lock that was granted now and is held for `min_hold` at least; none where that is no time, or where the kernel does
+    /// not tell the boot.
+    pub(super) fn from_now(min_hold: Duration) -> Option<Self> {
+        if min_hold.is_zero() {
+            return None;
+        }
+        let (boot, hold) = (boot()?, millis(min_hold));
+        Some(Self { boot, until: now().saturating_add(hold), hold })
+    }
+
+    /// Reads the line; none where there is no such line, or it cannot be understood.
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(line).ok()?.strip_prefix(MARK)?.split(' ');
+        let boot = words.next().filter(|boot| !boot.is_empty())?.to_owned();
+        let kept = Self { boot, until: words.next()?.parse().ok()?, hold: words.next()?.parse().ok()? };
+        words.next().is_none().then_some(kept)
+    }
+
+    /// The line.
+    pub(super) fn text(&self) -> String {
+        format!("{MARK}{} {:019} {:019}", self.boot, self.until, self.hold)
+    }
+
+    /// How long the lock stays taken from now on; none when that is over.
+    pub(super) fn left(&self) -> Option<Duration> {
+        boot().and_then(|boot| self.left_at(&boot, now()))
+    }
+
+    /// How much is left at `now`, in milliseconds since this `boot`.
+    fn left_at(&self, boot: &str, now: u64) -> Option<Duration> {
+        let left = self.until.saturating_sub(now).min(self.hold);
+        (self.boot == boot && left > 0).then(|| Duration::from_millis(left))
+    }
+}
+
+fn boot() -> Option<String> {
+    std::fs::read_to_string(BOOT).ok().map(|boot| boot.trim_end().to_owned())
+}
+
+/// The same in every process of this boot.
+fn now() -> u64 {
+    millis(since_boot())
+}
+
+/// As a whole number of milliseconds.
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::property::{holds, made_of};
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let kept = Kept::from_now(Duration::from_secs(40)).expect("a boot");
+        assert_eq!(Kept::parse(kept.text().as_bytes()), Some(kept.clone()));
+        assert!(kept.left().is_some_and(|left| left <= Duration::from_secs(40)));
+        assert_eq!(Kept::from_now(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn only_this_boot_counts_and_never_more_than_the_whole_hold() {
+        let kept = Kept { boot: "a".to_owned(), until: 50_000, hold: 40_000 };
+        for (boot, now, left) in [
+            ("a", 10_000, Some(40_000)),
+            ("a", 49_999, Some(1)),
+            ("a", 50_000, None),
+            ("a", 60_000, None),
+            ("b", 10_000, None),
+            // In a time namespace whose clock is behind.
+            ("a", 0, Some(40_000)),
+        ] {
+            assert_eq!(kept.left_at(boot, now), left.map(Duration::from_millis), "{boot} {now}");
+        }
+    }
+
+    #[test]
+    fn any_line_is_understood_as_a_whole_or_not_at_all() {
+        const PIECES: &str = "kept |kept| |a|17|0000000000000040000|-1|18446744073709551616|\n|\0";
+        holds(2000, made_of(PIECES), |line| {
+            if let Some(kept) = Kept::parse(line.as_bytes()) {
+                prop_assert_eq!(Kept::parse(kept.text().as_bytes()), Some(kept));
+            }
+            Ok(())
+        });
+    }
+}
