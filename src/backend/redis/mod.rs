@@ -102,10 +102,17 @@ struct RedisContender {
     looked: Instant,
 }
 
+/// The request to run a script with these keys and arguments.
 pub(super) fn script(text: &str, keys: &[String], arguments: &[&str]) -> Cmd {
     let mut command = ::redis::cmd("EVAL");
-    command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
+    command.arg(condensed(text)).arg(keys.len()).arg(keys).arg(arguments);
     command
+}
+
+/// A script without its comments and indentation: a server reads and hashes the whole text of every request.
+fn condensed(text: &str) -> String {
+    let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 pub(super) fn millis(duration: Duration) -> String {
@@ -321,5 +328,16 @@ impl Contender for RedisContender {
 
     fn concerns(&mut self) -> Vec<String> {
         std::mem::take(&mut self.concerns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_sent_without_what_is_for_readers_only() {
+        let script = "-- What it does.\nlocal a = 1\n\n  -- Why.\n  a = a - -1\nreturn '-- not a comment'\n";
+        assert_eq!(condensed(script), "local a = 1\na = a - -1\nreturn '-- not a comment'");
     }
 }

@@ -109,10 +109,13 @@ impl ZooKeeper {
     pub fn end_session(&self, session: i64) -> bool {
         let server = self.at_work().next().expect("no server of zookeeper is at work").1;
         // Its owner may take it back before it is closed.
-        for attempt in 0..5 {
-            let Ok(client) = Client::reattach(server.place(), ANSWER, session) else { return attempt > 0 };
-            if client.close().is_ok() {
-                return true;
+        for attempt in 0..20 {
+            match Client::reattach(server.place(), ANSWER, session).map(Client::close) {
+                Ok(Ok(())) => return true,
+                Ok(Err(_)) => {}
+                // A server that is busy may fail too.
+                Err(_) if self.ephemerals().contains_key(&session) => {}
+                Err(_) => return attempt > 0,
             }
         }
         false
