@@ -35,11 +35,11 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -s k -l key -d 'The loc
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; 0 makes a skipped run a success' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l on-lost -d 'What to do with the command when the lock is lost' -r -f -a "stop\t'SIGTERM, then SIGKILL'
-kill\t'SIGKILL at the time of the SIGTERM'
+kill\t'SIGKILL at once, without SIGTERM'
 ignore\t'Leave the command alone and keep its exit code'"
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l leftovers -d 'What to do with processes that the command left running; they are always stopped if a signal ended the command, or if it ended within --kill-after of being told to end' -r -f -a "leave\t'Leave it running, and release the lock'
-wait\t'Hold the lock until it has ended'
-kill\t'Stop it, then release the lock'"
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l leftovers -d 'What to do with processes that the command left running. They are always stopped if a signal ended the command, or if the command was told to end and did so within --kill-after' -r -f -a "leave\t'Leave them running, and release the lock'
+wait\t'Hold the lock until they have ended'
+kill\t'Stop them, then release the lock'"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s c -l command -d 'Run STRING with /bin/sh -c instead of a command' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l reason -d 'Text shown to waiters' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l user -d 'User name at the backend, if the URL has none' -r
@@ -75,7 +75,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -s t -l ttl -d 'Length 
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l kill-after -d 'Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a quarter of the ttl' -r -f -a "1s\t''
 5s\t''
 10s\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l min-hold -d 'Keep the lock taken for at least this long after it was acquired, also when the command has ended sooner or dlock was killed: a job that several hosts start at about the same time then runs once. Of no effect inside a run that holds it' -r -f -a "10s\t''
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l min-hold -d 'Keep the lock taken for at least this long after it was acquired, even if the command ends or fails sooner or dlock is killed: with -n, a job that several hosts start at about the same time then runs once. A command that cannot be executed frees the lock. Ignored in a nested run for the same lock' -r -f -a "10s\t''
 1m\t''
 5m\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l max-run -d 'Stop the command after this long, and exit with 124' -r -f -a "10m\t''

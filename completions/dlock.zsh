@@ -54,11 +54,11 @@ _arguments "${_arguments_options[@]}" : \
 '-E+[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
 '--conflict-exit-code=[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
 '--on-lost=[What to do with the command when the lock is lost]:ACTION:((stop\:"SIGTERM, then SIGKILL"
-kill\:"SIGKILL at the time of the SIGTERM"
+kill\:"SIGKILL at once, without SIGTERM"
 ignore\:"Leave the command alone and keep its exit code"))' \
-'--leftovers=[What to do with processes that the command left running; they are always stopped if a signal ended the command, or if it ended within --kill-after of being told to end]:ACTION:((leave\:"Leave it running, and release the lock"
-wait\:"Hold the lock until it has ended"
-kill\:"Stop it, then release the lock"))' \
+'--leftovers=[What to do with processes that the command left running. They are always stopped if a signal ended the command, or if the command was told to end and did so within --kill-after]:ACTION:((leave\:"Leave them running, and release the lock"
+wait\:"Hold the lock until they have ended"
+kill\:"Stop them, then release the lock"))' \
 '-c+[Run STRING with /bin/sh -c instead of a command]:STRING:_default' \
 '--command=[Run STRING with /bin/sh -c instead of a command]:STRING:_default' \
 '--reason=[Text shown to waiters]:TEXT:_default' \
@@ -77,7 +77,7 @@ kill\:"Stop it, then release the lock"))' \
 '-t+[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length]:DURATION:(10s 30s 1m 5m)' \
 '--ttl=[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length]:DURATION:(10s 30s 1m 5m)' \
 '--kill-after=[Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk\: a quarter); default\: the smaller of 5s and a quarter of the ttl]:DURATION:(1s 5s 10s)' \
-'--min-hold=[Keep the lock taken for at least this long after it was acquired, also when the command has ended sooner or dlock was killed\: a job that several hosts start at about the same time then runs once. Of no effect inside a run that holds it]:DURATION:(10s 1m 5m)' \
+'--min-hold=[Keep the lock taken for at least this long after it was acquired, even if the command ends or fails sooner or dlock is killed\: with -n, a job that several hosts start at about the same time then runs once. A command that cannot be executed frees the lock. Ignored in a nested run for the same lock]:DURATION:(10s 1m 5m)' \
 '--max-run=[Stop the command after this long, and exit with 124]:DURATION:(10m 1h 12h)' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
 '--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \

@@ -158,6 +158,13 @@ pub(crate) enum Holder {
     Unknown,
 }
 
+impl Published {
+    /// Until when the lock stays taken at least, in milliseconds since 1970; none without a minimum hold.
+    fn kept_until(&self) -> Option<u64> {
+        self.until.or_else(|| Some(self.since?.saturating_add(self.hold?)))
+    }
+}
+
 impl Holder {
     /// Reads what a holder published.
     #[must_use]
@@ -210,15 +217,20 @@ fn describe(published: &Published, now: u64) -> String {
     if !about.program.is_empty() {
         let _ = write!(line, " ({})", text(&about.program));
     }
+    let seconds = |millis: u64| humantime::format_duration(Duration::from_secs(millis / 1000));
+    // By a clock that is not known, nothing is left of it or over.
+    let kept = published.kept_until().filter(|&until| now > 0 && until > now);
     if published.done {
         line.push_str(", finished");
-        if let Some(at) = published.until.and_then(moment) {
-            let _ = write!(line, "; kept until {at} (--min-hold)");
+        if let (Some(until), Some(at)) = (kept, kept.and_then(moment)) {
+            let _ = write!(line, "; kept until {at} (another {}, --min-hold)", seconds(until - now));
         }
     } else if let Some(since) = published.since {
-        let age = Duration::from_secs(now.saturating_sub(since) / 1000);
         if let Some(at) = moment(since) {
-            let _ = write!(line, ", since {at} ({})", humantime::format_duration(age));
+            let _ = write!(line, ", since {at} ({})", seconds(now.saturating_sub(since)));
+        }
+        if let Some(at) = kept.and_then(moment) {
+            let _ = write!(line, ", at least until {at} (--min-hold)");
         }
     }
     if let Some(reason) = &about.reason {
@@ -341,12 +353,20 @@ mod tests {
         let line = holder.describe(124_000);
         assert_eq!(line, "held by deploy@web1, pid 4711 (backup.sh), since 1970-01-01T00:00:01Z (2m 3s)");
         let Holder::Dlock(published) = holder else { panic!("a dlock") };
+        let kept = Holder::Dlock(Box::new(Published { hold: Some(60_000), ..(*published).clone() }));
+        assert!(
+            kept.describe(31_000)
+                .ends_with("since 1970-01-01T00:00:01Z (30s), at least until 1970-01-01T00:01:01Z (--min-hold)")
+        );
+        assert!(kept.describe(61_000).ends_with("since 1970-01-01T00:00:01Z (1m)"));
         let finished = Published { done: true, until: Some(60_000), ..*published };
         let line = Holder::Dlock(Box::new(finished)).describe(30_000);
         let until = "1970-01-01T00:01:00Z";
         assert_eq!(
             line,
-            format!("held by deploy@web1, pid 4711 (backup.sh), finished; kept until {until} (--min-hold)")
+            format!(
+                "held by deploy@web1, pid 4711 (backup.sh), finished; kept until {until} (another 30s, --min-hold)"
+            )
         );
     }
 

@@ -31,11 +31,18 @@ on_backend! { only_redis: service::RedisService {
 #[test]
 fn the_documented_commands_free_a_lock_that_is_kept() {
     let file = FileService::fresh();
-    let waiter = kept_with_a_waiter(&file);
     let lock_file = file.scratch().lock_dir().join("job.lock");
-    let edited = Command::new("sed").args(["-i", "3d"]).arg(&lock_file).status().unwrap();
-    assert!(edited.success());
-    goes_on(&file, waiter);
+    let edit = || {
+        let mut flock = Command::new("flock");
+        flock.arg("-n").arg(&lock_file).args(["sed", "-i", "3d"]).arg(&lock_file).status().unwrap().success()
+    };
+    let holder = Gated::spawn(file.scratch(), file.run("job").args(["--min-hold", "1h"]));
+    holder.wait_held();
+    assert!(!edit(), "a lock that is in use must not be freed");
+    holder.let_go().success();
+    is_refused(&file, "job");
+    assert!(edit());
+    file.assert_free("job");
 
     let redis = RedisService::fresh();
     let waiter = kept_with_a_waiter(&redis);
@@ -90,7 +97,7 @@ fn is_free_after_the_hold<S: Service>(service: &S, key: &str, since: Duration) {
 fn is_refused<S: Service>(service: &S, key: &str) {
     let refused = service.run(key).arg("-n").command(["echo", "overlap"]).output();
     refused.code(75).stdout_is("").stderr_is_one_line("finished; kept until 2");
-    assert!(refused.stderr().ends_with("Z (--min-hold)\n"), "{refused:?}");
+    assert!(refused.stderr().contains("Z (another ") && refused.stderr().ends_with(", --min-hold)\n"), "{refused:?}");
 }
 
 fn it_stays_taken_after_a_short_command<S: Service>(service: &S) {

@@ -12,6 +12,10 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     const HINT: &str = "use seconds (10, 0.5) or units (1m30s, 500ms)";
     let is_number =
         text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && text.bytes().any(|b| b.is_ascii_digit());
+    // For many, M is a minute.
+    if text.contains('M') {
+        return Err("M would be months: use m for minutes, or write months".to_owned());
+    }
     let duration = if is_number {
         text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
     } else {
@@ -55,6 +59,8 @@ mod tests {
             ("1m30s", Some(Duration::from_secs(90))),
             ("500ms", Some(Duration::from_millis(500))),
             ("10years", Some(MAX_DURATION)),
+            ("1month", Some(Duration::from_secs(2_630_016))),
+            ("1M", None),
             ("10years 1s", None),
             ("315576001", None),
             ("99999999999999999999999999", None),

@@ -65,8 +65,9 @@ pub(crate) struct RunOptions {
     #[arg(short, long, value_name = "DURATION", env = "DLOCK_TTL", hide_env_values = true, default_value = "30s", value_parser = ttl, allow_hyphen_values = true)]
     pub ttl: Option<Duration>,
 
-    /// Keep the lock taken for at least this long after it was acquired, also when the command has ended sooner or dlock was
-    /// killed: a job that several hosts start at about the same time then runs once. Of no effect inside a run that holds it
+    /// Keep the lock taken for at least this long after it was acquired, even if the command ends or fails sooner or dlock is
+    /// killed: with -n, a job that several hosts start at about the same time then runs once. A command that cannot be executed
+    /// frees the lock. Ignored in a nested run for the same lock
     #[arg(long, value_name = "DURATION", env = "DLOCK_MIN_HOLD", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub min_hold: Option<Duration>,
 
@@ -90,8 +91,8 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "DURATION", env = "DLOCK_MAX_RUN", hide_env_values = true, value_parser = positive, allow_hyphen_values = true)]
     pub max_run: Option<Duration>,
 
-    /// What to do with processes that the command left running; they are always stopped if a signal ended the command,
-    /// or if it ended within --kill-after of being told to end
+    /// What to do with processes that the command left running. They are always stopped if a signal ended the command, or
+    /// if the command was told to end and did so within --kill-after
     #[arg(
         long,
         value_enum,
@@ -179,7 +180,7 @@ pub(crate) struct Reach {
 pub(crate) enum OnLost {
     /// SIGTERM, then SIGKILL
     Stop,
-    /// SIGKILL at the time of the SIGTERM
+    /// SIGKILL at once, without SIGTERM
     Kill,
     /// Leave the command alone and keep its exit code
     Ignore,
@@ -188,11 +189,11 @@ pub(crate) enum OnLost {
 /// What happens to processes that the command left running when it ended normally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Leftovers {
-    /// Leave it running, and release the lock
+    /// Leave them running, and release the lock
     Leave,
-    /// Hold the lock until it has ended
+    /// Hold the lock until they have ended
     Wait,
-    /// Stop it, then release the lock
+    /// Stop them, then release the lock
     Kill,
 }
 

@@ -130,7 +130,7 @@ mod tests {
             assert_eq!(hold.left(now), left.map(Duration::from_millis), "{now}");
         }
         let line = hold.holder().describe(120_000);
-        assert!(line.ends_with("finished; kept until 1970-01-01T00:02:20Z (--min-hold)"), "{line}");
+        assert!(line.ends_with("finished; kept until 1970-01-01T00:02:20Z (another 20s, --min-hold)"), "{line}");
     }
 
     #[test]

@@ -96,7 +96,8 @@ const LOOK: &[(&str, &str)] = &[
 const BUGS: &[&str] = &[
     "dlock keeps commands from overlapping. Without --min-hold it does not keep a job from running once on each of several \
      hosts whose clocks differ by more than the job takes.",
-    "After --min-hold has kept a lock, only other dlocks wait on file: and zk:, while flock(1), Curator and kazoo do not.",
+    "While --min-hold keeps a lock whose command has ended, only other dlocks wait on file: and zk:, while flock(1), Curator and \
+     kazoo do not. On file:, a reboot ends the hold, and a waiter that is suspended then keeps all others waiting.",
     "A URL with a password can be seen in the list of processes when dlock starts: use --password-file or DLOCK_PASSWORD.",
 ];
 
@@ -175,7 +176,7 @@ fn about_locks(page: &mut Roff, run: &clap::Command) {
     let backends: Vec<(&str, String)> = table().collect();
     list(page, "BACKENDS", backends.iter().map(|(name, forms)| (*name, forms.as_str())));
     page.control("PP", []);
-    page.text([roman("Who holds a lock is told by the backend itself too, with the default namespace:")]);
+    page.text([roman("The backend can tell who holds a lock, too (with the default namespace):")]);
     entries(page, LOOK.iter().copied());
     environment(page, run);
     list(page, "FILES", FILES.iter().copied());
