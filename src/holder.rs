@@ -175,7 +175,7 @@ impl Holder {
         }
     }
 
-    /// The same holder, which does not use the lock any more.
+    /// This holder as one that has finished: it does not use the lock any more, which only stays taken.
     #[must_use]
     pub(crate) fn finished(mut self) -> Self {
         if let Self::Dlock(published) = &mut self {

@@ -2,9 +2,10 @@
 One look at a lock's queue, as etcd's own clients look: at the oldest entry and at those just before ours, never at all
 of them. What a look makes the servers send does not grow with the number of waiters.
 
-A lock's keys are `NS/KEY/<lease id>`. A contender that is to hold the lock for a time of its own has a second one, [`HOLD`]
-appended, made at the same revision: both are one entry, which ends with the last of them. A key with one more `/` belongs to another lock, whose namespace begins with this
-lock's name (`dlock` and `dlock/a`): it is no entry of this queue. Where such keys come first, a look reads on behind them.
+A lock's keys are `NS/KEY/<lease id>`. A contender with a minimum hold has a second one, with [`HOLD`] appended, made at the
+same revision: both are one entry, which ends with the last of them. A key with one more `/` belongs to another lock, whose
+namespace begins with this lock's name (`dlock` and `dlock/a`): it is no entry of this queue. Where such keys come first, a
+look reads on behind them.
 */
 
 use etcd_client::{

@@ -69,12 +69,12 @@ fn boot() -> Option<String> {
     std::fs::read_to_string(BOOT).ok().map(|boot| boot.trim_end().to_owned())
 }
 
-/// The same in every process of this boot.
+/// The time since the boot in milliseconds, which is the same in every process.
 fn now() -> u64 {
     millis(since_boot())
 }
 
-/// As a whole number of milliseconds.
+/// The `duration` as a whole number of milliseconds.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -14,7 +14,7 @@ use crate::backend::zookeeper::nodes::absent;
 use crate::clock::Instant;
 use crate::holder::{Holder, Published};
 
-/// What the node says. A list, so that a lock that several hold together can have several.
+/// What the node says: a list, of which only the first entry counts so far.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Record {

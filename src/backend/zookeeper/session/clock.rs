@@ -9,7 +9,7 @@ use crate::clock::Instant;
 pub(super) struct ServerClock {
     /// In milliseconds since 1970.
     pub millis: u64,
-    /// Before it can have said that.
+    /// An instant before the server said so.
     pub at: Instant,
 }
 
