@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::lock::admission::Mode;
 use crate::printable::{MAX_SHOWN, shown};
 
 /// How long [`About::rest`] may be: with the owner's id, the token and the time it stays within [`MAX_SHOWN`].
@@ -21,6 +22,9 @@ const MAX_REST: usize = MAX_SHOWN - 256;
 /// publishes.
 pub(crate) const BESIDE: &str = ".dlock";
 
+/// The first bytes of every lock file that dlock has written. What holders publish follows, each in a line of its own.
+pub(crate) const LOCK_FILE: &str = "dlock:1 ";
+
 /// How the text of a holder begins that does not use its lock any more.
 const DONE: &str = "{\"v\":1,\"done\":true,";
 
@@ -28,12 +32,6 @@ const DONE: &str = "{\"v\":1,\"done\":true,";
 #[must_use]
 pub(crate) fn finished(text: &str) -> String {
     text.replacen("{\"v\":1,", DONE, 1)
-}
-
-/// Whether this is the text of a holder that does not use its lock any more.
-#[must_use]
-pub(crate) fn is_finished(text: &[u8]) -> bool {
-    text.starts_with(DONE.as_bytes())
 }
 
 /// The id of one acquisition: 128 random bits in hexadecimal.
@@ -128,6 +126,10 @@ pub(crate) struct Published {
     pub id: String,
     /// The fencing token.
     pub token: Option<u64>,
+    /// How it holds the lock, by [the mode's name](crate::lock::admission::Mode::name); exclusively if it does not say.
+    pub mode: Option<String>,
+    /// The number of its slot.
+    pub slot: Option<u32>,
     /// When the lock was granted, in milliseconds since 1970.
     pub since: Option<u64>,
     /// For how many milliseconds it is held at least (`--min-hold`).
@@ -159,6 +161,12 @@ pub(crate) enum Holder {
 }
 
 impl Published {
+    /// How it holds the lock; none where a newer dlock has a mode that this one does not know.
+    #[must_use]
+    pub(crate) fn mode(&self) -> Option<Mode> {
+        self.mode.as_deref().map_or(Some(Mode::Exclusive), Mode::read)
+    }
+
     /// Until when the lock stays taken at least, in milliseconds since 1970; none without a minimum hold.
     fn kept_until(&self) -> Option<u64> {
         self.until.or_else(|| Some(self.since?.saturating_add(self.hold?)))
@@ -197,8 +205,23 @@ impl Holder {
     /// milliseconds since 1970 by the clock that granted the lock.
     #[must_use]
     pub(crate) fn describe(&self, now: u64) -> String {
+        self.told("held by ", now)
+    }
+
+    /// The holder in words, as [`describe`](Self::describe) has it, and how it holds the lock together with `beside` others:
+    /// `held by 3 readers, among them …`.
+    #[must_use]
+    pub(crate) fn describe_with(&self, beside: u64, now: u64) -> String {
+        match self {
+            Self::Dlock(published) => self.told(&held(published.mode(), beside), now),
+            _ => self.told("held by ", now),
+        }
+    }
+
+    /// The holder in words; those about a dlock begin with `held`.
+    fn told(&self, held: &str, now: u64) -> String {
         let line = match self {
-            Self::Dlock(published) => describe(published, now),
+            Self::Dlock(published) => describe(published, held, now),
             Self::Foreign(text) if text.is_empty() => "held by another program".to_owned(),
             Self::Foreign(text) => format!("held by another program: {}", shown(text)),
             Self::Process(pid, name) => format!("held by {} (pid {pid})", shown(name.as_bytes())),
@@ -210,10 +233,28 @@ impl Holder {
     }
 }
 
-fn describe(published: &Published, now: u64) -> String {
+/// How the words about a lock begin that `beside` others hold in this mode together with the holder who is named next. The
+/// mode may be unknown.
+fn held(mode: Option<Mode>, beside: u64) -> String {
+    let holders = beside.saturating_add(1);
+    match mode {
+        Some(Mode::Shared) if beside > 0 => format!("held by {holders} readers, among them "),
+        Some(Mode::Shared) => "held shared by ".to_owned(),
+        Some(Mode::Slots(slots)) if slots.get() == 1 => "its only slot is taken by ".to_owned(),
+        Some(Mode::Slots(slots)) if holders >= u64::from(slots.get()) => {
+            format!("all {slots} slots are taken, one by ")
+        }
+        Some(Mode::Slots(slots)) if beside > 0 => format!("{holders} of {slots} slots are taken, one by "),
+        Some(Mode::Slots(slots)) => format!("1 of {slots} slots is taken by "),
+        Some(Mode::Exclusive) | None => "held by ".to_owned(),
+    }
+}
+
+/// A dlock that holds a lock in words, which begin with `held`.
+fn describe(published: &Published, held: &str, now: u64) -> String {
     let about = &published.about;
     let text = |text: &str| shown(text.as_bytes()).to_string();
-    let mut line = format!("held by {}@{}, pid {}", text(&about.user), text(&about.host), about.pid);
+    let mut line = format!("{held}{}@{}, pid {}", text(&about.user), text(&about.host), about.pid);
     if !about.program.is_empty() {
         let _ = write!(line, " ({})", text(&about.program));
     }
@@ -250,141 +291,4 @@ fn moment(millis: u64) -> Option<humantime::Rfc3339Timestamp> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::collection::vec;
-    use proptest::option;
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::property::{holds, made_of};
-
-    /// What a foreign client, a newer dlock or a hostile one may have written.
-    fn any_mark() -> impl Strategy<Value = Vec<u8>> {
-        const PIECES: &str = "\
-            {|}|[|]|:|,|\"|\"v\":1,|\"v\":2,|\"id\":\"x\",|\"token\":9,|\"since\":|\"user\":\"u\"|\"pid\":\
-            |\"ttl\":|\\u001b[2J|\u{202e}|\n|\0|18446744073709551615|-1|1e300|null|true";
-        let long = (any::<Vec<u8>>(), 0..3000_usize).prop_map(|(bytes, times)| bytes.repeat(times));
-        let published = (any_about(), any::<u32>(), any::<String>(), any::<u64>(), any::<u64>()).prop_map(
-            |(about, v, id, token, since)| {
-                let id = serde_json::to_string(&id).expect("text");
-                format!("{{\"v\":{v},\"id\":{id},\"token\":{token},\"since\":{since},{}", about.rest()).into_bytes()
-            },
-        );
-        prop_oneof![2 => any::<Vec<u8>>(), 2 => made_of(PIECES).prop_map(String::into_bytes), 1 => long, 4 => published]
-    }
-
-    /// What a dlock may publish: only the names of host and user are bounded, by the system.
-    fn any_about() -> impl Strategy<Value = About> {
-        let text =
-            || prop_oneof![any::<String>(), ("[ -~]|\\PC|[\\x00-\\x1f]", 0..6000_usize).prop_map(|(c, n)| c.repeat(n))];
-        let name = || vec(any::<char>(), 0..64).prop_map(String::from_iter);
-        let rest = (any::<i32>(), option::of(any::<u64>()), option::of(text()), option::of(text()));
-        (name(), name(), text(), rest).prop_map(|(host, user, program, (pid, ttl, reason, job))| About {
-            host,
-            user,
-            pid,
-            program,
-            ttl,
-            reason,
-            job,
-        })
-    }
-
-    #[test]
-    fn whatever_is_at_the_key_is_described_in_a_short_line_that_upsets_no_terminal() {
-        holds(1500, (any_mark(), any::<u64>(), any::<i32>()), |(mark, now, pid)| {
-            let text = String::from_utf8_lossy(&mark).into_owned();
-            let holders = [
-                Holder::read(&mark),
-                Holder::Foreign(mark),
-                Holder::Process(pid, text.clone()),
-                Holder::InTheWay(text),
-            ];
-            for line in holders.map(|holder| holder.describe(now)) {
-                prop_assert!(!line.contains(char::is_control), "{line:?}");
-                prop_assert!(!line.contains(['\u{200f}', '\u{2028}', '\u{202e}', '\u{2066}', '\u{feff}']), "{line:?}");
-                prop_assert!(line.len() <= MAX_SHOWN, "{}", line.len());
-            }
-            Ok(())
-        });
-    }
-
-    /// The whole published text.
-    fn text(about: &About, owner: &Owner, min_hold: Duration, token: u64, since: u64) -> String {
-        format!("{}\"token\":{token},\"since\":{since},{}", owner.prefix(min_hold), about.rest())
-    }
-
-    #[test]
-    fn what_anybody_publishes_fits_begins_with_its_owner_and_is_read_back() {
-        holds(1000, (any_about(), any::<u64>(), any::<u64>(), 0..2_u64), |(about, token, since, hold)| {
-            let (owner, about) = (Owner::random().expect("random"), about.fitted());
-            let text = text(&about, &owner, Duration::from_millis(hold), token, since);
-            let hold = Some(hold).filter(|&hold| hold > 0);
-            let beginning = hold.map(|hold| format!(r#"{{"v":1,"hold":{hold},"id":""#));
-            let beginning = beginning.unwrap_or_else(|| r#"{"v":1,"id":""#.to_owned()) + owner.as_str() + r#"","#;
-            prop_assert!(text.starts_with(&beginning));
-            prop_assert!(text.len() <= MAX_SHOWN && !text.bytes().any(|byte| byte < b' '));
-            let id = owner.as_str().to_owned();
-            let (token, since) = (Some(token), Some(since));
-            let published = Published { v: 1, id, token, since, hold, about, ..Published::default() };
-            prop_assert_eq!(Holder::read(text.as_bytes()), Holder::Dlock(Box::new(published)));
-            Ok(())
-        });
-    }
-
-    fn about() -> About {
-        About {
-            host: "web1".to_owned(),
-            user: "deploy".to_owned(),
-            pid: 4711,
-            program: "backup.sh".to_owned(),
-            ttl: Some(30_000),
-            ..About::default()
-        }
-    }
-
-    #[test]
-    fn what_is_published_is_read_back() {
-        let owner = Owner::random().expect("random");
-        let text = text(&about(), &owner, Duration::ZERO, 17, 1_000);
-        assert!(text.starts_with(&owner.prefix(Duration::ZERO)));
-        let holder = Holder::read(text.as_bytes());
-        assert_eq!(holder.id(), Some(owner.as_str()));
-        let line = holder.describe(124_000);
-        assert_eq!(line, "held by deploy@web1, pid 4711 (backup.sh), since 1970-01-01T00:00:01Z (2m 3s)");
-        let Holder::Dlock(published) = holder else { panic!("a dlock") };
-        let kept = Holder::Dlock(Box::new(Published { hold: Some(60_000), ..(*published).clone() }));
-        assert!(
-            kept.describe(31_000)
-                .ends_with("since 1970-01-01T00:00:01Z (30s), at least until 1970-01-01T00:01:01Z (--min-hold)")
-        );
-        assert!(kept.describe(61_000).ends_with("since 1970-01-01T00:00:01Z (1m)"));
-        let finished = Published { done: true, until: Some(60_000), ..*published };
-        let line = Holder::Dlock(Box::new(finished)).describe(30_000);
-        let until = "1970-01-01T00:01:00Z";
-        assert_eq!(
-            line,
-            format!(
-                "held by deploy@web1, pid 4711 (backup.sh), finished; kept until {until} (another 30s, --min-hold)"
-            )
-        );
-    }
-
-    #[test]
-    fn a_newer_dlock_may_say_more_and_a_liar_cannot_upset_the_terminal() {
-        let newer = br#"{"v":2,"id":"x","shiny":[1],"user":"a\u001b[2J","host":"h","since":99999999999999999}"#;
-        assert_eq!(Holder::read(newer).describe(0), "held by a\\u{1b}[2J@h, pid 0");
-        assert_eq!(Holder::read(b"\xff\n").describe(0), "held by another program: \\xff\\n");
-        assert_eq!(Holder::read(b"{\"v\":1}").id(), None);
-    }
-
-    #[test]
-    fn a_long_mark_makes_no_longer_line_than_any_text() {
-        let mark = "x".repeat(2 * MAX_SHOWN);
-        for holder in
-            [Holder::Foreign(mark.clone().into_bytes()), Holder::InTheWay(mark.clone()), Holder::Process(1, mark)]
-        {
-            assert!(holder.describe(0).len() <= MAX_SHOWN);
-        }
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@ The lock services. Each is one folder behind the traits [`Service`] and [`Conten
 with a `DRIVER` that is listed in [`registry`]; what they share knows nothing of leases being kept or of processes.
 */
 
+mod claim;
 mod driver;
 pub(crate) mod error;
 mod etcd;
@@ -18,11 +19,11 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+pub(crate) use crate::backend::claim::Claim;
 pub(crate) use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::tls::TlsFiles;
 use crate::clock::Instant;
-use crate::holder::{About, Holder, Owner};
-use crate::key::{Key, Namespace};
+use crate::holder::{Holder, Published};
 
 /// What the user says about the way to the servers, in addition to the URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,36 +34,6 @@ pub(crate) struct Options {
     pub replicas: u32,
     /// Whether servers that could forget a fencing counter are refused.
     pub strict_fencing: bool,
-}
-
-/// One wish for one lock. Its owner id is what makes every request repeatable.
-#[derive(Clone, Debug)]
-pub(crate) struct Claim {
-    /// The lock's name.
-    pub key: Key,
-    /// The prefix of its name on a shared server.
-    pub namespace: Namespace,
-    /// The owner: random, and new for every claim.
-    pub owner: Owner,
-    /// The length of lease to ask for.
-    pub ttl: Duration,
-    /// How long the lock stays taken at least, counted from its grant by the service's clock; zero for no longer than it is
-    /// in use.
-    pub min_hold: Duration,
-    /// What is published for waiters.
-    pub about: About,
-}
-
-impl Claim {
-    /// How the text begins that is published under this claim; see [`Owner::prefix`].
-    fn prefix(&self) -> String {
-        self.owner.prefix(self.min_hold)
-    }
-
-    /// The whole published text, where the client makes the grant: `since` is in milliseconds since 1970.
-    fn text(&self, token: u64, since: u64) -> String {
-        format!("{}\"token\":{token},\"since\":{since},{}", self.prefix(), self.about.rest())
-    }
 }
 
 /// Fencing tokens are smaller: this is how far every program counts exactly, also a script of redis. A larger number is
@@ -77,8 +48,10 @@ fn token(number: i64) -> Option<u64> {
 /// A lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// The fencing token: larger than that of every earlier exclusive holder of this key.
+    /// The fencing token: larger than that of every earlier holder that excludes this one.
     pub token: u64,
+    /// The number of the slot, which no other holder has at the same time; none where the mode has no slots.
+    pub slot: Option<u32>,
     /// How long it is held, and how one finds out that it is lost.
     pub lease: Lease,
 }
@@ -115,8 +88,12 @@ impl Lease {
 pub(crate) enum Attempt {
     /// The lock is ours.
     Held(Grant),
-    /// Another owner has it.
+    /// Another owner has it, or others are before us.
     Busy(Busy),
+    /// A run around this one holds it, and nothing was asked for.
+    Around(Box<Published>),
+    /// Others hold it or wait for it with another number of slots, and nothing is left of the attempt.
+    OtherSlots(OtherSlots),
 }
 
 /// Why a lock is not ours.
@@ -124,8 +101,21 @@ pub(crate) enum Attempt {
 pub(crate) struct Busy {
     /// Who has it.
     pub holder: Holder,
+    /// How many others hold it together with that one.
+    pub beside: u64,
     /// Our place in the queue, 1 for the next; none when we are not in a queue.
     pub position: Option<u64>,
+    /// "Now" in milliseconds since 1970 by the clock that granted the lock.
+    pub now: u64,
+}
+
+/// A number of slots that is not the one that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OtherSlots {
+    /// The number that others use.
+    pub slots: u32,
+    /// One of them, as far as it is known.
+    pub holder: Holder,
     /// "Now" in milliseconds since 1970 by the clock that granted the lock.
     pub now: u64,
 }
@@ -194,6 +184,9 @@ pub(crate) trait Service: fmt::Debug {
 pub(crate) trait Contender {
     /// What it contends for.
     fn claim(&self) -> &Claim;
+
+    /// From now on it is no matter whether a run around this one holds the lock.
+    fn forget_around(&mut self);
 
     /// Makes sure that there is a connection; does nothing when there is one. Requests are sent on this connection only.
     async fn connect(&mut self) -> Result<(), Error>;
