@@ -56,7 +56,11 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
         "the backend is unreachable or too slow, also when --wait ran out, or the machine lacks what supervising a command needs",
     ),
     ("77", "the backend refused the credentials, or they lack a right"),
-    ("64", "wrong usage"),
+    (
+        "64",
+        "wrong usage; also if the lock is in use with another number of --slots, or if the dlock run around this one holds it in \
+         a way that does not include this one's (shared, for an exclusive one)",
+    ),
     ("73", "the lock file cannot be made"),
     ("70", "a bug, or the guard process was killed"),
     ("124", "--max-run ran out"),

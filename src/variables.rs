@@ -10,6 +10,8 @@ pub(crate) fn of_option(option: &str) -> String {
 
 /// Set for the command: the fencing token.
 pub(crate) const TOKEN: &str = "DLOCK_TOKEN";
+/// Set for the command: the number of the slot, where the lock has slots.
+pub(crate) const SLOT: &str = "DLOCK_SLOT";
 /// Set for the command: the granted lease in seconds, 0 for a lock without one.
 pub(crate) const LEASE_TTL: &str = "DLOCK_LEASE_TTL";
 /// Set for the command: the lock's name.

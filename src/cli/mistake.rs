@@ -26,6 +26,7 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
     let value = text(error, ContextKind::InvalidValue).unwrap_or_default();
     let given = match name.strip_prefix("--") {
         Some(option) if is_variable => format!("{}={value}", of_option(option)),
+        _ if value.is_empty() => format!("{name}="),
         _ => format!("{name} {value}"),
     };
     let text = match error.kind() {
@@ -143,6 +144,7 @@ mod tests {
                 "--on-lost x: use one of stop, kill, ignore",
                 Some("dlock run"),
             ),
+            (&["run", "-k", "k", "--slots", "0"], false, "--slots 0: use a number from 1 to 1000", Some("dlock run")),
             (&["generate", "fsh"], false, "<WHAT> fsh: use one of man, bash, zsh, fish: did you mean fish?", None),
             (&["run", "-k", "k", "-k", "l"], false, "--key can be given only once", Some("dlock run")),
             (&["run", "-k", "k", "--close=x"], false, "--close takes no value", Some("dlock run")),

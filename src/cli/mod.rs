@@ -45,10 +45,19 @@ pub(crate) struct Cli {
 }
 
 /// What dlock can do.
+/// What the help of `dlock run` ends with.
+const RUN_EXAMPLES: &str = "\
+Examples:
+  dlock run -k backup -- ./backup.sh
+  dlock run -b redis://locks/ -k job -n -E 0 -q -- ./job.sh
+  dlock run -b redis://locks/ -k tests --slots 3 -c 'make test DB=test_$DLOCK_SLOT'
+
+Exit codes, the command's variables and more examples: man dlock-run";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Hold a lock while a command runs
-    #[command(long_about = RUN_ABOUT)]
+    #[command(long_about = RUN_ABOUT, after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
     /// Print the man page or a completion script
     Generate(GenerateArgs),
@@ -113,7 +122,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub run: RunOptions,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Connection options")]
     pub reach: Reach,
 }
 

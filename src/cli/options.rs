@@ -7,6 +7,7 @@ the same.
 */
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use clap::builder::TypedValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::backend::registry::help;
-
 use crate::cli::duration::{duration, positive, ttl};
+use crate::lock::admission::MOST_SLOTS;
 
 /// Where the lock is.
 #[derive(Clone, Debug, Default, Args)]
@@ -44,9 +45,19 @@ pub(crate) struct RunOptions {
     #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
 
-    /// Take an exclusive lock, which is the default
-    #[arg(short = 'x', short_alias = 'e', long, env = "DLOCK_EXCLUSIVE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    /// Hold the lock alone, which is the default; of -x and -s the last one counts
+    #[arg(short = 'x', short_alias = 'e', long, env = "DLOCK_EXCLUSIVE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch(), overrides_with = "exclusive")]
     pub exclusive: Option<bool>,
+
+    /// Hold the lock together with other --shared runs (readers), never next to an --exclusive or --slots run; waiters are
+    /// served in their order, so that a stream of readers does not keep a writer out
+    #[arg(short, long, env = "DLOCK_SHARED", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch(), overrides_with = "shared")]
+    pub shared: Option<bool>,
+
+    /// Let up to N runs (1 to 1000) hold the lock at the same time; each finds a number of its own, from 0 to N-1, in
+    /// DLOCK_SLOT. While the lock is in use with another N, exit with 64
+    #[arg(long, value_name = "N", env = "DLOCK_SLOTS", hide_env_values = true, value_parser = slots, allow_hyphen_values = true)]
+    pub slots: Option<NonZeroU32>,
 
     /// Exit code when the lock was not acquired; 0 makes a skipped run a success
     #[arg(
@@ -195,6 +206,12 @@ pub(crate) enum Leftovers {
     Wait,
     /// Stop them, then release the lock
     Kill,
+}
+
+/// Reads a number of slots.
+fn slots(text: &str) -> Result<NonZeroU32, String> {
+    let slots = text.parse().ok().filter(|slots: &NonZeroU32| slots.get() <= MOST_SLOTS);
+    slots.ok_or_else(|| format!("use a number from 1 to {MOST_SLOTS}"))
 }
 
 /// The parser for the variable of an option without a value, which may also turn the option off.

@@ -5,8 +5,9 @@ answered and what time it is; [`take`](crate::lease::taking::take) carries them 
 
 use std::time::Duration;
 
-use crate::backend::{Attempt, Busy, Error, ErrorKind, Grant, Lease, Queue};
+use crate::backend::{Attempt, Busy, Error, ErrorKind, Grant, Lease, OtherSlots, Queue};
 use crate::clock::Instant;
+use crate::holder::Published;
 use crate::lease::timing::{Grace, Schedule};
 
 /// How long to wait at most after the backend failed for the first time while we queue, and which part of the lease after
@@ -86,6 +87,10 @@ pub(crate) enum WaitNews {
 pub(crate) enum Refused {
     /// Another holder has it, and the wait is over.
     Busy(Busy),
+    /// A run around this one holds it.
+    Around(Box<Published>),
+    /// It is in use with another number of slots.
+    OtherSlots(OtherSlots),
     /// The backend failed: at once, or when the wait had run out.
     Failed(Failed),
 }
@@ -169,6 +174,8 @@ impl Waiting {
                 }
                 Next::Listen
             }
+            Ok(Attempt::Around(outer)) => Next::Refuse(Refused::Around(outer)),
+            Ok(Attempt::OtherSlots(other)) => Next::Refuse(Refused::OtherSlots(other)),
             Err(error) if self.answered || rides_out(self.wait, error.kind) => {
                 if !self.answered {
                     self.unanswered = Some(error.clone());
@@ -249,6 +256,8 @@ impl Waiting {
             (Ok(Attempt::Busy(busy)), _) | (Ok(Attempt::Held(_)), Some(WaitNews::Busy(busy))) => {
                 Err(Refused::Busy(busy))
             }
+            (Ok(Attempt::Around(outer)), _) => Err(Refused::Around(outer)),
+            (Ok(Attempt::OtherSlots(other)), _) => Err(Refused::OtherSlots(other)),
             (Ok(Attempt::Held(_)), _) => {
                 Err(Refused::Failed(Failed { kind: ErrorKind::Unavailable, trouble: Trouble::TooSlow }))
             }

@@ -1,8 +1,7 @@
 /*!
 Everything that dlock reports, as data. The [sentences](mod@crate::report::line) are made elsewhere.
 
-Reasons from a backend or the system are text, because only they know them. What is wrong with the command line is text
-too: it is put into words where it is checked.
+Reasons from a backend or the system are text, because only they know them, and so is what is wrong with a command line.
 */
 
 use std::time::Duration;
@@ -11,6 +10,7 @@ use crate::holder::Holder;
 use crate::key::Key;
 use crate::lease::renewal::Unconfirmed;
 use crate::lease::waiting::Trouble;
+use crate::lock::admission::Mode;
 use crate::supervise::protocol::Unfit;
 
 /// A lock, for people.
@@ -92,10 +92,31 @@ pub(crate) enum Event {
         /// Why not.
         why: Hindrance,
     },
+    /// The lock is in use with another number of slots.
+    OtherSlots {
+        /// The lock.
+        lock: Lock,
+        /// The number that was asked for.
+        wanted: u32,
+        /// The number in use.
+        slots: u32,
+        /// Who uses it.
+        holder: Holder,
+        /// "Now" in milliseconds since 1970 by the clock that granted the lock.
+        now: u64,
+    },
+    /// The lock is held by an outer run, in a mode that does not cover the one that is wanted.
+    Upgrade {
+        /// The lock's name.
+        key: Key,
+        /// The outer run's mode.
+        outer: Mode,
+        /// The mode that is wanted.
+        wanted: Mode,
+    },
     /// The lock is held by an outer run that cannot be watched, because it is in another PID namespace.
     OuterElsewhere,
-    /// The lock is held by an outer run whose guard cannot be reached; the system's reason, `None` if the guard does not
-    /// answer.
+    /// The lock is held by an outer run whose guard cannot be reached; the system's reason, `None` if there is no answer.
     OuterGuardUnreachable(Option<String>),
     /// The lock is held by an outer run that cannot be watched, for this errno.
     OuterUnwatchable(i32),
@@ -105,6 +126,10 @@ pub(crate) enum Event {
         lock: Lock,
         /// The fencing token.
         token: u64,
+        /// How it is held.
+        mode: Mode,
+        /// The slot, where the lock has slots.
+        slot: Option<u32>,
         /// The granted lease; `None` for a lock without one.
         ttl: Option<Duration>,
         /// How long it took to acquire.
@@ -273,10 +298,14 @@ pub(crate) enum Hindrance {
     Held {
         /// The holder.
         holder: Holder,
+        /// How many others hold it together with that one.
+        beside: u64,
         /// "Now" in milliseconds since 1970 by the clock that granted the lock.
         now: u64,
         /// This waiter's place in the queue, 1 for the next; `None` outside of a queue.
         position: Option<u64>,
+        /// Whether it is others ahead in the queue that keep this run from holding it together with them.
+        queued: bool,
     },
     /// The backend fails.
     Trouble(Trouble),
@@ -311,61 +340,4 @@ pub(crate) enum Loss {
     },
     /// The guard stopped the command at the deadline, and dlock had no time to renew.
     Starved,
-}
-
-/// At which verbosity an event is reported. What ends dlock is always reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
-    /// Always, also with `-q`.
-    Warning,
-    /// Unless `-q` is given.
-    Note,
-    /// Unless `-q` is given, as the state of a wait: on a terminal one line that is kept up to date.
-    State,
-    /// Only with `-v`.
-    Detail,
-}
-
-impl Event {
-    /// At which verbosity it is reported.
-    #[must_use]
-    pub(crate) fn level(&self) -> Level {
-        match self {
-            Self::Waiting { .. } | Self::GotIt { .. } => Level::State,
-            Self::NoBackendChosen
-            | Self::PasswordExposed(_)
-            | Self::UnknownVariables { .. }
-            | Self::Concern { .. }
-            | Self::ShortGrace { .. }
-            | Self::Suspended { .. }
-            | Self::MaxRun { .. }
-            | Self::StoppingNested { .. } => Level::Note,
-            Self::Acquired { .. }
-            | Self::NotRenewed { .. }
-            | Self::RenewedAgain(_)
-            | Self::Covered(_)
-            | Self::StoppingLeftovers { .. }
-            | Self::Released(_)
-            | Self::Kept { .. } => Level::Detail,
-            Self::Bug(_)
-            | Self::CommandLine { .. }
-            | Self::Settings(_)
-            | Self::NoSuchPage(_)
-            | Self::OnlyPagesHaveSubcommands
-            | Self::OutputFailed(_)
-            | Self::Lacking { .. }
-            | Self::NotAcquired { .. }
-            | Self::OuterElsewhere
-            | Self::OuterGuardUnreachable(_)
-            | Self::OuterUnwatchable(_)
-            | Self::NotRun { .. }
-            | Self::Lost { .. }
-            | Self::LostBeforeTheEnd { .. }
-            | Self::OuterEnded { .. }
-            | Self::NotReleased { .. }
-            | Self::ReleaseFailed { .. }
-            | Self::GuardKilled(_)
-            | Self::DlockKilled { .. } => Level::Warning,
-        }
-    }
 }

@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use crate::holder::Holder;
 use crate::lease::renewal::Unconfirmed;
 use crate::lease::waiting::Trouble;
+use crate::lock::admission::Mode;
 use crate::report::event::{Event, Hindrance, Lack, Lock, Loss, NotRun, Step};
 use crate::supervise::protocol::Unfit;
 
@@ -46,10 +47,25 @@ pub(super) fn line(event: &Event) -> String {
             let within = within.map(|within| format!(" within {}", format_duration(within))).unwrap_or_default();
             format!("did not get {}{within}: {}", lock.key, hindrance(lock, why))
         }
-        Event::OuterElsewhere | Event::OuterGuardUnreachable(_) | Event::OuterUnwatchable(_) | Event::Covered(_) => {
-            outer(event)
+        Event::OtherSlots { lock, wanted, slots, holder, now } => {
+            let who = match holder {
+                Holder::Nobody | Holder::Unknown => String::new(),
+                // It may also wait for the lock.
+                holder => format!(" ({})", holder.describe(*now).trim_start_matches("held ")),
+            };
+            format!(
+                "{} is in use with --slots {slots}{who}: --slots {wanted} is possible once nobody holds it or waits for it",
+                at(lock)
+            )
         }
-        Event::Acquired { .. } | Event::NotRenewed { .. } | Event::RenewedAgain(_) => detail(event),
+        Event::Upgrade { .. }
+        | Event::OuterElsewhere
+        | Event::OuterGuardUnreachable(_)
+        | Event::OuterUnwatchable(_)
+        | Event::Covered(_) => outer(event),
+        Event::Acquired { .. } | Event::NotRenewed { .. } | Event::RenewedAgain(_) | Event::Kept { .. } => {
+            detail(event)
+        }
         _ => held(event),
     }
 }
@@ -89,10 +105,6 @@ fn held(event: &Event) -> String {
             format!("lost {}: the dlock run around this one ended before {program} did", at(lock))
         }
         Event::Released(key) => format!("released {key}"),
-        Event::Kept { key, min_hold } => {
-            let held = format_duration(*min_hold);
-            format!("finished; {key} stays taken until {held} after it was acquired (--min-hold)")
-        }
         Event::NotReleased { key, process, expires } => {
             let why = match process {
                 Some(pid) => format!("process {pid} could not be stopped by this user"),
@@ -115,17 +127,29 @@ fn held(event: &Event) -> String {
     }
 }
 
-/// The sentences with `-v` while a lock is held.
+/// The sentences with `-v` about a lock that is or was held.
 fn detail(event: &Event) -> String {
     match event {
-        Event::Acquired { lock, token, ttl, waited } => {
+        Event::Acquired { lock, token, mode, slot, ttl, waited } => {
+            let slot = match (mode, slot) {
+                (Mode::Exclusive, _) => String::new(),
+                (Mode::Shared, _) => ", shared".to_owned(),
+                (Mode::Slots(slots), Some(slot)) => format!(", slot {slot} of {slots}"),
+                (Mode::Slots(slots), None) => format!(", one of {slots} slots"),
+            };
             let ttl = ttl.map(|ttl| format!(", ttl {}", format_duration(ttl))).unwrap_or_default();
-            format!("acquired {}, token {token}{ttl}, after {}", at(lock), roughly(*waited))
+            format!("acquired {}, token {token}{slot}{ttl}, after {}", at(lock), roughly(*waited))
         }
         Event::NotRenewed { lock, last } => {
             format!("{}: could not renew it: {}; trying again", at(lock), unconfirmed(last))
         }
         Event::RenewedAgain(lock) => format!("{}: renewed again", at(lock)),
+        Event::Kept { key, min_hold } => {
+            format!(
+                "finished; {key} stays taken until {} after it was acquired (--min-hold)",
+                format_duration(*min_hold)
+            )
+        }
         // The others have their words in the other functions.
         _ => String::new(),
     }
@@ -145,6 +169,19 @@ fn outer(event: &Event) -> String {
             "could not watch the dlock run around this one: pidfd_open: {}; allow it in the container's seccomp profile",
             Errno::from_raw(*errno).desc()
         ),
+        Event::Upgrade { key, outer, wanted } => {
+            let option = |mode: &Mode| match mode {
+                Mode::Exclusive => "--exclusive".to_owned(),
+                Mode::Shared => "--shared".to_owned(),
+                Mode::Slots(slots) => format!("--slots {slots}"),
+            };
+            format!(
+                "{key} is held with {} by the dlock run around this one, so that this one would never get it: use {} in \
+                 the outer run, or another key here",
+                option(outer),
+                option(wanted)
+            )
+        }
         Event::Covered(key) => format!("{key} is held by the dlock run around this one; running under it"),
         _ => "the lock is held by the dlock run around this one, which is in another PID namespace and cannot be watched \
               from here: take the lock once, outside"
@@ -213,13 +250,14 @@ fn not_run(reason: &NotRun) -> String {
 
 fn hindrance(lock: &Lock, why: &Hindrance) -> String {
     match why {
-        Hindrance::Held { holder, now, position } => {
+        Hindrance::Held { holder, beside, now, position, queued } => {
             let place = match position {
+                None if *queued => "; others wait for it ahead of this run".to_owned(),
                 None => String::new(),
                 Some(1) => "; next in line".to_owned(),
                 Some(position) => format!("; number {position} in line"),
             };
-            format!("{}{place}", holder.describe(*now))
+            format!("{}{place}", holder.describe_with(*beside, *now))
         }
         Hindrance::Trouble(what) => trouble(&lock.place, what),
     }
@@ -238,13 +276,13 @@ pub(super) fn state(event: &Event) -> String {
     let Event::Waiting { lock, why, waited } = event else { return line(event) };
     let waited = format_duration(Duration::from_secs(waited.as_secs()));
     let (place, why) = match why {
-        Hindrance::Held { holder, now, position } => {
+        Hindrance::Held { holder, beside, now, position, .. } => {
             let place = match position {
                 None => String::new(),
                 Some(1) => ", next in line".to_owned(),
                 Some(position) => format!(", {} in line", ordinal(*position)),
             };
-            (place, held_briefly(holder, *now))
+            (place, held_briefly(holder, *beside, *now))
         }
         Hindrance::Trouble(what) => (String::new(), trouble(&lock.place, what)),
     };
@@ -252,10 +290,10 @@ pub(super) fn state(event: &Event) -> String {
 }
 
 /// Who holds a lock, with the age of the hold first.
-fn held_briefly(holder: &Holder, now: u64) -> String {
+fn held_briefly(holder: &Holder, beside: u64, now: u64) -> String {
     let Holder::Dlock(published) = holder else { return holder.describe(now) };
-    if published.done {
-        return holder.describe(now);
+    if published.done || beside > 0 {
+        return holder.describe_with(beside, now);
     }
     let about = &published.about;
     let age = published.since.map(|since| Duration::from_secs(now.saturating_sub(since) / 1000));

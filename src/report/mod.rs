@@ -3,10 +3,12 @@ What dlock reports: [events](event) with data, a [sentence](mod@line) for each, 
 */
 
 pub(crate) mod event;
+mod level;
 mod line;
 mod terminal;
 
-use self::event::{Event, Level};
+use self::event::Event;
+use self::level::Level;
 use self::line::{line, state};
 use self::terminal::Terminal;
 

@@ -130,5 +130,18 @@ pub(super) fn only(matches: &ArgMatches, source: ValueSource) -> ArgMatches {
             let _ = only.try_clear_id(id);
         }
     }
+    if source == ValueSource::CommandLine {
+        keep_last(&mut only, ["exclusive", "shared"]);
+    }
     only
+}
+
+/// Of two flags that are both given, the later one counts. The parser's own way of overriding one by the other takes a
+/// variable for a second flag.
+fn keep_last(matches: &mut ArgMatches, flags: [&str; 2]) {
+    let last = |flag: &str| matches.ids().any(|id| id == flag).then(|| matches.indices_of(flag)?.max()).flatten();
+    if let [Some(one), Some(other)] = flags.map(last) {
+        // The matches have both.
+        let _ = matches.try_clear_id(flags[usize::from(one > other)]);
+    }
 }

@@ -28,6 +28,7 @@ use crate::cli::{Leftovers, OnLost};
 use crate::exit::{Exit, Failure};
 use crate::key::{Key, Namespace};
 use crate::lease::timing::Grace;
+use crate::lock::admission::Mode;
 use crate::report::Verbosity;
 use crate::report::event::{Event, Lock};
 
@@ -38,6 +39,8 @@ pub(crate) struct RunSettings {
     pub key: Key,
     /// The connection to the lock service.
     pub connection: Connection,
+    /// How the lock is to be held.
+    pub mode: Mode,
     /// How long to wait for the lock.
     pub patience: Patience,
     /// The exit code when it was not acquired.
@@ -73,7 +76,7 @@ impl RunSettings {
             Layers::read(matches).map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))?;
         let key = key(&layers.find("key", |args| args.key.clone()).map(|key| key.value).unwrap_or_default())?;
         let (way, run) = (ConnectionValues::settle(&layers), RunValues::settle(&layers));
-        let (patience, verbosity) = (settled(run.patience)?, settled(run.verbosity)?);
+        let (mode, patience, verbosity) = (settled(run.mode)?, settled(run.patience)?, settled(run.verbosity)?);
         let namespace = Namespace::parse(&way.namespace.value)
             .map_err(|error| usage(format!("{}: {error}", way.namespace.origin)))?;
         let (mut target, exposed) = way.target()?;
@@ -85,6 +88,7 @@ impl RunSettings {
         Ok(Self {
             key,
             connection: Connection { namespace, target, options, chosen, connect_timeout, has_password, exposed },
+            mode,
             patience,
             conflict: run.conflict.value,
             ttl: run.ttl.value,

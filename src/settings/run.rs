@@ -10,6 +10,7 @@ use crate::backend::url::Target;
 use crate::cli::{Leftovers, OnLost, RunArgs};
 use crate::exit::{CONFLICT, Failure};
 use crate::lease::timing::Grace;
+use crate::lock::admission::Mode;
 use crate::report::Verbosity;
 use crate::settings::layers::{Given, Layers, OrDefault, Origin};
 use crate::settings::usage::usage;
@@ -75,8 +76,8 @@ pub(crate) struct RunValues {
     pub reason: Option<Given<String>>,
     /// How much is reported.
     pub verbosity: Given<Result<Verbosity, Contradiction>>,
-    /// Whether an exclusive lock was asked for, which is the default.
-    pub exclusive: Given<bool>,
+    /// How the lock is to be held.
+    pub mode: Given<Result<Mode, Contradiction>>,
 }
 
 impl RunValues {
@@ -96,7 +97,7 @@ impl RunValues {
             close: layers.find("close", |args| args.run.close).or_default(false),
             reason: layers.find("reason", |args| args.run.reason.clone()),
             verbosity: layers.settle(verbosity).or_default(Ok(Verbosity::Normal)),
-            exclusive: layers.find("exclusive", |args| args.run.exclusive).or_default(false),
+            mode: layers.settle(mode).or_default(Ok(Mode::Exclusive)),
         }
     }
 
@@ -134,6 +135,19 @@ fn patience(args: &RunArgs) -> Option<(&'static str, Result<Patience, Contradict
         (_, Some(wait)) if wait.is_zero() => Some(("wait", Ok(Patience::None))),
         (_, Some(wait)) => Some(("wait", Ok(Patience::For(wait)))),
         (_, None) => None,
+    }
+}
+
+/// `-x`, `-s` or `--slots`. Of the first two as flags the last one is left.
+fn mode(args: &RunArgs) -> Option<(&'static str, Result<Mode, Contradiction>)> {
+    match (args.run.exclusive, args.run.shared, args.run.slots) {
+        (Some(true), _, Some(_)) => Some(("slots", Err(Contradiction("exclusive", "slots")))),
+        (_, Some(true), Some(_)) => Some(("slots", Err(Contradiction("shared", "slots")))),
+        (Some(true), Some(true), None) => Some(("shared", Err(Contradiction("exclusive", "shared")))),
+        (_, _, Some(slots)) => Some(("slots", Ok(Mode::Slots(slots)))),
+        (_, Some(true), None) => Some(("shared", Ok(Mode::Shared))),
+        (Some(true), _, None) => Some(("exclusive", Ok(Mode::Exclusive))),
+        _ => None,
     }
 }
 

@@ -2,10 +2,13 @@
 Which layer a value comes from, what exclusive options mean together, and that the help shows the defaults that apply.
 */
 
+use std::num::NonZeroU32;
+
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
 use crate::cli::{Cli, Leftovers, OnLost, RunArgs};
+use crate::lock::admission::Mode;
 use crate::report::Verbosity;
 use crate::settings::connection::ConnectionValues;
 use crate::settings::layers::{Given, Layer, Layers, Origin, Source, only};
@@ -61,7 +64,9 @@ fn all(layers: &Layers) -> Vec<(&'static str, (String, String))> {
         ("command", told_if(run.command.as_ref())),
         ("close", told(&run.close)),
         ("reason", told_if(run.reason.as_ref())),
-        ("exclusive", told(&run.exclusive)),
+        ("exclusive", told(&run.mode)),
+        ("shared", told(&run.mode)),
+        ("slots", told(&run.mode)),
         ("quiet", told(&run.verbosity)),
         ("verbose", told(&run.verbosity)),
     ]
@@ -99,13 +104,14 @@ fn each_option_comes_from_its_flag_or_else_from_its_variable_or_else_is_the_defa
         for (layers, origin) in [(&flags, &flag), (&variables, &variable), (&both, &flag)] {
             let (value, from) = value(layers, long);
             assert_eq!(&from, origin, "{long}");
-            assert_ne!(value, neither, "{long}");
+            // Exclusive is the default, and can be said all the same.
+            assert_eq!(value == neither, long == "exclusive", "{long}");
         }
-        // And nothing else is said by it, but where two options have one meaning.
-        let pairs = [("wait", "nonblock"), ("quiet", "verbose")];
+        // And nothing else is said by it, but where several options have one meaning.
+        let meanings = [&["wait", "nonblock"][..], &["quiet", "verbose"], &["exclusive", "shared", "slots"]];
         for (other, (_, from)) in all(&flags).into_iter().filter(|(name, _)| *name != long) {
-            let paired = pairs.contains(&(other, long)) || pairs.contains(&(long, other));
-            assert!(from == "default" || paired, "--{long} sets {other}");
+            let is_shared = meanings.iter().any(|options| options.contains(&other) && options.contains(&long));
+            assert!(from == "default" || is_shared, "--{long} sets {other}");
         }
     }
 }
@@ -163,6 +169,50 @@ fn options_that_exclude_each_other_are_settled_within_a_layer() {
             }
             (argv, _) => panic!("{flags:?} over {variables:?}: {argv:?}"),
         }
+    }
+}
+
+#[test]
+fn how_a_lock_is_held_is_decided_by_the_last_flag_or_else_by_the_variables() {
+    use Mode::{Exclusive, Shared};
+    use Origin::{Default, Flag, Variable};
+    let slots = |slots: u32| Ok(Mode::Slots(NonZeroU32::new(slots).expect("not 0")));
+    let both = |one, other| Err(Contradiction(one, other));
+    for (flags, variables, mode, origin) in [
+        (&[][..], &[][..], Ok(Exclusive), Default),
+        (&["-x"], &[], Ok(Exclusive), Flag("exclusive")),
+        (&["-e"], &[], Ok(Exclusive), Flag("exclusive")),
+        (&["-s"], &[], Ok(Shared), Flag("shared")),
+        (&["--slots", "3"], &[], slots(3), Flag("slots")),
+        (&["--slots", "1000"], &[], slots(1000), Flag("slots")),
+        // As with flock, the last one counts.
+        (&["-s", "-x"], &[], Ok(Exclusive), Flag("exclusive")),
+        (&["-x", "-s"], &[], Ok(Shared), Flag("shared")),
+        (&["-x", "-s", "-x"], &[], Ok(Exclusive), Flag("exclusive")),
+        (&["--slots", "3", "-s"], &[], both("shared", "slots"), Flag("slots")),
+        (&["-x", "--slots", "3"], &[], both("exclusive", "slots"), Flag("slots")),
+        // A flag overrides the variables of all three.
+        (&["-x"], &["-s"], Ok(Exclusive), Flag("exclusive")),
+        (&["-x"], &["--slots", "3"], Ok(Exclusive), Flag("exclusive")),
+        (&["-s"], &["--slots", "3"], Ok(Shared), Flag("shared")),
+        (&["--slots", "2"], &["-s"], slots(2), Flag("slots")),
+        (&["--slots", "2"], &["--slots", "3", "-s"], slots(2), Flag("slots")),
+        (&[], &["-s"], Ok(Shared), Variable("shared")),
+        (&[], &["--slots", "3"], slots(3), Variable("slots")),
+        (&[], &["--slots", "3", "-s"], both("shared", "slots"), Variable("slots")),
+    ] {
+        let settled = RunValues::settle(&layers(flags, variables)).mode;
+        assert_eq!(settled, Given { value: mode, origin }, "{flags:?} over {variables:?}");
+    }
+    // Of two variables none is the last one.
+    let mut args = args(&["-s"], ValueSource::CommandLine);
+    args.run.exclusive = Some(true);
+    let settled = RunValues::settle(&Layers::of(vec![Layer { source: Source::Environment, args }])).mode;
+    assert_eq!(settled, Given { value: both("exclusive", "shared"), origin: Variable("shared") });
+    for wrong in ["0", "1001", "-1", "two", "", "1.5", "4294967296"] {
+        let words = ["dlock", "run", "--key", "k", "--slots", wrong];
+        let error = Cli::command().try_get_matches_from(words).expect_err("a mistake");
+        assert_eq!(error.kind(), clap::error::ErrorKind::ValueValidation, "{wrong}");
     }
 }
 

@@ -21,7 +21,7 @@ unsafe extern "C" {
 }
 
 /// The size of the buffer for a variable's name, `=`, a number and NUL.
-const SLOT: usize = 48;
+const BLANK: usize = 48;
 
 /// A command that is ready to be executed.
 #[derive(Debug)]
@@ -32,21 +32,23 @@ pub(crate) struct Command {
     /// Owns what `envp` points to.
     _variables: Vec<CString>,
     envp: Vec<*const c_char>,
-    token: Slot,
-    ttl: Slot,
+    token: Blank,
+    ttl: Blank,
+    /// Where the lock has slots.
+    slot: Option<Blank>,
     shared: &'static Shared,
 }
 
 /// A variable whose value is known only when the lock has been granted.
 #[derive(Debug)]
-struct Slot {
-    text: Box<[u8; SLOT]>,
+struct Blank {
+    text: Box<[u8; BLANK]>,
     value_at: usize,
 }
 
-impl Slot {
+impl Blank {
     fn new(name: &str) -> Self {
-        let mut text = Box::new([0; SLOT]);
+        let mut text = Box::new([0; BLANK]);
         let value_at = name.len() + 1;
         text[..name.len()].copy_from_slice(name.as_bytes());
         text[name.len()] = b'=';
@@ -54,21 +56,21 @@ impl Slot {
     }
 
     fn set(&mut self, value: std::fmt::Arguments<'_>) {
-        let mut place = &mut self.text[self.value_at..SLOT - 1];
+        let mut place = &mut self.text[self.value_at..BLANK - 1];
         // The buffer is large enough for any number that is set here.
         let _ = place.write_fmt(value);
     }
 }
 
 impl Command {
-    /// Prepares `arguments` (the program first) with `environment`, to which the variables `token` and `ttl` will be
-    /// added when the command is started. Fails on a NUL byte, which no real argument can contain, and when memory
+    /// Prepares `arguments` (the program first) with `environment`, to which the variables `token`, `ttl` and perhaps `slot`
+    /// will be added when the command is started. Fails on a NUL byte, which no real argument can contain, and when memory
     /// for one shared number cannot be mapped.
     pub(crate) fn prepare(
         arguments: Vec<OsString>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
-        token: &str,
-        ttl: &str,
+        [token, ttl]: [&str; 2],
+        slot: Option<&str>,
     ) -> Result<Self, Errno> {
         let c_string = |text: OsString| CString::new(text.into_vec()).map_err(|_| Errno::EINVAL);
         let arguments = arguments.into_iter().map(c_string).collect::<Result<Vec<_>, _>>()?;
@@ -80,13 +82,14 @@ impl Command {
                 c_string(name)
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let (token, ttl) = (Slot::new(token), Slot::new(ttl));
+        let (token, ttl, slot) = (Blank::new(token), Blank::new(ttl), slot.map(Blank::new));
         let end = std::iter::once(std::ptr::null());
         let argv = arguments.iter().map(|argument| argument.as_ptr()).chain(end.clone()).collect();
-        let slots = [token.text.as_ptr().cast(), ttl.text.as_ptr().cast()];
-        let envp = variables.iter().map(|variable| variable.as_ptr()).chain(slots).chain(end).collect();
+        let blanks = [Some(&token), Some(&ttl), slot.as_ref()];
+        let blanks = blanks.into_iter().flatten().map(|blank| blank.text.as_ptr().cast());
+        let envp = variables.iter().map(|variable| variable.as_ptr()).chain(blanks).chain(end).collect();
         let shared = Shared::map()?;
-        Ok(Self { _arguments: arguments, argv, _variables: variables, envp, token, ttl, shared })
+        Ok(Self { _arguments: arguments, argv, _variables: variables, envp, token, ttl, slot, shared })
     }
 
     /// Why the command could not be executed, once its process has ended; 0 when it was.
@@ -109,9 +112,13 @@ impl Command {
         (pending & SAMPLED != 0).then_some(pending & surroundings::bit(signal) != 0)
     }
 
-    /// Fills in what was granted: the fencing token, and the lease in seconds, 0 for a lock without one.
-    pub(crate) fn granted(&mut self, token: u64, ttl: Option<Duration>) {
+    /// Fills in what was granted: the fencing token, the number of the slot, and the lease in seconds, 0 for a lock without
+    /// one.
+    pub(crate) fn granted(&mut self, token: u64, slot: Option<u32>, ttl: Option<Duration>) {
         self.token.set(format_args!("{token}"));
+        if let (Some(blank), Some(slot)) = (&mut self.slot, slot) {
+            blank.set(format_args!("{slot}"));
+        }
         let ttl = ttl.unwrap_or_default();
         match ttl.subsec_millis() {
             0 => self.ttl.set(format_args!("{}", ttl.as_secs())),
@@ -234,29 +241,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_hold_what_was_granted() {
-        let mut command = Command::prepare(vec!["true".into()], [], "T", "D").expect("prepared");
+    fn blanks_hold_what_was_granted() {
+        let mut command = Command::prepare(vec!["true".into()], [], ["T", "D"], Some("S")).expect("prepared");
         for (token, ttl, expected) in [
             (u64::MAX, Some(Duration::from_millis(1500)), ("T=18446744073709551615", "D=1.500")),
             (1, Some(Duration::from_secs(30)), ("T=1", "D=30")),
         ] {
-            let mut fresh = Command::prepare(vec!["true".into()], [], "T", "D").expect("prepared");
-            fresh.granted(token, ttl);
-            let text = |slot: &Slot| {
-                std::ffi::CStr::from_bytes_until_nul(slot.text.as_slice())
+            let mut fresh = Command::prepare(vec!["true".into()], [], ["T", "D"], Some("S")).expect("prepared");
+            fresh.granted(token, Some(7), ttl);
+            let text = |blank: &Blank| {
+                std::ffi::CStr::from_bytes_until_nul(blank.text.as_slice())
                     .expect("NUL")
                     .to_str()
                     .expect("text")
                     .to_owned()
             };
             assert_eq!((text(&fresh.token).as_str(), text(&fresh.ttl).as_str()), expected);
+            assert_eq!(fresh.slot.as_ref().map(text).as_deref(), Some("S=7"));
         }
-        command.granted(7, None);
+        command.granted(7, None, None);
         assert!(command.ttl.text.starts_with(b"D=0\0"));
     }
 
     #[test]
     fn a_nul_is_refused() {
-        assert_eq!(Command::prepare(vec!["a\0b".into()], [], "T", "D").err(), Some(Errno::EINVAL));
+        assert_eq!(Command::prepare(vec!["a\0b".into()], [], ["T", "D"], Some("S")).err(), Some(Errno::EINVAL));
     }
 }

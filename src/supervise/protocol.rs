@@ -27,6 +27,8 @@ pub(crate) struct Deadline {
 pub(crate) struct Spawn {
     /// The fencing token for `DLOCK_TOKEN`.
     pub token: u64,
+    /// The number of the slot for `DLOCK_SLOT`; none where the lock has no slots.
+    pub slot: Option<u32>,
     /// The granted lease for `DLOCK_LEASE_TTL`; none for a lock without one.
     pub ttl: Option<Duration>,
     /// When the lease ends; none for a lock without one.
@@ -160,7 +162,8 @@ impl Order {
                 let (stop_at, kill_at) =
                     spawn.lease.map_or((NONE, NONE), |lease| (lease.stop_at.as_nanos(), lease.kill_at.as_nanos()));
                 let ttl = spawn.ttl.map_or(NONE, millis);
-                packet(1, &[spawn.token, ttl, stop_at, kill_at, millis(spawn.kill_after), flags])
+                let slot = spawn.slot.map_or(NONE, u64::from);
+                packet(1, &[spawn.token, ttl, stop_at, kill_at, millis(spawn.kill_after), flags, slot])
             }
             Self::Extend(deadline) => packet(2, &[deadline.stop_at.as_nanos(), deadline.kill_at.as_nanos()]),
             Self::Stop(kill_at) => packet(3, &[kill_at.as_nanos()]),
@@ -176,11 +179,12 @@ impl Order {
         let [first, second, third, ..] = fields;
         Some(match tag {
             1 => {
-                let [token, ttl, stop_at, kill_at, kill_after, flags, _] = fields;
+                let [token, ttl, stop_at, kill_at, kill_after, flags, slot] = fields;
                 let deadline =
                     Deadline { stop_at: Instant::from_nanos(stop_at), kill_at: Instant::from_nanos(kill_at) };
                 Self::Spawn(Spawn {
                     token,
+                    slot: u32::try_from(slot).ok(),
                     ttl: (ttl != NONE).then(|| Duration::from_millis(ttl)),
                     lease: (stop_at != NONE).then_some(deadline),
                     kill_after: Duration::from_millis(kill_after),
@@ -283,7 +287,8 @@ mod tests {
             let (token, stop_at, kill_at, ttl, kill_after) = given;
             let [outlives, inherit, stay, leased] = flags;
             let lease = (leased && stop_at.as_nanos() != NONE).then_some(Deadline { stop_at, kill_at });
-            let spawn = Spawn { token, ttl: Some(ttl), lease, kill_after, outlives, inherit, stay };
+            let slot = stay.then_some(one.unsigned_abs());
+            let spawn = Spawn { token, slot, ttl: Some(ttl), lease, kill_after, outlives, inherit, stay };
             let Some(Order::Spawn(read)) = Order::decode(&Order::Spawn(spawn).encode()) else {
                 return Err(TestCaseError::fail("another order"));
             };
@@ -309,6 +314,7 @@ mod tests {
         let deadline = Deadline { stop_at: Instant::from_nanos(7), kill_at: Instant::from_nanos(9) };
         let spawn = Spawn {
             token: 1 << 52,
+            slot: Some(999),
             ttl: Some(Duration::from_millis(1500)),
             lease: Some(deadline),
             kill_after: Duration::from_secs(5),
@@ -318,7 +324,15 @@ mod tests {
         };
         for order in [
             Order::Spawn(spawn),
-            Order::Spawn(Spawn { ttl: None, lease: None, outlives: true, inherit: false, stay: true, ..spawn }),
+            Order::Spawn(Spawn {
+                slot: None,
+                ttl: None,
+                lease: None,
+                outlives: true,
+                inherit: false,
+                stay: true,
+                ..spawn
+            }),
             Order::Extend(deadline),
             Order::Stop(Instant::from_nanos(11)),
             Order::Forward { signal: 15, sender: 4711, read_at: Instant::from_nanos(13) },

@@ -20,8 +20,13 @@ const GIVEN: &[(&str, &str)] = &[
     (variables::KEY, "the lock's name"),
     (
         variables::TOKEN,
-        "the fencing token, a decimal integer below 2^53: larger for each later exclusive holder of the same key, so that \
-         a resource can refuse the older holder",
+        "the fencing token, a decimal integer below 2^53: larger than that of every earlier holder that this one excludes, so \
+         that a resource can refuse the older holder. Runs with --shared do not exclude each other, and runs with --slots \
+         only those in the same slot: there a resource compares DLOCK_TOKEN for each DLOCK_SLOT",
+    ),
+    (
+        variables::SLOT,
+        "with --slots N: the number of the run's slot, from 0 to N-1, which no other run has at the same time but those inside it; unset otherwise",
     ),
     (variables::OWNER, "the id of this acquisition, as the holder's published text has it"),
     (variables::LEASE_TTL, "the granted lease in seconds; 0 for file:, where the lock has none"),
@@ -49,6 +54,14 @@ const RUN_EXAMPLES: &[(&str, &str)] = &[
     (
         "Wait at most ten minutes, and stop the command after an hour:",
         "dlock run -k deploy -w 10m --max-run 1h -- ./deploy.sh",
+    ),
+    (
+        "At most three integration tests at a time, each with a database of its own (0, 1 or 2):",
+        "dlock run -b redis://locks/ -k tests --slots 3 -c 'make integration DB=test_$DLOCK_SLOT'",
+    ),
+    (
+        "The readers of a report, which run together, and its nightly writer, which runs alone:",
+        "dlock run -b redis://locks/ -k report -s -- ./read & dlock run -b redis://locks/ -k report -- ./write",
     ),
     (
         "Let the database refuse a holder that has been overtaken:",
@@ -86,7 +99,11 @@ const FILES: &[(&str, &str)] = &[
 /// How to find out who holds a lock, without dlock.
 const LOOK: &[(&str, &str)] = &[
     ("file", "fuser -v /run/dlock/KEY.lock"),
-    ("redis", "redis-cli GET dlock:KEY; its lease: redis-cli PTTL dlock:KEY"),
+    (
+        "redis",
+        "redis-cli GET dlock:KEY; what is left of its lease, in milliseconds: redis-cli PTTL dlock:KEY; all who hold it \
+         together: redis-cli HVALS $'{dlock:KEY}\\x01details'",
+    ),
     ("redlock", "as redis, on each server: the value that a majority of them has"),
     ("etcd", "etcdctl get --prefix dlock/KEY/ --sort-by=CREATE --limit=1"),
     ("zookeeper", "ls /dlock/KEY in zkCli.sh (below the chroot), then get of the node with the lowest number"),
@@ -98,6 +115,9 @@ const BUGS: &[&str] = &[
      hosts whose clocks differ by more than the job takes.",
     "While --min-hold keeps a lock whose command has ended, only other dlocks wait on file: and zk:, while flock(1), Curator and \
      kazoo do not. On file:, a reboot ends the hold, and a waiter that is suspended then keeps all others waiting.",
+    "On file:, a waiter that is suspended (Ctrl-Z) when its turn comes keeps those behind it waiting until it goes on or ends. \
+     Elsewhere its place is lost after --ttl at the latest.",
+    "Runs inside one run share its lock, and do not exclude each other.",
     "A URL with a password can be seen in the list of processes when dlock starts: use --password-file or DLOCK_PASSWORD.",
 ];
 

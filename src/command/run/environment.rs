@@ -9,11 +9,11 @@ use crate::command::run::nested;
 use crate::holder::{About, Owner};
 use crate::key::Key;
 use crate::settings::RunSettings;
-use crate::variables::{BACKEND, BACKEND_KIND, HELD, KEY, LEASE_TTL, OWNER, PASSWORD, TOKEN};
+use crate::variables::{BACKEND, BACKEND_KIND, HELD, KEY, LEASE_TTL, OWNER, PASSWORD, SLOT, TOKEN};
 
 /// The inherited environment without secrets, with the variables for the command; token and lease are added later.
 pub(super) fn for_command(key: &Key, owner: &Owner, kind: &str) -> Vec<(OsString, OsString)> {
-    let ours = [KEY, OWNER, BACKEND_KIND, HELD, TOKEN, LEASE_TTL];
+    let ours = [KEY, OWNER, BACKEND_KIND, HELD, TOKEN, SLOT, LEASE_TTL];
     let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| !ours.iter().any(|&our| name == our) && name != PASSWORD)
         .filter_map(|(name, value)| {

@@ -179,8 +179,8 @@ impl Run<'_> {
         if let Some(ttl) = tenure.ttl().filter(|&ttl| is_cut(ttl)) {
             report.tell(&Event::ShortGrace { lock: settings.lock(), kill_after, ttl });
         }
-        let (token, ttl, waited) = (grant.token, tenure.ttl(), self.waited);
-        report.tell(&Event::Acquired { lock: settings.lock(), token, ttl, waited });
+        let (token, slot, ttl, waited) = (grant.token, grant.slot, tenure.ttl(), self.waited);
+        report.tell(&Event::Acquired { lock: settings.lock(), token, mode: settings.mode, slot, ttl, waited });
     }
 
     /// Releases the lock, unless a process of the command is left, and reports how the run ended.

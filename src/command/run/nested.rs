@@ -21,18 +21,21 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, connect, get
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
-use crate::backend::Busy;
 use crate::clock::{Instant, before};
 use crate::exit::{Exit, Failure};
-use crate::holder::{BESIDE, Holder, Owner, is_finished};
+use crate::holder::{BESIDE, Holder, LOCK_FILE, Owner, Published};
+use crate::lock::admission::Mode;
 use crate::readable::readable;
 use crate::report::event::Event;
+use crate::settings::RunSettings;
 use crate::supervise::guard;
 use crate::supervise::process::{is_ending, parent_of, pidfd_open, start_of};
-use crate::variables::{HELD, OWNER, TOKEN};
+use crate::variables::{HELD, OWNER, SLOT, TOKEN};
 
 /// How many runs may be nested in each other.
 const MAX_DEPTH: usize = 256;
+/// How much of a lock file is read to find an outer run, in bytes: room for thousands of holders.
+const LONGEST: usize = 32 << 20;
 /// How long the guard of an outer run may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
@@ -50,6 +53,9 @@ pub(super) struct Outer {
     /// Its fencing token, if known to the inner runs: not every service can be asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<u64>,
+    /// Its slot, if it has one and that is known to the inner runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    slot: Option<u32>,
 }
 
 impl Outer {
@@ -64,9 +70,9 @@ impl Outer {
     pub(super) fn inherited() -> Vec<Self> {
         let mut outer = Self::read(&std::env::var(HELD).unwrap_or_default());
         // The innermost outer run made the list before its grant, so its own token is not in it.
-        let [owner, token] = [OWNER, TOKEN].map(|name| std::env::var(name).unwrap_or_default());
+        let [owner, token, slot] = [OWNER, TOKEN, SLOT].map(|name| std::env::var(name).unwrap_or_default());
         for run in outer.iter_mut().filter(|run| run.id == owner) {
-            run.token = token.parse().ok();
+            (run.token, run.slot) = (token.parse().ok(), slot.parse().ok());
         }
         outer
     }
@@ -81,9 +87,15 @@ impl Outer {
             start: start_of(pid).unwrap_or_default(),
             namespace: pid_namespace(),
             token: None,
+            slot: None,
         });
         // Numbers and texts always serialize.
         serde_json::to_string(&held).unwrap_or_default()
+    }
+
+    /// Its owner's id.
+    pub(super) fn id(&self) -> String {
+        self.id.clone()
     }
 
     fn is_ancestor(&self) -> bool {
@@ -96,6 +108,8 @@ impl Outer {
 pub(super) struct Cover {
     /// The outer run's fencing token.
     pub(super) token: u64,
+    /// The outer run's slot, where one is wanted; 0 where it has the whole lock.
+    pub(super) slot: Option<u32>,
     /// The outer run's lease.
     pub(super) ttl: Option<Duration>,
     /// The outer dlock, if it lives.
@@ -150,12 +164,12 @@ pub(super) fn inherited_lock(outer: &[Outer]) -> Option<OwnedFd> {
         // SAFETY: the descriptor is only borrowed, and a copy of one that is closed meanwhile fails.
         let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
         let copy = borrowed.try_clone_to_owned().ok()?;
-        outer.iter().any(|outer| names(&copy, &outer.id)).then_some(copy)
+        outer.iter().any(|outer| names(&copy, &outer.id).is_some()).then_some(copy)
     })
 }
 
-/// Whether `file` is a lock file that says, or has a file beside it that says, that it is held by the owner `id`.
-fn names(file: &OwnedFd, id: &str) -> bool {
+/// What the owner `id` has published in `file` or in a file beside it, if that is a lock file and it holds the lock.
+fn names(file: &OwnedFd, id: &str) -> Option<Box<Published>> {
     let beside = || {
         let mut path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?.into_os_string();
         path.push(BESIDE);
@@ -163,33 +177,35 @@ fn names(file: &OwnedFd, id: &str) -> bool {
         std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
     };
     let says = |file: std::fs::File| says(&file, id);
-    file.try_clone().is_ok_and(|file| says(file.into())) || beside().is_some_and(says)
+    file.try_clone().ok().and_then(|file| says(file.into())).or_else(|| beside().and_then(says))
 }
 
-/// Whether the content of `file` says that the owner `id` holds the lock.
-fn says(file: &std::fs::File, id: &str) -> bool {
-    let mut content = [0; 512];
-    let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-    let length = if is_file { file.read_at(&mut content, 0).unwrap_or(0) } else { 0 };
-    let line = content[..length].split(|&byte| byte == b'\n').nth(1).unwrap_or_default();
-    let id = format!("\"id\":\"{id}\"");
-    !is_finished(line) && line.windows(id.len()).any(|part| part == id.as_bytes())
+/// What the owner `id` has published in this lock file: each holder has a line there.
+fn says(file: &std::fs::File, id: &str) -> Option<Box<Published>> {
+    let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let mut beginning = [0; LOCK_FILE.len()];
+    file.read_exact_at(&mut beginning, 0).ok()?;
+    if beginning.as_slice() != LOCK_FILE.as_bytes() {
+        return None;
+    }
+    let mut content = vec![0; usize::try_from(metadata.len()).map_or(LONGEST, |length| length.min(LONGEST))];
+    let length = file.read_at(&mut content, 0).ok()?;
+    let quoted = format!("\"id\":\"{id}\"");
+    let lines = content[..length].split(|&byte| byte == b'\n' || byte == 0);
+    let mut named = lines.filter(|line| line.windows(quoted.len()).any(|part| part == quoted.as_bytes()));
+    named.find_map(|line| match Holder::read(line) {
+        Holder::Dlock(published) if published.id == id && !published.done => Some(published),
+        _ => None,
+    })
 }
 
-/// Whether `file` names the owner `id` and is locked by the descriptor that this process has inherited.
+/// Whether `file` names the owner `id` and is locked by the descriptor that this process has inherited. The kernel is only
+/// asked: to take the lock again would turn a shared one into an exclusive one, or lose it.
 fn keeps(file: &OwnedFd, id: &str) -> bool {
-    if !names(file, id) {
-        return false;
-    }
-    // SAFETY: flock has no memory effects. A lock that this descriptor has already is granted again.
-    let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
-    if locked && !names(file, id) {
-        // It was released in this moment.
-        // SAFETY: as above.
-        unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
-        return false;
-    }
-    locked
+    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap_or_default();
+    let is_locked = about.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK"));
+    // In this order: what a release removes from the file is removed while it is still locked.
+    is_locked && names(file, id).is_some()
 }
 
 /// The answer of an outer guard to a nested run.
@@ -228,22 +244,22 @@ async fn register(owner: &str) -> Registered {
     }
 }
 
-/// Finds the outer run that holds the lock according to the backend, if there is one. `inherited` is the locked file of one
-/// of the `outer` runs; `conflict` is the exit code for a lock that was not acquired.
+/// Finds the outer run that holds the lock according to the backend, where `published` is its text. `inherited` is the locked
+/// file of one of the `outer` runs. Fails where the outer run's mode does not cover the one that is wanted: it would wait for
+/// itself.
 pub(super) async fn cover(
     outer: &[Outer],
     inherited: &mut Option<OwnedFd>,
-    busy: &Busy,
-    conflict: u8,
+    published: &Published,
+    settings: &RunSettings,
 ) -> Result<Option<Cover>, Failure> {
-    let Holder::Dlock(published) = &busy.holder else { return Ok(None) };
     // What only a finished run's minimum hold keeps taken covers nothing.
     if published.done {
         return Ok(None);
     }
     let Some(holder) = outer.iter().find(|outer| outer.id == published.id) else { return Ok(None) };
     if holder.namespace != pid_namespace() {
-        return Err(Failure::new(Exit::NotAcquired(conflict), Event::OuterElsewhere));
+        return Err(Failure::new(Exit::NotAcquired(settings.conflict), Event::OuterElsewhere));
     }
     if published.about.pid != holder.pid {
         return Ok(None);
@@ -262,8 +278,15 @@ pub(super) async fn cover(
         Registered::No | Registered::Unreachable if dlock.is_none() && locked.is_some() => None,
         Registered::No | Registered::Unreachable => return Ok(None),
     };
+    // A newer dlock may hold it in a mode that this one does not know: at least as weak as shared.
+    let mode = published.mode().unwrap_or(Mode::Shared);
+    if !mode.covers(settings.mode) {
+        let (key, wanted) = (settings.key.clone(), settings.mode);
+        return Err(Failure::new(Exit::Usage, Event::Upgrade { key, outer: mode, wanted }));
+    }
     let token = holder.token.or(published.token).unwrap_or_default();
-    Ok(Some(Cover { token, ttl, dlock, guard, locked }))
+    let slot = settings.mode.slots().map(|_| holder.slot.or(published.slot).unwrap_or_default());
+    Ok(Some(Cover { token, slot, ttl, dlock, guard, locked }))
 }
 
 fn unreachable_guard(reason: Option<String>) -> Failure {
@@ -306,8 +329,10 @@ mod tests {
     use crate::property::{holds, made_of};
 
     fn runs() -> impl Strategy<Value = Vec<Outer>> {
-        let run = (any::<String>(), any::<i32>(), any::<u64>(), any::<u64>(), option::of(any::<u64>()));
-        let run = run.prop_map(|(id, pid, start, namespace, token)| Outer { id, pid, start, namespace, token });
+        let granted = (option::of(any::<u64>()), option::of(any::<u32>()));
+        let run = (any::<String>(), any::<i32>(), any::<u64>(), any::<u64>(), granted);
+        let run =
+            run.prop_map(|(id, pid, start, namespace, (token, slot))| Outer { id, pid, start, namespace, token, slot });
         vec(run, 0..4)
     }
 
@@ -345,6 +370,7 @@ mod tests {
             start: start_of(pid).unwrap_or_default(),
             namespace: pid_namespace(),
             token: None,
+            slot: None,
         }
     }
 

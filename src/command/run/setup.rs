@@ -57,7 +57,8 @@ pub(super) fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepare
     let spared = existing_children();
     let kind = settings.connection.target.kind();
     let variables = environment::for_command(&settings.key, &owner, kind);
-    let command = Command::prepare(settings.argv.clone(), variables, variables::TOKEN, variables::LEASE_TTL)
+    let slot = settings.mode.slots().map(|_| variables::SLOT);
+    let command = Command::prepare(settings.argv.clone(), variables, [variables::TOKEN, variables::LEASE_TTL], slot)
         .map_err(|error| refused(Step::Command)(&error))?;
     let signals = Signals::block().map_err(|error| refused(Step::Signals)(&error))?;
     become_subreaper().map_err(|error| refused(Step::Subreaper)(&error))?;
@@ -95,6 +96,8 @@ pub(super) fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepare
         key: settings.key.clone(),
         namespace: settings.connection.namespace.clone(),
         owner,
+        mode: settings.mode,
+        around: nested::Outer::inherited().iter().map(nested::Outer::id).collect(),
         ttl: settings.ttl,
         min_hold: settings.min_hold,
         about,

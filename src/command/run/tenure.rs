@@ -60,6 +60,7 @@ impl Tenure {
                 let lease = self.schedule(kill_after).and_then(|schedule| deadline(&schedule, settings.on_lost));
                 Spawn {
                     token: grant.token,
+                    slot: grant.slot,
                     ttl: self.ttl(),
                     lease,
                     kill_after,
@@ -70,6 +71,7 @@ impl Tenure {
             }
             Self::Outer(cover) => Spawn {
                 token: cover.token,
+                slot: cover.slot,
                 ttl: cover.ttl,
                 lease: None,
                 kill_after,

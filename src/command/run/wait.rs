@@ -55,7 +55,7 @@ impl LatestNews {
             (WaitNews::Busy(busy), came) => {
                 let age = u64::try_from(Instant::now().since(*came).as_millis()).unwrap_or_default();
                 let (holder, now) = (busy.holder.clone(), busy.now.saturating_add(age));
-                Hindrance::Held { holder, now, position: busy.position }
+                Hindrance::Held { holder, beside: busy.beside, now, position: busy.position, queued: false }
             }
             (WaitNews::Trouble(trouble), _) => Hindrance::Trouble(trouble.clone()),
         })
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_has_changed() {
-        let held = |holder| WaitNews::Busy(Busy { holder, position: None, now: 0 });
+        let held = |holder| WaitNews::Busy(Busy { holder, beside: 0, position: None, now: 0 });
         let dlock = |id: &str, pid: u32| held(Holder::read(format!(r#"{{"v":1,"id":"{id}","pid":{pid}}}"#).as_bytes()));
         let flock = |pid| held(Holder::Process(pid, "flock".to_owned()));
         let trouble = |text: &str| WaitNews::Trouble(Trouble::Said(text.to_owned()));

@@ -14,11 +14,19 @@ fn at(seconds: u32) -> Instant {
 
 /// A lease of 30 s that was requested at `sent` seconds.
 fn grant(sent: u32) -> Grant {
-    Grant { token: 7, lease: Lease::until(at(sent), 30 * S) }
+    Grant { token: 7, slot: None, lease: Lease::until(at(sent), 30 * S) }
 }
 
 fn busy(position: u64) -> Busy {
-    Busy { holder: Holder::Unknown, position: Some(position), now: 0 }
+    Busy { holder: Holder::Unknown, beside: 0, position: Some(position), now: 0 }
+}
+
+fn around() -> Box<Published> {
+    Box::new(Published { id: "x".to_owned(), ..Published::default() })
+}
+
+fn other_slots() -> OtherSlots {
+    OtherSlots { slots: 3, holder: Holder::Unknown, now: 0 }
 }
 
 fn failed(kind: ErrorKind) -> Failed {
@@ -38,6 +46,8 @@ fn the_first_answer_decides_where_nobody_waits() {
     for (answer, next) in [
         (Ok(Attempt::Held(grant(100))), Next::Take(grant(100))),
         (Ok(Attempt::Busy(busy(1))), Next::Refuse(Refused::Busy(busy(1)))),
+        (Ok(Attempt::Around(around())), Next::Refuse(Refused::Around(around()))),
+        (Ok(Attempt::OtherSlots(other_slots())), Next::Refuse(Refused::OtherSlots(other_slots()))),
         (Err(failed(ErrorKind::Unreachable)), Next::Refuse(Refused::Failed(failed(ErrorKind::Unreachable)))),
         (Err(failed(ErrorKind::Denied)), Next::Refuse(Refused::Failed(failed(ErrorKind::Denied)))),
     ] {
@@ -57,6 +67,13 @@ fn a_waiter_listens_rides_out_what_may_pass_and_gives_up_what_may_not() {
             vec![Ok(Attempt::Busy(busy(2))), Ok(Attempt::Busy(busy(1)))],
             vec![Next::Listen, Next::Listen],
             vec![news(busy(2)), news(busy(1))],
+        ),
+        // No wait changes these.
+        (vec![Ok(Attempt::Around(around()))], vec![Next::Refuse(Refused::Around(around()))], vec![]),
+        (
+            vec![Ok(Attempt::Busy(busy(1))), Ok(Attempt::OtherSlots(other_slots()))],
+            vec![Next::Listen, Next::Refuse(Refused::OtherSlots(other_slots()))],
+            vec![news(busy(1))],
         ),
         // First contact.
         (vec![Err(failed(ErrorKind::Unavailable))], vec![refused(ErrorKind::Unavailable)], vec![]),
@@ -169,6 +186,7 @@ fn a_wait_that_has_run_out_ends_with_what_a_last_look_sees() {
         (queued(), Ok(Attempt::Held(grant(100))), Ok(grant(100))),
         (queued(), Ok(Attempt::Held(grant(80))), Err(Refused::Busy(busy(2)))),
         (queued(), Ok(Attempt::Busy(busy(1))), Err(Refused::Busy(busy(1)))),
+        (queued(), Ok(Attempt::OtherSlots(other_slots())), Err(Refused::OtherSlots(other_slots()))),
         (queued(), Err(outage()), Err(Refused::Failed(outage()))),
         (troubled(), Ok(Attempt::Busy(busy(1))), Err(Refused::Busy(busy(1)))),
         (troubled(), Ok(Attempt::Held(grant(100))), Ok(grant(100))),

@@ -2,6 +2,8 @@
 Every sentence that dlock can print.
 */
 
+mod modes;
+
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
@@ -36,7 +38,8 @@ fn refused(within: Option<Duration>, why: Hindrance) -> Event {
 }
 
 fn held(position: Option<u64>) -> Hindrance {
-    Hindrance::Held { holder: Holder::Process(7, "flock".to_owned()), now: 0, position }
+    let holder = Holder::Process(7, "flock".to_owned());
+    Hindrance::Held { holder, beside: 0, now: 0, position, queued: false }
 }
 
 fn lost(how: Loss, goes_on: bool) -> Event {
@@ -259,12 +262,37 @@ fn runs() -> Vec<(Event, &'static str)> {
 fn details() -> Vec<(Event, &'static str)> {
     vec![
         (
-            Event::Acquired { lock: lock(), token: 42, ttl: Some(30 * S), waited: Duration::from_millis(130_900) },
+            Event::Acquired {
+                lock: lock(),
+                token: 42,
+                mode: Mode::Exclusive,
+                slot: None,
+                ttl: Some(30 * S),
+                waited: Duration::from_millis(130_900),
+            },
             "acquired k at redis://h:6379, token 42, ttl 30s, after 2m 10s",
         ),
         (
-            Event::Acquired { lock: lock(), token: 42, ttl: None, waited: Duration::from_micros(3200) },
-            "acquired k at redis://h:6379, token 42, after 3ms",
+            Event::Acquired {
+                lock: lock(),
+                token: 42,
+                mode: Mode::Shared,
+                slot: None,
+                ttl: None,
+                waited: Duration::from_micros(3200),
+            },
+            "acquired k at redis://h:6379, token 42, shared, after 3ms",
+        ),
+        (
+            Event::Acquired {
+                lock: lock(),
+                token: 42,
+                mode: Mode::Slots(3.try_into().expect("not 0")),
+                slot: Some(0),
+                ttl: None,
+                waited: Duration::from_micros(3200),
+            },
+            "acquired k at redis://h:6379, token 42, slot 0 of 3, after 3ms",
         ),
         (
             Event::NotRenewed { lock: lock(), last: Unconfirmed::Said("refused".to_owned()) },
@@ -336,8 +364,15 @@ fn on_a_terminal_what_changes_comes_first() {
         (flock(), Some(21), "k: waiting 12s, 21st in line; held by flock (pid 7)"),
         (flock(), Some(1000), "k: waiting 12s, 1000th in line; held by flock (pid 7)"),
     ] {
-        assert_eq!(state(&waiting(Hindrance::Held { holder, now: 124_000, position })), expected);
+        let held = Hindrance::Held { holder, beside: 0, now: 124_000, position, queued: false };
+        assert_eq!(state(&waiting(held)), expected);
     }
+    let slot = r#"{"v":1,"id":"x","mode":"slots3","slot":1,"since":1000,"host":"web1","user":"deploy","pid":4711}"#;
+    let full = Hindrance::Held { holder: published(slot), beside: 2, now: 124_000, position: Some(2), queued: false };
+    assert_eq!(
+        state(&waiting(full)),
+        "k: waiting 12s, 2nd in line; all 3 slots are taken, one by deploy@web1, pid 4711, since 1970-01-01T00:00:01Z (2m 3s)"
+    );
     let trouble = waiting(Hindrance::Trouble(Trouble::Said("it is down".to_owned())));
     assert_eq!(state(&trouble), "k: waiting 12s; it is down");
 }
@@ -345,7 +380,9 @@ fn on_a_terminal_what_changes_comes_first() {
 #[test]
 fn every_event_has_its_sentence() {
     let mut said = BTreeSet::new();
-    for (event, sentence) in [beginnings(), lacks(), no_supervision(), waits(), runs(), details(), ends()].concat() {
+    for (event, sentence) in
+        [beginnings(), lacks(), no_supervision(), waits(), modes::sentences(), runs(), details(), ends()].concat()
+    {
         assert_eq!(line(&event), sentence);
         let name = format!("{event:?}");
         said.insert(name.split(|c: char| !c.is_alphanumeric()).next().expect("a name").to_owned());

@@ -195,7 +195,7 @@ impl Watch {
         if spawn.lease.is_some_and(|lease| Instant::now() >= lease.stop_at) {
             return self.give_up(Notice::TooLate);
         }
-        self.command.granted(spawn.token, spawn.ttl);
+        self.command.granted(spawn.token, spawn.slot, spawn.ttl);
         // SAFETY: getpid cannot fail.
         let guard = (!spawn.outlives).then(|| unsafe { libc::getpid() });
         let inherit = if spawn.inherit { lock.as_ref().map(AsFd::as_fd) } else { None };

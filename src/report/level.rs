@@ -1,0 +1,62 @@
+//! At which verbosity each event is reported.
+
+use crate::report::event::Event;
+
+/// At which verbosity an event is reported. What ends dlock is always reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// Always, also with `-q`.
+    Warning,
+    /// Unless `-q` is given.
+    Note,
+    /// Unless `-q` is given, as the state of a wait: on a terminal one line that is kept up to date.
+    State,
+    /// Only with `-v`.
+    Detail,
+}
+
+impl Event {
+    /// At which verbosity it is reported.
+    #[must_use]
+    pub(crate) fn level(&self) -> Level {
+        match self {
+            Self::Waiting { .. } | Self::GotIt { .. } => Level::State,
+            Self::NoBackendChosen
+            | Self::PasswordExposed(_)
+            | Self::UnknownVariables { .. }
+            | Self::Concern { .. }
+            | Self::ShortGrace { .. }
+            | Self::Suspended { .. }
+            | Self::MaxRun { .. }
+            | Self::StoppingNested { .. } => Level::Note,
+            Self::Acquired { .. }
+            | Self::NotRenewed { .. }
+            | Self::RenewedAgain(_)
+            | Self::Covered(_)
+            | Self::StoppingLeftovers { .. }
+            | Self::Released(_)
+            | Self::Kept { .. } => Level::Detail,
+            Self::Bug(_)
+            | Self::CommandLine { .. }
+            | Self::Settings(_)
+            | Self::NoSuchPage(_)
+            | Self::OnlyPagesHaveSubcommands
+            | Self::OutputFailed(_)
+            | Self::Lacking { .. }
+            | Self::NotAcquired { .. }
+            | Self::OtherSlots { .. }
+            | Self::Upgrade { .. }
+            | Self::OuterElsewhere
+            | Self::OuterGuardUnreachable(_)
+            | Self::OuterUnwatchable(_)
+            | Self::NotRun { .. }
+            | Self::Lost { .. }
+            | Self::LostBeforeTheEnd { .. }
+            | Self::OuterEnded { .. }
+            | Self::NotReleased { .. }
+            | Self::ReleaseFailed { .. }
+            | Self::GuardKilled(_)
+            | Self::DlockKilled { .. } => Level::Warning,
+        }
+    }
+}

@@ -1,0 +1,68 @@
+/*!
+The sentences about locks that several hold together.
+*/
+
+use super::*;
+
+fn other_slots(holder: Holder) -> Event {
+    Event::OtherSlots { lock: lock(), wanted: 5, slots: 3, holder, now: 124_000 }
+}
+
+fn upgrade(outer: Mode, wanted: Mode) -> Event {
+    Event::Upgrade { key: key(), outer, wanted }
+}
+
+/// The sentences about a lock that is held otherwise than it is wanted.
+pub(super) fn sentences() -> Vec<(Event, &'static str)> {
+    use Mode::{Exclusive, Shared};
+    let slots = |slots: u32| Mode::read(&format!("slots{slots}")).expect("a mode");
+    let reader =
+        Holder::read(br#"{"v":1,"id":"x","mode":"shared","since":1000,"host":"web1","user":"deploy","pid":7}"#);
+    let three = Holder::read(br#"{"v":1,"id":"x","mode":"slots3","since":1000,"host":"web1","user":"deploy","pid":7}"#);
+    let read = |beside| {
+        let holder = reader.clone();
+        Hindrance::Held { holder, beside, now: 124_000, position: Some(1), queued: false }
+    };
+    let holder = reader.clone();
+    let queued = Hindrance::Held { holder, beside: 1, now: 124_000, position: None, queued: true };
+    vec![
+        (
+            waiting(read(0)),
+            "waiting for k: held shared by deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); next in line",
+        ),
+        (
+            waiting(read(2)),
+            "waiting for k: held by 3 readers, among them deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); next in \
+             line",
+        ),
+        (
+            refused(None, queued),
+            "did not get k: held by 2 readers, among them deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); others wait \
+             for it ahead of this run",
+        ),
+        (
+            other_slots(three),
+            "k at redis://h:6379 is in use with --slots 3 (by deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s)): \
+             --slots 5 is possible once nobody holds it or waits for it",
+        ),
+        (
+            other_slots(Holder::Unknown),
+            "k at redis://h:6379 is in use with --slots 3: --slots 5 is possible once nobody holds it or waits for it",
+        ),
+        (
+            upgrade(Shared, Exclusive),
+            "k is held with --shared by the dlock run around this one, so that this one would never get it: use --exclusive in \
+             the outer run, or another key here",
+        ),
+        (
+            upgrade(Shared, slots(2)),
+            "k is held with --shared by the dlock run around this one, so that this one would never get it: use --slots 2 in \
+             the outer run, or another key here",
+        ),
+        (
+            upgrade(slots(3), Shared),
+            "k is held with --slots 3 by the dlock run around this one, so that this one would never get it: use --shared in \
+             the outer run, or another key here",
+        ),
+    ]
+}
