@@ -6,14 +6,18 @@ grant.
 use ::redis::Value;
 
 use crate::backend::redis::damage::Damage;
-use crate::backend::{Released, TOKEN_LIMIT};
-use crate::holder::Holder;
+use crate::backend::{OtherSlots, Released, TOKEN_LIMIT};
+use crate::holder::{Holder, Published};
 
 /// The answer to `attempt.lua`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Attempted {
-    /// The lock is ours, with this token.
-    Granted(u64),
+    /// The lock is ours, with this token and in this slot.
+    Granted(u64, Option<u32>),
+    /// A run around this one holds it.
+    Around(Box<Published>),
+    /// Others use another number of slots.
+    OtherSlots(OtherSlots),
     /// Another client holds the lock, or is ahead in the queue.
     Busy(Obstacle),
     /// A side key cannot be used, and nothing was done.
@@ -25,6 +29,8 @@ pub(super) enum Attempted {
 pub(super) struct Obstacle {
     /// The holder.
     pub holder: Holder,
+    /// How many hold it together with that one.
+    pub beside: u64,
     /// The remaining time of its lease in milliseconds; negative when it never expires.
     pub pttl: i64,
     /// Our position in the queue; 0 when we are not in it.
@@ -37,19 +43,42 @@ pub(super) struct Obstacle {
 pub(super) fn attempted(answer: &Value) -> Option<Attempted> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
-        [Value::Int(1), granted] => Some(Attempted::Granted(token(granted)?)),
+        [Value::Int(1), granted, slot] => Some(Attempted::Granted(token(granted)?, number(slot)?.try_into().ok())),
+        around @ [Value::Int(4), ..] => held_around(around).map(Attempted::Around),
+        other @ [Value::Int(5), ..] => other_slots(other).map(Attempted::OtherSlots),
         damaged @ [Value::Int(2 | 3), ..] => damage(damaged).map(Attempted::Damaged),
-        [Value::Int(0), kind, value, pttl, position, now] => {
+        [Value::Int(0), kind, value, pttl, position, now, beside] => {
             let holder = match (bytes(kind)?, bytes(value)?) {
                 (b"none", _) => Holder::Nobody,
                 (b"string", value) => Holder::read(value),
                 (other, _) => Holder::InTheWay(format!("a redis {} at the lock's key", String::from_utf8_lossy(other))),
             };
             let (pttl, position, now) = (number(pttl)?, number(position)?, text_of(now)?.parse().ok()?);
-            Some(Attempted::Busy(Obstacle { holder, pttl, position, now }))
+            let beside = number(beside)?.try_into().ok()?;
+            Some(Attempted::Busy(Obstacle { holder, beside, pttl, position, now }))
         }
         _ => None,
     }
+}
+
+/// Reads an answer that tells of a run around this one that holds the lock; `None` when it makes no sense.
+pub(in crate::backend) fn held_around(answer: &[Value]) -> Option<Box<Published>> {
+    let [Value::Int(4), outer] = answer else { return None };
+    match Holder::read(bytes(outer)?) {
+        Holder::Dlock(outer) => Some(outer),
+        _ => None,
+    }
+}
+
+/// Reads an answer that tells of another number of slots in use; `None` when it makes no sense.
+pub(in crate::backend) fn other_slots(answer: &[Value]) -> Option<OtherSlots> {
+    let [Value::Int(5), slots, text, now] = answer else { return None };
+    let (slots, now) = (number(slots)?.try_into().ok()?, text_of(now)?.parse().ok()?);
+    let holder = match bytes(text)? {
+        b"" => Holder::Unknown,
+        text => Holder::read(text),
+    };
+    Some(OtherSlots { slots, holder, now })
 }
 
 /// Reads an answer that tells of a side key that cannot be used; `None` when it makes no sense.
@@ -164,7 +193,7 @@ pub(in crate::backend) mod any {
         });
         let bytes = prop_oneof![any::<Vec<u8>>(), made_of(ON_THE_WAY).prop_map(String::into_bytes)];
         prop_oneof![
-            4 => (select(vec![0, 1, 2, 3]), vec(word(), 0..7)).prop_map(|(first, rest)| {
+            4 => (select(vec![0, 1, 2, 3, 4, 5]), vec(word(), 0..7)).prop_map(|(first, rest)| {
                 Value::Array(std::iter::once(Value::Int(first)).chain(rest).collect())
             }),
             2 => vec(word(), 0..10).prop_map(Value::Array),
@@ -188,9 +217,11 @@ mod tests {
     #[test]
     fn only_an_answer_of_the_right_form_is_a_grant() {
         holds(4000, any::answer(), |answer| {
-            if let Some(Attempted::Granted(token)) = attempted(&answer) {
+            if let Some(Attempted::Granted(token, slot)) = attempted(&answer) {
                 let Value::Array(parts) = &answer else { return Err(TestCaseError::fail("no list")) };
-                prop_assert!(parts.len() == 2 && parts[0] == Value::Int(1), "{parts:?}");
+                prop_assert!(parts.len() == 3 && parts[0] == Value::Int(1), "{parts:?}");
+                let Value::Int(number) = parts[2] else { return Err(TestCaseError::fail("no slot")) };
+                prop_assert_eq!(slot, u32::try_from(number).ok());
                 prop_assert!(token < 1 << 53 && text_of(&parts[1]).is_some_and(|text| text.parse() == Ok(token)));
             }
             prop_assert_eq!(renewed(&answer) == Some(Ok(())), answer == Value::Array(vec![Value::Int(1)]));
@@ -206,7 +237,9 @@ mod tests {
             let busy = match attempted(&answer) {
                 Some(Attempted::Busy(obstacle)) => Some(obstacle.holder.describe(obstacle.now)),
                 Some(Attempted::Damaged(damage)) => Some(damage.to_string()),
-                Some(Attempted::Granted(_)) | None => None,
+                Some(Attempted::OtherSlots(other)) => Some(other.holder.describe(other.now)),
+                Some(Attempted::Around(outer)) => Some(Holder::Dlock(outer).describe(0)),
+                Some(Attempted::Granted(..)) | None => None,
             };
             let lost = renewed(&answer).and_then(Result::err);
             let concerns = crate::backend::redis::concerns(&[answer.clone(), answer]);

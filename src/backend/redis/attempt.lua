@@ -1,40 +1,101 @@
 -- Takes the lock, or says why not; repeating it changes nothing.
---   KEYS  lock, queue, alive, fence
---   ARGV  id, prefix and rest of the value, ttl ms, patience ms, 1 to join the queue, wakes, minimum hold ms
--- Returns {1, token}, {0, type, value, pttl, position, now}, or before anything is written {2, key, type, value} for a
--- damaged counter and {3, key, type} for a side key of another type.
-local lock, queue, alive, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+--   KEYS  lock, holders, details, fence, queue, alive, modes
+--   ARGV  id, prefix and rest of the text, ttl ms, patience ms, 1 to join the queue, wakes, minimum hold ms, mode, ids of
+--         the runs around this one
+-- Returns {1, token, slot or -1}, {0, type, text, ms until it is worth a look, position, now, others who hold it too},
+-- {4, text of the run around this one that holds it}, {5, number of slots in use, text of one who uses them or '', now},
+-- or before anything is written {2, key, type, value} for a damaged counter and {3, key, type} for a side key of another
+-- type.
 local id, prefix, rest = ARGV[1], ARGV[2], ARGV[3]
 local ttl, patience = tonumber(ARGV[4]), tonumber(ARGV[5])
-local join, wakes, hold = ARGV[6] == '1', ARGV[7], tonumber(ARGV[8])
-local micros, now = clock()
+local join, wakes, least, mine = ARGV[6] == '1', ARGV[7], tonumber(ARGV[8]), ARGV[9]
 local last, damage = last_token(fence, micros)
-damage = damage or misplaced(queue, alive)
+damage = damage or unusable()
 if damage then
   return damage
 end
-local kind, value = occupant(lock)
-
--- Granted by an earlier request whose answer was lost.
-if kind == 'string' and starts_with(value, prefix) then
-  redis.call('PEXPIRE', lock, life(value, ttl, now))
-  leave(queue, alive, wakes, id)
-  return { 1, string.match(value, '^"token":(%d+)', #prefix + 1) or '' }
+local kind, value, mode, count = look()
+local outer = held_by(ARGV[10], mode, value)
+if outer then
+  return { 4, outer }
 end
 
-local head, more = head_of(queue, alive, wakes, now, patience)
-if kind == 'none' and not more and (head == nil or head == id) then
-  -- Lua would print a number of this size with an exponent.
-  local token = string.format('%.0f', math.max(last + 1, micros))
-  redis.call('SET', fence, token, 'EX', 2592000)
-  local since = string.format('%.0f', now)
-  -- The first renewal, before the lock is used, makes the key last as long: what arrives too late costs a lease and no more.
-  if hold > 0 then
-    since = since .. ',"until":' .. string.format('%.0f', now + hold)
+-- Granted by an earlier request whose answer was lost.
+local own = mode == mine and text_of(id, mode, value)
+if own and starts_with(own, prefix) then
+  extend(id, own, ttl, mode)
+  leave(id, wakes)
+  if is_group(mode) then
+    settle(wakes, head_of(wakes, patience), mode, count)
   end
-  redis.call('SET', lock, prefix .. '"token":' .. token .. ',"since":' .. since .. ',' .. rest, 'PX', ttl)
-  leave(queue, alive, wakes, id)
-  return { 1, token }
+  return { 1, string.match(own, '"token":(%d+)') or '', tonumber(string.match(own, '"slot":(%d+)') or '-1') }
+end
+
+local slots = slots_of(mine)
+if slots then
+  local function other(of)
+    local number = slots_of(of)
+    return number ~= slots and number
+  end
+  local number, text = other(mode), value
+  if not number then
+    local waiting = redis.call('HGETALL', modes)
+    for at = 1, #waiting, 2 do
+      if other(waiting[at + 1]) and lives(waiting[at], patience) then
+        number, text = other(waiting[at + 1]), ''
+        break
+      end
+    end
+  end
+  if number then
+    leave(id, wakes)
+    settle(wakes, head_of(wakes, patience), mode, count)
+    return { 5, number, text, int(now) }
+  end
+end
+
+-- All before us: who holds, and the waiters up to us. What is left of our own hold for its minimum time is not entered
+-- again by a request that comes late.
+local head, more = head_of(wakes, patience)
+local may, before = not more and not own and fits(mine, mode, count), count
+if may and head and head ~= id then
+  for _, waiter in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
+    if waiter == id then
+      break
+    end
+    if lives(waiter, patience) then
+      before = before + 1
+      if mode_of(waiter) ~= mine or before >= room(mine) then
+        may = false
+        break
+      end
+    end
+  end
+end
+
+if may then
+  local token = int(math.max(last + 1, micros))
+  redis.call('SET', fence, token, 'EX', 2592000)
+  local text = prefix .. '"token":' .. token .. ',"since":' .. int(now) .. ','
+  -- The first renewal, before the lock is used, makes it last as long: what arrives too late costs a lease and no more.
+  if least > 0 then
+    text = text .. '"until":' .. int(now + least) .. ','
+  end
+  local slot = -1
+  if slots then
+    local texts = count > 0 and taken() or {}
+    slot = 0
+    while texts[slot] do
+      slot = slot + 1
+    end
+    text = text .. '"slot":' .. slot .. ','
+  end
+  enter(id, text .. rest, ttl, mine, count)
+  leave(id, wakes)
+  if is_group(mine) then
+    settle(wakes, head_of(wakes, patience), mine, count + 1)
+  end
+  return { 1, token, slot }
 end
 
 local position = 0
@@ -45,9 +106,12 @@ if join then
     local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')
     redis.call('ZADD', queue, (tonumber(last[2] or '') or 0) + 1, id)
   end
-  redis.call('HSET', alive, id, string.format('%.0f', now + patience))
+  redis.call('HSET', alive, id, int(now + patience))
+  if is_group(mine) then
+    redis.call('HSET', modes, id, mine)
+  end
   -- When every waiter has died, the keys expire.
-  for _, key in ipairs({ queue, alive }) do
+  for _, key in ipairs({ queue, alive, modes }) do
     if redis.call('PTTL', key) < 2 * patience then
       redis.call('PEXPIRE', key, 2 * patience)
     end
@@ -57,7 +121,6 @@ if join then
     wake(wakes, id)
   end
 end
-if kind == 'none' and head then
-  wake(wakes, head)
-end
-return { 0, kind, value, time_left(lock, kind, value), position, string.format('%.0f', now) }
+settle(wakes, head, mode, count)
+local left = next_look(kind, value, mode, mine)
+return { 0, kind, value, left, position, int(now), math.max(count - 1, 0) }

@@ -25,18 +25,53 @@ impl Keys {
     }
 
     /// The queue: the waiters in their order.
-    pub(in crate::backend) fn queue(&self) -> String {
+    fn queue(&self) -> String {
         format!("{}queue", self.side)
     }
 
     /// The heartbeats: when each waiter is dropped from the queue without another one.
-    pub(in crate::backend) fn alive(&self) -> String {
+    fn alive(&self) -> String {
         format!("{}alive", self.side)
     }
 
+    /// The modes of waiters that do not want the lock alone.
+    fn modes(&self) -> String {
+        format!("{}modes", self.side)
+    }
+
+    /// The holders of a lock that several hold together: when each hold ends.
+    fn holders(&self) -> String {
+        format!("{}holders", self.side)
+    }
+
+    /// What these holders publish.
+    fn details(&self) -> String {
+        format!("{}details", self.side)
+    }
+
     /// The fencing counter.
-    pub(in crate::backend) fn fence(&self) -> String {
+    fn fence(&self) -> String {
         format!("{}fence", self.side)
+    }
+
+    /// The writer that is to have the lock next, on one of several servers that keep no queue.
+    fn intent(&self) -> String {
+        format!("{}intent", self.side)
+    }
+
+    /// The keys that all scripts look at first, in the order in which they want them.
+    fn held(&self) -> [String; 4] {
+        [self.lock.clone(), self.holders(), self.details(), self.fence()]
+    }
+
+    /// The keys of the lock on a single server, in the order in which its scripts want them.
+    pub(in crate::backend) fn single(&self) -> Vec<String> {
+        [&self.held()[..], &[self.queue(), self.alive(), self.modes()]].concat()
+    }
+
+    /// The keys of the lock on one of several servers, in the order in which its scripts want them.
+    pub(in crate::backend) fn voting(&self) -> Vec<String> {
+        [&self.held()[..], &[self.intent()]].concat()
     }
 
     /// The prefix of the waiters' wake lists, which the waiter's id follows.
@@ -47,14 +82,9 @@ impl Keys {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::holder::{About, Owner};
-    use crate::key::{Key, Namespace};
     use crate::property::{holds, made_of};
 
     fn keys(namespace: &str, key: &str) -> Keys {
@@ -62,14 +92,7 @@ mod tests {
     }
 
     fn keys_of(namespace: &str, key: &str) -> Result<Keys, String> {
-        Ok(Keys::of(&Claim {
-            key: Key::parse(OsStr::new(key))?,
-            namespace: Namespace::parse(namespace)?,
-            owner: Owner::random().expect("random"),
-            ttl: Duration::from_secs(30),
-            min_hold: Duration::ZERO,
-            about: About::default(),
-        }))
+        Ok(Keys::of(&Claim::example(namespace, key)?))
     }
 
     #[test]
@@ -87,7 +110,7 @@ mod tests {
             ) else {
                 return Ok(());
             };
-            let all = |keys: &Keys| [keys.lock.clone(), keys.queue(), keys.alive(), keys.fence(), keys.wakes()];
+            let all = |keys: &Keys| [keys.single(), vec![keys.intent(), keys.wakes()]].concat();
             for ours in all(&one) {
                 let shared = all(&other).contains(&ours);
                 prop_assert_eq!(shared, one.lock == other.lock, "{:?} of {} and {}", ours, one.lock, other.lock);
@@ -114,7 +137,8 @@ mod tests {
             [("dlock", "job"), ("", "job"), ("dlock", "{a}b"), ("dlock", "x{tag}y"), ("dlock", "a{b")]
         {
             let keys = keys(namespace, key);
-            for side in [keys.queue(), keys.alive(), keys.fence(), keys.wakes()] {
+            let side = [&keys.single()[1..], &[keys.intent(), keys.wakes()]].concat();
+            for side in side {
                 assert_eq!(tag(&side), tag(&keys.lock), "{side:?}");
                 assert!(side.chars().any(char::is_control));
             }

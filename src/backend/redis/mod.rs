@@ -2,9 +2,12 @@
 Locks on one redis server: a plain string with an expiry at the lock's key, created only if there is none and deleted
 only by its owner, as all clients that follow the documented pattern do it.
 
-Side keys, which no user can name, hold the queue of waiters (first come, first served) and the fencing counter. A
-release wakes the head of the queue through its wake list; only the head polls, for foreign holders, which announce
-nothing, and for expiry. The scripts are in the `.lua` files; each may be repeated without harm.
+A lock that several hold together (shared, or slots) has a string at its key too, as long as one of them holds it.
+
+Side keys, which no user can name, hold these holders, the queue of waiters (first come, first served) and the fencing
+counter. Whoever releases, enters or leaves wakes the head of the queue through its wake list if it may enter then; only
+the head polls, for foreign holders, which announce nothing, and for expiry. The scripts are in the `.lua` files; each may
+be repeated without harm.
 
 The rights that a user needs are in [`rights`].
 */
@@ -20,6 +23,7 @@ pub(super) mod rights;
 mod sentinel;
 mod stream;
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
@@ -37,9 +41,15 @@ use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue
 use crate::clock::{Instant, before, sleep_until};
 use crate::holder::Holder;
 
-const ATTEMPT: &str = concat!(include_str!("value.lua"), include_str!("queue.lua"), include_str!("attempt.lua"));
-const RENEW: &str = concat!(include_str!("value.lua"), include_str!("queue.lua"), include_str!("renew.lua"));
-const RELEASE: &str = concat!(include_str!("value.lua"), include_str!("queue.lua"), include_str!("release.lua"));
+/// A script, made of these files: each may use what those before it define.
+macro_rules! script_of {
+    ($($file:literal)+) => { LazyLock::new(|| condensed(concat!($(include_str!($file)),+))) };
+}
+
+static ATTEMPT: LazyLock<String> =
+    script_of!("value.lua" "group.lua" "counter.lua" "entering.lua" "queue.lua" "attempt.lua");
+static RENEW: LazyLock<String> = script_of!("value.lua" "group.lua" "renew.lua");
+static RELEASE: LazyLock<String> = script_of!("value.lua" "group.lua" "queue.lua" "release.lua");
 
 /// The longest time that a dead waiter stays in the queue, however long the leases are.
 const MAX_PATIENCE: Duration = Duration::from_secs(30);
@@ -102,6 +112,12 @@ struct RedisContender {
     looked: Instant,
 }
 
+/// A script without its comments and indentation: a server reads and hashes the whole text of every request.
+pub(super) fn condensed(text: &str) -> String {
+    let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// The request to run a script with these keys and arguments.
 pub(super) fn script(text: &str, keys: &[String], arguments: &[&str]) -> Cmd {
     let mut command = ::redis::cmd("EVAL");
@@ -109,12 +125,7 @@ pub(super) fn script(text: &str, keys: &[String], arguments: &[&str]) -> Cmd {
     command
 }
 
-/// A script without its comments and indentation: a server reads and hashes the whole text of every request.
-fn condensed(text: &str) -> String {
-    let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
-    lines.collect::<Vec<_>>().join("\n")
-}
-
+/// In whole milliseconds, as text.
 pub(super) fn millis(duration: Duration) -> String {
     duration.as_millis().to_string()
 }
@@ -188,7 +199,7 @@ impl RedisContender {
 
     /// Turns what is in the way into what waiters are told, and decides when to look again.
     fn busy(&mut self, obstacle: Obstacle) -> Busy {
-        let Obstacle { holder, pttl, position, now } = obstacle;
+        let Obstacle { holder, beside, pttl, position, now } = obstacle;
         let holder = match holder {
             // The lock stays taken until the key is deleted by hand: tell waiters which key.
             Holder::Foreign(mark) if pttl < 0 => {
@@ -207,7 +218,7 @@ impl RedisContender {
             sign_of_life
         };
         let position = u64::try_from(position).ok().filter(|&position| position > 0);
-        Busy { holder, position, now }
+        Busy { holder, beside, position, now }
     }
 }
 
@@ -250,6 +261,10 @@ impl Contender for RedisContender {
         &self.claim
     }
 
+    fn forget_around(&mut self) {
+        self.claim.around.clear();
+    }
+
     async fn connect(&mut self) -> Result<(), Error> {
         self.connection.connect().await
     }
@@ -260,9 +275,20 @@ impl Contender for RedisContender {
         let (ttl, patience, hold) = (millis(claim.ttl), millis(patience(claim.ttl)), millis(claim.min_hold));
         let join = if queue == Queue::Join { "1" } else { "0" };
         let command = script(
-            ATTEMPT,
-            &[keys.lock.clone(), keys.queue(), keys.alive(), keys.fence()],
-            &[claim.owner.as_str(), &claim.prefix(), &claim.about.rest(), &ttl, &patience, join, &keys.wakes(), &hold],
+            &ATTEMPT,
+            &keys.single(),
+            &[
+                claim.owner.as_str(),
+                &claim.prefix(),
+                &claim.about.rest(),
+                &ttl,
+                &patience,
+                join,
+                &keys.wakes(),
+                &hold,
+                &claim.mode.name(),
+                &claim.around.join(" "),
+            ],
         );
         let sent = Instant::now();
         self.looked = sent;
@@ -273,12 +299,14 @@ impl Contender for RedisContender {
             self.concerns = concerns(&about_server);
         }
         match answers::attempted(&answer).ok_or_else(|| self.connection.nonsense())? {
-            Attempted::Granted(token) => {
+            Attempted::Granted(token, slot) => {
                 self.replicate(self.claim.ttl / 10).await?;
                 let lease = Lease::until(sent, self.claim.ttl);
                 let lease = if self.claim.min_hold.is_zero() { lease } else { self.hold_on().await? };
-                Ok(Attempt::Held(Grant { token, lease }))
+                Ok(Attempt::Held(Grant { token, slot, lease }))
             }
+            Attempted::Around(outer) => Ok(Attempt::Around(outer)),
+            Attempted::OtherSlots(other) => Ok(Attempt::OtherSlots(other)),
             Attempted::Busy(obstacle) => Ok(Attempt::Busy(self.busy(obstacle))),
             Attempted::Damaged(damage) => Err(self.connection.damaged(&damage)),
         }
@@ -300,7 +328,11 @@ impl Contender for RedisContender {
     async fn renew(&mut self) -> Result<Renewal, Error> {
         let claim = &self.claim;
         let keys = Keys::of(claim);
-        let command = script(RENEW, &[keys.lock], &[&claim.prefix(), &millis(claim.ttl)]);
+        let command = script(
+            &RENEW,
+            &keys.single(),
+            &[claim.owner.as_str(), &claim.prefix(), &millis(claim.ttl), &claim.mode.name()],
+        );
         let sent = Instant::now();
         let (answer, _) = self.connection.ask_master(&command, &[]).await?;
         match answers::renewed(&answer).ok_or_else(|| self.connection.nonsense())? {
@@ -318,9 +350,15 @@ impl Contender for RedisContender {
         let claim = &self.claim;
         let keys = Keys::of(claim);
         let command = script(
-            RELEASE,
-            &[keys.lock.clone(), keys.queue(), keys.alive()],
-            &[claim.owner.as_str(), &claim.prefix(), &keys.wakes(), if used == Used::Yes { "1" } else { "0" }],
+            &RELEASE,
+            &keys.single(),
+            &[
+                claim.owner.as_str(),
+                &claim.prefix(),
+                &keys.wakes(),
+                if used == Used::Yes { "1" } else { "0" },
+                &claim.mode.name(),
+            ],
         );
         let answer = self.connection.ask(&command, Outstanding::Blocker).await?;
         answers::released(&answer).ok_or_else(|| self.connection.nonsense())
@@ -336,8 +374,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_is_sent_without_what_is_for_readers_only() {
+    fn a_script_is_sent_without_what_is_for_readers_only_and_needs_no_rights_but_those_that_are_told() {
         let script = "-- What it does.\nlocal a = 1\n\n  -- Why.\n  a = a - -1\nreturn '-- not a comment'\n";
         assert_eq!(condensed(script), "local a = 1\na = a - -1\nreturn '-- not a comment'");
+        for script in [&ATTEMPT, &RENEW, &RELEASE] {
+            assert!(script.lines().all(|line| !line.contains("--")), "{}", **script);
+            assert_eq!(rights::lacking(rights::SINGLE, script), Vec::<String>::new());
+        }
     }
 }

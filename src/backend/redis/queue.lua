@@ -1,53 +1,86 @@
--- Shared by the scripts of a single server: a lock's queue of waiters.
+-- Shared by the scripts of a single server: the waiters of a lock.
 --   queue  sorted set: waiters' ids by ticket, first come, first served
 --   alive  hash: waiter's id to the server time in ms at which it is dropped without another heartbeat
+--   modes  hash: waiter's id to its mode; exclusive where it is absent
 --   wakes  prefix of the waiters' wake lists, which the waiter's id follows
--- Only the server's clock counts here.
+local queue, alive, modes = KEYS[5], KEYS[6], KEYS[7]
 
-local function leave(queue, alive, wakes, id)
-  redis.call('ZREM', queue, id)
-  redis.call('HDEL', alive, id)
+-- Whether the lock has any of these keys. Most have none: then nobody waits.
+local is_crowded = redis.call('EXISTS', holders, details, queue, alive, modes) > 0
+
+-- Why one of the side keys cannot be used.
+local function unusable()
+  return is_crowded and misplaced({
+    [holders] = 'zset', [details] = 'hash', [queue] = 'zset', [alive] = 'hash', [modes] = 'hash'
+  })
+end
+
+-- How many of a mode may hold together.
+local function room(mode)
+  return mode == 'shared' and math.huge or slots_of(mode) or 1
+end
+
+-- Whether one of mode `wanted` may hold the lock together with `count` holders of `mode`.
+local function fits(wanted, mode, count)
+  return count == 0 or mode == wanted and count < room(wanted)
+end
+
+local function leave(id, wakes)
+  if is_crowded then
+    redis.call('ZREM', queue, id)
+    redis.call('HDEL', alive, id)
+    redis.call('HDEL', modes, id)
+  end
   redis.call('DEL', wakes .. id)
 end
 
+local function mode_of(id)
+  return redis.call('HGET', modes, id) or 'exclusive'
+end
+
+-- Whether a waiter is alive. A deadline from before the clock was set back is cut to `patience` (which may be nil) plus
+-- the time by which that step can prolong a blocking wait.
+local function lives(id, patience)
+  local deadline = tonumber(redis.call('HGET', alive, id) or '')
+  -- The longest patience: a later deadline is from another time.
+  if deadline and patience and deadline > now + 30000 then
+    deadline = now + patience + 3000
+    redis.call('HSET', alive, id, int(deadline))
+  end
+  return deadline and deadline >= now
+end
+
 -- The first waiter that is alive, or nil; dead ones before it are dropped, but at most 1,000 a call: then the second
--- value is true, and there may be waiters. A deadline from before the clock was set back is cut to `patience` (which
--- may be nil) plus the time by which that step can prolong a blocking wait.
-local function head_of(queue, alive, wakes, now, patience)
+-- value is true, and there may be waiters.
+local function head_of(wakes, patience)
+  if not is_crowded then
+    return nil
+  end
   for _ = 1, 1000 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head then
       return nil
     end
-    local deadline = tonumber(redis.call('HGET', alive, head) or '')
-    -- The longest patience: a later deadline is from another time.
-    if deadline and patience and deadline > now + 30000 then
-      deadline = now + patience + 3000
-      redis.call('HSET', alive, head, string.format('%.0f', deadline))
-    end
-    if deadline and deadline >= now then
+    if lives(head, patience) then
       return head
     end
-    leave(queue, alive, wakes, head)
+    leave(head, wakes)
   end
   return nil, true
 end
 
--- Why one of the side keys cannot be used: it is of another type than dlock gives it.
-local function misplaced(queue, alive)
-  for key, wanted in pairs({ [queue] = 'zset', [alive] = 'hash' }) do
-    local kind = redis.call('TYPE', key)['ok']
-    if kind ~= 'none' and kind ~= wanted then
-      return { 3, key, kind }
-    end
+-- One message is enough: a waiter with a message has not looked yet. It is kept for the longest patience, because the
+-- waiter may be between two connections.
+local function wake(wakes, id)
+  if redis.call('EXISTS', wakes .. id) == 0 then
+    redis.call('LPUSH', wakes .. id, '1')
+    redis.call('PEXPIRE', wakes .. id, 30000)
   end
 end
 
--- One message is enough: a waiter with a message has not looked yet. It is kept for the longest patience, because the
--- waiter may be between two connections.
-local function wake(wakes, head)
-  if redis.call('EXISTS', wakes .. head) == 0 then
-    redis.call('LPUSH', wakes .. head, '1')
-    redis.call('PEXPIRE', wakes .. head, 30000)
+-- Wakes the first waiter, `head`, if it may enter now that `count` hold the lock in `mode`.
+local function settle(wakes, head, mode, count)
+  if head and fits(mode_of(head), mode, count) then
+    wake(wakes, head)
   end
 end

@@ -1,31 +1,28 @@
--- Releases the lock if it is ours, leaves the queue, and wakes the next waiter if the lock is free or kept.
---   KEYS  lock, queue, alive
---   ARGV  id, prefix, wakes, 1 if the lock was used
+-- Releases the lock if it is ours, or leaves it to its minimum hold; leaves the queue, and wakes the next waiter that
+-- may enter.
+--   KEYS  lock, holders, details, fence, queue, alive, modes
+--   ARGV  id, prefix, wakes, 1 if the lock was used, mode
 -- Returns 1 when it was ours, 2 when it is kept for its minimum hold, 0 when it was not ours.
-local lock, queue, alive = KEYS[1], KEYS[2], KEYS[3]
-local id, prefix, wakes, used = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
-local _, now = clock()
-local kind, value = occupant(lock)
+local id, prefix, wakes, used, mine = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5]
+local kind, value, mode, count = look()
 local ours = 0
-if kind == 'string' and starts_with(value, prefix) then
-  if used and finish(lock, value, now) then
-    ours = 2
-  else
-    redis.call('DEL', lock)
-    kind, ours = 'none', 1
-  end
-elseif kind == 'string' and is_finished(value, prefix) then
+local own = mode == mine and text_of(id, mode, value)
+local was_last = own and is_group(mode) and redis.call('ZRANGE', holders, -1, -1)[1] == id
+if own and starts_with(own, prefix) then
+  ours, mode, count = give_back(id, own, used, mode, count)
+elseif own and starts_with(own, done(prefix)) then
   -- By an earlier request whose answer was lost.
   ours = 2
 end
-if misplaced(queue, alive) then
+if unusable() then
   return ours
 end
-leave(queue, alive, wakes, id)
--- Of a lock that is kept the next waiter must learn when it is free: that may be sooner than the lease would have ended.
-if kind == 'none' or ours == 2 then
-  local head = head_of(queue, alive, wakes, now)
-  if head then
+leave(id, wakes)
+-- While it is held exclusively, no waiter may enter. The next one must also learn when the lock becomes free if that is
+-- sooner than it knows: when it is only kept for its minimum hold, and when the hold that would have ended last is over.
+if ours == 2 or mode ~= 'exclusive' then
+  local head = head_of(wakes)
+  if head and (ours == 2 or was_last or fits(mode_of(head), mode, count)) then
     wake(wakes, head)
   end
 end

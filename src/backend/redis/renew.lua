@@ -1,11 +1,12 @@
 -- Extends the lock if it is ours; never creates it.
---   KEYS  lock
---   ARGV  prefix, ttl ms
--- Returns {1} or {0, type, value}.
-local kind, value = occupant(KEYS[1])
-if kind == 'string' and starts_with(value, ARGV[1]) then
-  local _, now = clock()
-  redis.call('PEXPIRE', KEYS[1], life(value, tonumber(ARGV[2]), now))
+--   KEYS  lock, holders, details, and others that it does not need
+--   ARGV  id, prefix, ttl ms, mode
+-- Returns {1} or {0, type, text}.
+local id, prefix, ttl, mine = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local kind, value, mode = look()
+local own = mode == mine and text_of(id, mode, value)
+if own and starts_with(own, prefix) then
+  extend(id, own, ttl, mode)
   return { 1 }
 end
 return { 0, kind, value }

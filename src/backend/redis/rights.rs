@@ -6,9 +6,11 @@ use crate::backend::Claim;
 
 /// What dlock asks of a single server.
 pub(super) const SINGLE: &str = "+eval +blpop +type +getrange +pttl +pexpire +time +zrem +hdel +del +zrange +hget +hset \
-                                 +exists +lpush +get +set +zscore +zrevrange +zadd +zrank";
+                                 +exists +lpush +get +set +zscore +zrevrange +zadd +zrank +zcard \
+                                 +zrangebyscore +hvals +hgetall";
 /// What dlock asks of each of several servers.
-pub(in crate::backend) const MAJORITY: &str = "+eval +type +getrange +pttl +pexpire +time +del +get +set";
+pub(in crate::backend) const MAJORITY: &str = "+eval +type +getrange +pttl +pexpire +time +del +get +set +zrange +zadd \
+                                               +zrem +zscore +zcard +zrangebyscore +hget +hset +hdel +hvals";
 /// What dlock asks of a sentinel.
 pub(super) const SENTINEL: &str = "+sentinel";
 
@@ -63,14 +65,16 @@ impl Rights {
     }
 }
 
+/// The commands of `script` that are not among these `commands`.
+#[cfg(test)]
+pub(in crate::backend) fn lacking(commands: &str, script: &str) -> Vec<String> {
+    let called = script.split("call('").skip(1).filter_map(|rest| Some(rest.split_once('\'')?.0.to_lowercase()));
+    called.filter(|command| !commands.split_whitespace().any(|right| right[1..] == **command)).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
-    use std::time::Duration;
-
     use super::*;
-    use crate::holder::{About, Owner};
-    use crate::key::{Key, Namespace};
 
     #[test]
     fn the_patterns_are_those_of_the_namespace() {
@@ -80,14 +84,7 @@ mod tests {
             ("", "~*"),
             ("a*[b]?\\", "~a\\*\\[b\\]\\?\\\\:* ~{a\\*\\[b\\]\\?\\\\:*"),
         ] {
-            let claim = Claim {
-                key: Key::parse(OsStr::new("job/x")).expect("valid"),
-                namespace: Namespace::parse(namespace).expect("valid"),
-                owner: Owner::random().expect("random"),
-                ttl: Duration::from_secs(30),
-                min_hold: Duration::ZERO,
-                about: About::default(),
-            };
+            let claim = Claim::example(namespace, "job/x").expect("names");
             let rights = Rights::for_locks(&claim, MAJORITY).and("+select");
             let commands = format!("{MAJORITY} +select");
             assert_eq!(rights.advice("u", true), format!("ACL SETUSER u {patterns} {commands}"));

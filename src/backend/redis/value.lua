@@ -11,6 +11,16 @@ local function starts_with(text, prefix)
   return string.sub(text, 1, #prefix) == prefix
 end
 
+-- A number as text: Lua would print a large one with an exponent.
+local function int(number)
+  return string.format('%.0f', number)
+end
+
+-- A number that a dlock's text has under this name, or 0. Inside a JSON string the quotes would be escaped.
+local function field(text, name)
+  return tonumber(string.match(text, '"' .. name .. '":(%d+)') or '') or 0
+end
+
 -- Its type and, of a string, the part that may be shown.
 local function occupant(lock)
   local kind = redis.call('TYPE', lock)['ok']
@@ -33,66 +43,19 @@ local function hold_of(value)
   return hold and tonumber(hold) or version ~= '' and starts_with(rest, '"id":"') and 0 or nil
 end
 
--- The ms for which the key is to live from now on: its lease, and longer while it is to be held. After the clock was set
--- back it is held no longer than from now.
+-- The most ms for which a lock with this text can be held from now on, by what it says.
+local function longest(value)
+  return math.max(field(value, 'ttl'), hold_of(value) or 0)
+end
+
+-- The ms for which the lock is to be held from now on: its lease, and longer while its minimum hold lasts. After the
+-- clock was set back it is held no longer than from now.
 local function life(value, ttl, now)
-  -- Inside a JSON string the quotes would be escaped.
-  local left = (tonumber(string.match(value, '"until":(%d+)') or '') or 0) - now
-  return math.max(ttl, math.min(hold_of(value) or 0, left))
+  return math.max(ttl, math.min(hold_of(value) or 0, field(value, 'until') - now))
 end
 
--- Leaves of the lock what its minimum hold wants: a text that no request of its owner begins with, so that no renewal
--- revives it. Returns false, and does nothing, where that is over.
-local function finish(lock, value, now)
-  local left = life(value, 0, now)
-  if left <= 0 then
-    return false
-  end
-  redis.call('SET', lock, (string.gsub(value, ',', ',"done":true,', 1)), 'PX', left)
-  return true
-end
-
--- Whether this is what `finish` left of the owner's lock.
-local function is_finished(value, prefix)
-  return starts_with(value, (string.gsub(prefix, ',', ',"done":true,', 1)))
-end
-
--- The milliseconds until the key expires, as PTTL has it. After the clock was set back, a key would outlive its lease
--- by that step: the key of a dlock is made to expire one ttl from now (or its minimum hold, if that is longer), which is no
--- earlier than its holder counts on.
-local function time_left(lock, kind, value)
-  local left = redis.call('PTTL', lock)
-  local hold = kind == 'string' and hold_of(value)
-  if hold then
-    local ttl = math.max(tonumber(string.match(value, '"ttl":(%d+)') or '') or 0, hold)
-    if ttl > 0 and left > ttl then
-      redis.call('PEXPIRE', lock, ttl)
-      left = ttl
-    end
-  end
-  return left
-end
-
--- Whether a fencing counter cannot be this number: the next ones could not be counted exactly, or it is more than a
--- year ahead of the clock.
-local function is_damaged(number, micros)
-  return number >= 9007199254740990 or number > micros + 31622400000000
-end
-
--- The last token that a fencing counter gave, 0 where there is none; of a damaged counter, nil and why it cannot be
--- used.
-local function last_token(fence, micros)
-  local kind = redis.call('TYPE', fence)['ok']
-  if kind == 'none' then
-    return 0
-  end
-  local text = ''
-  if kind == 'string' then
-    text = redis.call('GETRANGE', fence, 0, 63)
-    local number = string.match(text, '^%d+$') and tonumber(text)
-    if number and not is_damaged(number, micros) then
-      return number
-    end
-  end
-  return nil, { 2, fence, kind, text }
+-- The text of a holder that does not use its lock any more. No request of its owner begins like that, so that no
+-- renewal revives it.
+local function done(text)
+  return (string.gsub(text, ',', ',"done":true,', 1))
 end
