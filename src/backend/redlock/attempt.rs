@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::redlock::contender::{BETWEEN_LOOKS, LAST_RELEASES, RedlockContender, patience, random};
-use crate::backend::redlock::count::Count;
+use crate::backend::redlock::count::{Count, InTheWay, Refusal};
 use crate::backend::redlock::errors;
 use crate::backend::redlock::quorum::{self, Ballot, Outcome, Verdict, Vote, majority};
-use crate::backend::redlock::scripts::Try;
-use crate::backend::redlock::voter::{Answer, Request};
-use crate::backend::{Busy, Error, Grant, Lease, Used};
+use crate::backend::redlock::requests::{Answer, Request};
+use crate::backend::redlock::scripts::{Return, Try};
+use crate::backend::{Busy, Error, Grant, Lease, OtherSlots, Queue, Used};
 use crate::clock::{Instant, sleep_until, wall_micros};
+use crate::holder::Published;
 
 /// How long the slower servers may take to identify themselves once the first attempt is decided.
 const INTRODUCTION: Duration = Duration::from_millis(100);
@@ -29,47 +30,44 @@ const LEADER_PAUSE: Duration = Duration::from_millis(BETWEEN_LOOKS);
 pub(super) enum Tried {
     /// A majority granted it.
     Held(Grant),
-    /// Another client holds a majority.
+    /// A run around this one holds it.
+    Around(Box<Published>),
+    /// Others use another number of slots.
+    OtherSlots(OtherSlots),
+    /// Others hold a majority.
     Busy(Busy),
+    /// The slot is taken, and another one may be free, which is asked for next.
+    Elsewhere(Busy),
     /// Nobody has a majority, as far as can be told.
     Split(Busy),
 }
 
 impl RedlockContender {
     /// Asks all servers for the lock once, and gives the votes back if they are too few.
-    pub(super) async fn try_once(&mut self, limit: Instant) -> Result<Tried, Error> {
+    pub(super) async fn try_once(&mut self, queue: Queue, limit: Instant) -> Result<Tried, Error> {
         self.voters.start();
         let patience = patience(self.claim.ttl);
         if let (Some(dropped), None) = (self.attempt.clone(), self.token) {
             // Sent before the next attempt on every connection, which keeps the order.
-            self.voters.tell_all(&Request::Release(dropped, Used::No), patience);
+            self.voters.tell_all(&Request::Release(dropped, Return::Vote), patience);
         }
         self.number += 1;
-        let attempt = Arc::new(Try::new(&self.claim, self.number, wall_micros()));
+        let attempt = Arc::new(Try::new(&self.claim, self.number, wall_micros(), self.slot_to_ask_for(), queue));
         (self.attempt, self.token) = (Some(Arc::clone(&attempt)), None);
         self.voters.forget_freed();
         let sent = Instant::now();
         let round = self.voters.tell_all(&Request::Acquire(Arc::clone(&attempt)), patience);
-        let mut count = Count::new(self.voters.len());
+        let mut count = Count::new(self.claim.mode, self.voters.len());
         let mut verdict = self.poll(round, &mut count).await?;
         if !self.introduced {
             if let Some(error) = self.voters.misfit(&count.failures) {
-                self.withdraw(&attempt, &count.votes, patience).await?;
+                self.withdraw(&attempt, &count.votes, Return::All(Used::No), patience).await?;
                 return Err(error);
             }
             self.introduced = true;
         }
-        // Of several attempts at once, the others give back their votes: the leader need only ask again.
-        while verdict == Verdict::Impossible && count.leads(&self.claim) && Instant::now() < limit {
-            sleep_until(Instant::now() + LEADER_PAUSE).await;
-            let refused = count.ask_again();
-            self.voters.tell_in(
-                round,
-                |index| refused.contains(&index),
-                &Request::Acquire(Arc::clone(&attempt)),
-                patience,
-            );
-            verdict = self.poll(round, &mut count).await?;
+        if verdict == Verdict::Impossible {
+            verdict = self.lead(round, &attempt, &mut count, limit).await?;
         }
         // Waiters must take only a small part of the servers' time, also when these are slow.
         self.look_again = Instant::now() + (Instant::now().since(sent) * LOOK_SHARE).min(LONGEST_PAUSE);
@@ -81,13 +79,39 @@ impl RedlockContender {
             Verdict::Impossible | Verdict::Undecided => None,
         };
         if let Some(token) = token {
-            self.token = Some(token);
+            // Asked for again if too little is left of the lease.
+            (self.token, self.slot) = (Some(token), attempt.slot);
             let lacking = |index: usize| !matches!(count.votes[index], Vote::Granted(_));
+            let grant = Grant { token, slot: attempt.slot, lease: Lease::until(sent, self.claim.ttl) };
             self.voters.tell(lacking, &Request::Join(attempt, token), patience);
-            return Ok(Tried::Held(Grant { token, lease: Lease::until(sent, self.claim.ttl) }));
+            return Ok(Tried::Held(grant));
         }
-        self.withdraw(&attempt, &count.votes, patience).await?;
-        self.lost(&count)
+        // Where the attempt ends with an error, nothing of it stays: servers that do not answer get one release and not two.
+        let what = if self.is_silenced(&count) { Return::All(Used::No) } else { Return::Vote };
+        if what == Return::Vote && attempt.announces() {
+            self.announced = Some(Arc::clone(&attempt));
+        }
+        self.withdraw(&attempt, &count.votes, what, patience).await?;
+        self.lost(&count, attempt.slot)
+    }
+
+    /// Of several attempts at once, the others give back their votes: the leader need only ask again. Returns the verdict.
+    async fn lead(
+        &mut self,
+        round: u64,
+        attempt: &Arc<Try>,
+        count: &mut Count,
+        limit: Instant,
+    ) -> Result<Verdict, Error> {
+        let mut verdict = Verdict::Impossible;
+        while verdict == Verdict::Impossible && count.leads(self.claim.owner.as_str()) && Instant::now() < limit {
+            sleep_until(Instant::now() + LEADER_PAUSE).await;
+            let refused = count.ask_again();
+            let request = Request::Acquire(Arc::clone(attempt));
+            self.voters.tell_in(round, |index| refused.contains(&index), &request, patience(self.claim.ttl));
+            verdict = self.poll(round, count).await?;
+        }
+        Ok(verdict)
     }
 
     /// Counts the answers of `round` until they decide the attempt. In the first attempt, servers that can be reached
@@ -147,8 +171,14 @@ impl RedlockContender {
 
     /// Gives a failed attempt back everywhere. Waits for the servers that granted it, and [`LAST_RELEASES`] for the
     /// others.
-    async fn withdraw(&mut self, attempt: &Arc<Try>, votes: &[Vote], patience: Duration) -> Result<(), Error> {
-        let round = self.voters.tell_all(&Request::Release(Arc::clone(attempt), Used::No), patience);
+    async fn withdraw(
+        &mut self,
+        attempt: &Arc<Try>,
+        votes: &[Vote],
+        what: Return,
+        patience: Duration,
+    ) -> Result<(), Error> {
+        let round = self.voters.tell_all(&Request::Release(Arc::clone(attempt), what), patience);
         let granted = |index: usize| matches!(votes[index], Vote::Granted(_));
         let mut missing: Vec<usize> = (0..votes.len()).collect();
         let slow = Instant::now() + LAST_RELEASES;
@@ -164,19 +194,46 @@ impl RedlockContender {
         Ok(())
     }
 
-    /// The outcome of an attempt that got no majority.
-    fn lost(&mut self, count: &Count) -> Result<Tried, Error> {
+    /// Whether too few servers have answered for a majority.
+    fn is_silenced(&self, count: &Count) -> bool {
         let servers = self.voters.len();
-        if count.failures.len() > servers - majority(servers) {
-            return Err(errors::no_majority(&count.failures, servers));
+        count.failures.len() > servers - majority(servers)
+    }
+
+    /// The outcome of an attempt that got no majority, and asked for this `slot`.
+    fn lost(&mut self, count: &Count, slot: Option<u32>) -> Result<Tried, Error> {
+        if self.is_silenced(count) {
+            return Err(errors::no_majority(&count.failures, self.voters.len()));
         }
-        let now = wall_micros() / 1000;
-        let (holder, votes, pttl) = count.holder();
-        let busy = Busy { holder, position: None, now };
+        let refusal = count.refusal();
+        self.slot = match &refusal {
+            Refusal::Elsewhere(_, free) => any_of(free),
+            // Others asked for it too, and may leave it to this one.
+            Refusal::Split(_) => slot,
+            Refusal::Around(_) | Refusal::OtherSlots(_) | Refusal::Held(_) => None,
+        };
+        Ok(match refusal {
+            Refusal::Around(outer) => Tried::Around(outer),
+            Refusal::OtherSlots(other) => Tried::OtherSlots(other),
+            Refusal::Elsewhere(in_the_way, _) => Tried::Elsewhere(self.busy(in_the_way)),
+            Refusal::Held(in_the_way) => Tried::Busy(self.busy(in_the_way)),
+            Refusal::Split(in_the_way) => Tried::Split(self.busy(in_the_way)),
+        })
+    }
+
+    /// What waiters are told of what is in the way; decides when to look again.
+    fn busy(&mut self, in_the_way: InTheWay) -> Busy {
+        let InTheWay { holder, beside, left, .. } = in_the_way;
         let wait = Duration::from_millis(random(LOOK_AGAIN.0, LOOK_AGAIN.1));
         // Waiters look after the expiry, but not all at the same time.
-        let expiry = pttl.map_or(wait, |pttl| Duration::from_millis(pttl + random(BETWEEN_LOOKS, LOOK_AGAIN.0)));
+        let expiry = left.map_or(wait, |left| Duration::from_millis(left + random(BETWEEN_LOOKS, LOOK_AGAIN.0)));
         self.look_again = self.look_again.max(Instant::now() + wait.min(expiry));
-        Ok(if votes >= majority(servers) { Tried::Busy(busy) } else { Tried::Split(busy) })
+        Busy { holder, beside, position: None, now: wall_micros() / 1000 }
     }
+}
+
+/// One of these numbers, if there are any: several clients that choose should choose different ones.
+fn any_of(numbers: &[u32]) -> Option<u32> {
+    let last = u64::try_from(numbers.len().checked_sub(1)?).ok()?;
+    numbers.get(usize::try_from(random(0, last)).ok()?).copied()
 }

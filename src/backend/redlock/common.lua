@@ -1,16 +1,21 @@
--- Shared by the scripts of Redlock. A value of dlock begins with the owner's prefix and the number of the attempt.
+-- Shared by the scripts of Redlock. A text of dlock begins with the owner's prefix and the number of the attempt.
+--   intent  id of the writer that waits for a group to end: until it expires, nobody joins that group
+local intent = KEYS[5]
 
--- The number of the attempt that wrote this value, if this owner wrote it.
-local function attempt_of(kind, value, owner)
-  if kind == 'string' and starts_with(value, owner) then
-    return tonumber(string.match(value, '^"try":(%d+),', #owner + 1) or '')
-  end
-  return nil
+local function id_of(owner)
+  return string.match(owner, '"id":"(%x+)"')
 end
 
--- Sets the counter and returns it as text: Lua would print a number of this size with an exponent.
-local function set_counter(fence, number)
-  local text = string.format('%.0f', number)
+-- The number of the attempt that wrote this text, if this owner wrote it and uses it.
+local function attempt_of(text, owner)
+  if text and starts_with(text, owner) then
+    return tonumber(string.match(text, '^"try":(%d+),', #owner + 1) or '')
+  end
+end
+
+-- Sets the counter and returns it as text.
+local function set_counter(number)
+  local text = int(number)
   redis.call('SET', fence, text, 'EX', 2592000)
   return text
 end

@@ -46,6 +46,10 @@ pub(super) struct RedlockContender {
     pub attempt: Option<Arc<Try>>,
     /// The token of that attempt, once it is granted.
     pub token: Option<u64>,
+    /// The last attempt that failed and may have told servers to keep others out.
+    pub announced: Option<Arc<Try>>,
+    /// The slot to ask for next, if one is known that may be free, or is held.
+    pub slot: Option<u32>,
     /// Whether a majority was reached once.
     pub reached: bool,
     /// Whether the servers have had the time to identify themselves.
@@ -70,9 +74,17 @@ impl RedlockContender {
             number: 0,
             attempt: None,
             token: None,
+            announced: None,
+            slot: None,
             reached: false,
             introduced: false,
             look_again: Instant::now(),
         }
+    }
+
+    /// The slot to ask for, if the claim wants one: any of them, unless more is known.
+    pub(super) fn slot_to_ask_for(&self) -> Option<u32> {
+        let last = self.claim.mode.slots()?.saturating_sub(1);
+        self.slot.or_else(|| u32::try_from(random(0, last.into())).ok())
     }
 }

@@ -7,6 +7,12 @@ and number the grants. A majority is more than half of the configured servers. D
 has answered, so that a dead or silent minority delays nobody. There is no queue: a waiter that finds the lock busy
 looks again after a short random time.
 
+A lock that several hold together (shared, or slots) is kept on each server as a single one keeps it: with an entry for
+each of them and, as long as there is one, a string at its key. Any two majorities share a server, which has either such a
+group or an exclusive holder. Slots are locks of their own, of which an attempt asks all servers for the same one
+([`slots`]). A writer that finds a group on a server has others refused there until it has had its turn, or for a moment
+after its last look.
+
 Before the next attempt, the votes of a failed one are given back everywhere, also on servers that seemed to fail. The
 value holds the number of the attempt, so that a late release cannot delete what a later attempt of the same owner
 holds. A granted attempt asks the remaining servers again, in the background, but only those that never granted it: a
@@ -24,7 +30,9 @@ mod errors;
 #[cfg(test)]
 mod model;
 mod quorum;
+mod requests;
 mod scripts;
+mod slots;
 mod voter;
 mod voters;
 
@@ -36,8 +44,8 @@ use self::contender::{BETWEEN_LOOKS, LAST_RELEASES, RedlockContender, patience, 
 pub(crate) use self::driver::DRIVER;
 use self::errors::Failures;
 use self::quorum::{Ballot, Outcome};
-use self::scripts::Occupant;
-use self::voter::{Answer, Request};
+use self::requests::{Answer, Request};
+use self::scripts::{Occupant, Return};
 use crate::backend::redis::Server;
 use crate::backend::redis::rights::{MAJORITY, Rights};
 use crate::backend::{Attempt, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used};
@@ -94,6 +102,10 @@ impl Contender for RedlockContender {
         &self.claim
     }
 
+    fn forget_around(&mut self) {
+        self.claim.around.clear();
+    }
+
     async fn connect(&mut self) -> Result<(), Error> {
         self.voters.start();
         if self.reached {
@@ -138,26 +150,33 @@ impl Contender for RedlockContender {
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         let limit = Instant::now() + SPLIT.min(self.claim.ttl / 10);
         let mut longest = SPLIT_PAUSE;
+        let mut is_first = true;
         loop {
-            match self.try_once(limit).await? {
+            let tried = self.try_once(queue, limit).await?;
+            let is_last = Instant::now() >= limit;
+            match tried {
                 Tried::Held(grant) if self.claim.min_hold.is_zero() => return Ok(Attempt::Held(grant)),
-                Tried::Held(Grant { token, .. }) => {
+                Tried::Held(grant) => {
                     // Only now the votes last for the minimum hold.
                     return match self.renew().await? {
-                        Renewal::Extended(lease) => Ok(Attempt::Held(Grant { token, lease })),
+                        Renewal::Extended(lease) => Ok(Attempt::Held(Grant { lease, ..grant })),
                         Renewal::NotMine(why) => Err(Error::unavailable(why)),
                     };
                 }
+                Tried::Around(outer) => return Ok(Attempt::Around(outer)),
+                Tried::OtherSlots(other) => return Ok(Attempt::OtherSlots(other)),
                 Tried::Busy(busy) => return Ok(Attempt::Busy(busy)),
-                Tried::Split(busy) if queue == Queue::Join || Instant::now() >= limit => {
-                    return Ok(Attempt::Busy(busy));
-                }
+                Tried::Elsewhere(busy) if is_last => return Ok(Attempt::Busy(busy)),
+                Tried::Split(busy) if queue == Queue::Join || is_last => return Ok(Attempt::Busy(busy)),
+                // The refusal says which slots are free.
+                Tried::Elsewhere(_) if is_first => {}
                 // Several that do not wait must not all be refused because of each other.
-                Tried::Split(_) => {
+                Tried::Split(_) | Tried::Elsewhere(_) => {
                     sleep_until(Instant::now() + Duration::from_millis(random(BETWEEN_LOOKS, longest))).await;
                     longest *= 2;
                 }
             }
+            is_first = false;
         }
     }
 
@@ -207,8 +226,10 @@ impl Contender for RedlockContender {
     }
 
     async fn release(&mut self, used: Used) -> Result<Released, Error> {
-        let Some(attempt) = self.attempt.clone() else { return Ok(Released::NotMine) };
-        let round = self.voters.tell_all(&Request::Release(attempt, used), patience(self.claim.ttl));
+        let Some(attempt) = self.attempt.clone().or_else(|| self.announced.clone()) else {
+            return Ok(Released::NotMine);
+        };
+        let round = self.voters.tell_all(&Request::Release(attempt, Return::All(used)), patience(self.claim.ttl));
         let mut kept = false;
         let mut ballots = vec![Ballot::Pending; self.voters.len()];
         let mut failures = Failures::new();
@@ -222,17 +243,16 @@ impl Contender for RedlockContender {
             let event = if complete { None } else { self.voters.hear_of(round, limit).await? };
             let Some(event) = event else {
                 // Servers that have not answered will execute it after everything that was asked of them.
-                return match outcome {
-                    Outcome::Yes => {
-                        (self.attempt, self.token) = (None, None);
-                        Ok(if kept { Released::Kept } else { Released::Freed })
+                let released = match outcome {
+                    Outcome::Yes if kept => Released::Kept,
+                    Outcome::Yes => Released::Freed,
+                    Outcome::No => Released::NotMine,
+                    Outcome::Undecided | Outcome::Unknown => {
+                        return Err(errors::no_majority(&failures, self.voters.len()));
                     }
-                    Outcome::No => {
-                        (self.attempt, self.token) = (None, None);
-                        Ok(Released::NotMine)
-                    }
-                    Outcome::Undecided | Outcome::Unknown => Err(errors::no_majority(&failures, self.voters.len())),
                 };
+                (self.attempt, self.token, self.announced) = (None, None, None);
+                return Ok(released);
             };
             kept |= matches!(event.answer, Answer::Released(Released::Kept));
             ballots[event.voter] = match event.answer {

@@ -9,8 +9,11 @@ needed: without it, the same search finds a violation.
 
 The model leaves out what makes no difference. A refused request equals one that never arrives, and so does an attempt
 that gives up; a key that expires or is given back is gone, at the latest, when another attempt notices.
+
+Locks that several hold together have a model of their own, in [`groups`].
 */
 
+mod groups;
 mod state;
 
 use std::collections::{BTreeSet, HashSet};

@@ -1,19 +1,20 @@
 -- Gives the vote back if it belongs to this attempt or an earlier one of the same owner.
---   KEYS  lock
---   ARGV  owner's prefix, number of the attempt, 1 if the lock was used
+--   KEYS  lock, holders, details, fence, intent
+--   ARGV  owner's prefix, number of the attempt, 1 if the lock was used, mode, 1 if others are to be kept out no longer
 -- Returns 1 when it was ours, 2 when it is kept for its minimum hold, 0 when it was not ours.
-local _, now = clock()
-local kind, value = occupant(KEYS[1])
-local attempt = attempt_of(kind, value, ARGV[1])
-if attempt and attempt <= tonumber(ARGV[2]) then
-  if ARGV[3] == '1' and finish(KEYS[1], value, now) then
-    return 2
-  end
-  redis.call('DEL', KEYS[1])
-  return 1
+local owner, number, used, mine = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4]
+local id = id_of(owner)
+if ARGV[5] == '1' and redis.pcall('GET', intent) == id then
+  redis.call('DEL', intent)
+end
+local _, value, mode, count = look()
+local own = mode == mine and text_of(id, mode, value)
+local attempt = own and attempt_of(own, owner)
+if attempt and attempt <= number then
+  return (give_back(id, own, used, mode, count))
 end
 -- By an earlier request whose answer was lost.
-if kind == 'string' and is_finished(value, ARGV[1]) then
+if own and starts_with(own, done(owner)) then
   return 2
 end
 return 0

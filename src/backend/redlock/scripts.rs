@@ -2,90 +2,149 @@
 The requests to one server, and how its answers are read. The scripts themselves are in the `.lua` files.
 */
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
-use crate::backend::redis::answers::{bytes, damage, number, text_of, token};
+use crate::backend::redis::answers::{bytes, damage, held_around, number, other_slots, text_of, token};
 pub(super) use crate::backend::redis::answers::{released, yes_or_no};
 use crate::backend::redis::damage::Damage;
 use crate::backend::redis::keys::Keys;
-use crate::backend::redis::{concerns, inspection, millis, script};
-use crate::backend::{Claim, Used};
+use crate::backend::redis::{concerns, condensed, inspection, millis, script};
+use crate::backend::{Claim, OtherSlots, Queue, Used};
 use crate::clock::Instant;
+use crate::holder::Published;
+use crate::lock::admission::Mode;
 
-macro_rules! with_common {
-    ($file:literal) => {
-        concat!(include_str!("../redis/value.lua"), include_str!("common.lua"), include_str!($file))
-    };
+/// How long servers let nobody join a group after the last look of a writer that waits for the group to end.
+const INTENT: Duration = Duration::from_millis(1500);
+
+/// A script, made of these files: each may use what those before it define.
+macro_rules! script_of {
+    ($($file:literal)+) => { LazyLock::new(|| condensed(concat!($(include_str!($file)),+))) };
 }
 
-const ACQUIRE: &str = with_common!("acquire.lua");
-const WRITE_BACK: &str = with_common!("write_back.lua");
-const RENEW: &str = with_common!("renew.lua");
-const RELEASE: &str = with_common!("release.lua");
+static ACQUIRE: LazyLock<String> = script_of!(
+    "../redis/value.lua" "../redis/group.lua" "../redis/counter.lua" "../redis/entering.lua" "common.lua" "acquire.lua"
+);
+static WRITE_BACK: LazyLock<String> =
+    script_of!("../redis/value.lua" "../redis/group.lua" "../redis/counter.lua" "common.lua" "write_back.lua");
+static RENEW: LazyLock<String> = script_of!("../redis/value.lua" "../redis/group.lua" "common.lua" "renew.lua");
+static RELEASE: LazyLock<String> = script_of!("../redis/value.lua" "../redis/group.lua" "common.lua" "release.lua");
+
+/// How much is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Return {
+    /// The vote: the votes were too few, and the lock is still wanted.
+    Vote,
+    /// Everything: the lock is not wanted any more. It was used, or not.
+    All(Used),
+}
 
 /// One attempt of one claim, the same for all servers.
 #[derive(Debug)]
 pub(super) struct Try {
-    lock: String,
-    fence: String,
-    /// The prefix of the value of every attempt of this owner.
+    /// The lock's keys, in the order in which the scripts want them: renewals need the first three, write-backs one more.
+    keys: Vec<String>,
+    /// The prefix of the text of every attempt of this owner.
     owner: String,
+    /// The owner's id.
+    id: String,
     /// The attempt's number: a release applies to this attempt and earlier ones, however late it arrives.
     pub(super) number: u64,
-    /// The value after the prefix and the number.
+    /// The text after the prefix and what the server adds.
     rest: String,
     ttl: String,
     proposal: String,
     min_hold: Duration,
+    mode: Mode,
+    /// The slot that it asks for: all servers for the same one.
+    pub(super) slot: Option<u32>,
+    queue: Queue,
+    /// The ids of the owners of the runs around it.
+    around: String,
     /// When it began: a server that joins later holds the lock no longer than the others.
     begun: Instant,
 }
 
 impl Try {
-    /// The attempt `number` of `claim`, at `now` in microseconds since 1970 by the wall clock.
-    pub(super) fn new(claim: &Claim, number: u64, now: u64) -> Self {
-        let keys = Keys::of(claim);
+    /// The attempt `number` of `claim`, at `now` in microseconds since 1970 by the wall clock, for this `slot` if it has
+    /// slots.
+    pub(super) fn new(claim: &Claim, number: u64, now: u64, slot: Option<u32>, queue: Queue) -> Self {
         Self {
-            fence: keys.fence(),
-            lock: keys.lock,
+            keys: Keys::of(claim).voting(),
             owner: claim.prefix(),
+            id: claim.owner.as_str().to_owned(),
             number,
             // The client's time, so that it is the same on all servers.
             rest: format!("\"since\":{},{}", now / 1000, claim.about.rest()),
             ttl: millis(claim.ttl),
             proposal: now.to_string(),
             min_hold: claim.min_hold,
+            mode: claim.mode,
+            slot,
+            queue,
+            around: claim.around.join(" "),
             begun: Instant::now(),
         }
+    }
+
+    /// Whether servers where it finds a group let nobody join that group until this client has had its turn.
+    pub(super) fn announces(&self) -> bool {
+        self.mode == Mode::Exclusive && self.queue == Queue::Join
+    }
+
+    /// Whether this server, which refused it, keeps others out for it.
+    pub(super) fn is_announced(&self, obstacle: &Obstacle) -> bool {
+        obstacle.writer.as_ref() == Some(&self.id)
     }
 
     /// The request for the vote. `granted` is the attempt's token if a majority has granted it already.
     pub(super) fn acquire(&self, granted: Option<u64>) -> Cmd {
         let passed = granted.map_or(Duration::ZERO, |_| Instant::now().since(self.begun));
         let hold = millis(self.min_hold.saturating_sub(passed));
+        let intent = if granted.is_none() && self.announces() { INTENT } else { Duration::ZERO };
+        let around = if granted.is_none() { self.around.as_str() } else { "" };
         let granted = granted.map_or_else(String::new, |token| token.to_string());
-        let keys = [self.lock.clone(), self.fence.clone()];
-        let number = self.number.to_string();
-        script(ACQUIRE, &keys, &[&self.owner, &number, &self.rest, &self.ttl, &self.proposal, &granted, &hold])
+        let slot = self.slot.map_or_else(|| "-1".to_owned(), |slot| slot.to_string());
+        script(
+            &ACQUIRE,
+            &self.keys,
+            &[
+                self.owner.as_str(),
+                &self.number.to_string(),
+                &self.rest,
+                &self.ttl,
+                &self.proposal,
+                &granted,
+                &hold,
+                &self.mode.name(),
+                &slot,
+                &millis(intent),
+                around,
+            ],
+        )
     }
 
     /// The request to raise the counter to `token` where the vote is this attempt's.
     pub(super) fn write_back(&self, token: u64) -> Cmd {
-        let keys = [self.lock.clone(), self.fence.clone()];
-        script(WRITE_BACK, &keys, &[&self.owner, &self.number.to_string(), &token.to_string()])
+        let (number, token) = (self.number.to_string(), token.to_string());
+        script(&WRITE_BACK, &self.keys[..4], &[&self.owner, &number, &token, &self.mode.name()])
     }
 
     /// The request to extend the vote.
     pub(super) fn renew(&self) -> Cmd {
-        script(RENEW, std::slice::from_ref(&self.lock), &[&self.owner, &self.number.to_string(), &self.ttl])
+        let number = self.number.to_string();
+        script(&RENEW, &self.keys[..3], &[&self.owner, &number, &self.ttl, &self.mode.name()])
     }
 
-    /// The request to give back the vote of this attempt and of earlier ones.
-    pub(super) fn release(&self, used: Used) -> Cmd {
-        let used = if used == Used::Yes { "1" } else { "0" };
-        script(RELEASE, std::slice::from_ref(&self.lock), &[&self.owner, &self.number.to_string(), used])
+    /// The request to give back the vote of this attempt and of earlier ones and, where others were kept out for it, to
+    /// let them in.
+    pub(super) fn release(&self, what: Return, lets_in: bool) -> Cmd {
+        let flag = |set: bool| if set { "1" } else { "0" };
+        let (number, used) = (self.number.to_string(), flag(what == Return::All(Used::Yes)));
+        script(&RELEASE, &self.keys, &[&self.owner, &number, used, &self.mode.name(), flag(lets_in)])
     }
 }
 
@@ -98,19 +157,33 @@ pub(super) struct Occupant {
     pub(super) value: Vec<u8>,
 }
 
+/// Why a server refuses its vote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Obstacle {
+    /// What is at the lock's key; of slots of the same number, the text of whoever has the slot that was asked for.
+    pub(super) occupant: Occupant,
+    /// After how many milliseconds it is worth looking again; negative when it never expires.
+    pub(super) left: i64,
+    /// How many others hold it there together with that one.
+    pub(super) beside: u64,
+    /// The id of the writer for which the server keeps others out.
+    pub(super) writer: Option<String>,
+    /// The slots that are taken there, where it has slots of the same number.
+    pub(super) taken: Vec<u32>,
+}
+
 /// The answer to [`Try::acquire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Acquired {
     /// The vote is granted, and the counter is this.
     Granted(u64),
-    /// Another client holds the lock there.
-    Busy {
-        /// What is at the lock's key.
-        occupant: Occupant,
-        /// The remaining time of its lease in milliseconds; negative when it never expires.
-        pttl: i64,
-    },
-    /// The counter is damaged, and nothing was done.
+    /// Another client holds the lock there, or goes first.
+    Busy(Obstacle),
+    /// A run around this one holds it.
+    Around(Box<Published>),
+    /// Others hold it with another number of slots.
+    OtherSlots(OtherSlots),
+    /// A side key cannot be used, and nothing was done.
     Damaged(Damage),
 }
 
@@ -123,9 +196,14 @@ pub(super) fn acquired(answer: &Value) -> Option<Acquired> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
         [Value::Int(1), count] => Some(Acquired::Granted(token(count)?)),
-        damaged @ [Value::Int(2), ..] => damage(damaged).map(Acquired::Damaged),
-        [Value::Int(0), kind, value, pttl] => {
-            Some(Acquired::Busy { occupant: occupant(kind, value)?, pttl: number(pttl)? })
+        damaged @ [Value::Int(2 | 3), ..] => damage(damaged).map(Acquired::Damaged),
+        around @ [Value::Int(4), ..] => held_around(around).map(Acquired::Around),
+        other @ [Value::Int(5), ..] => other_slots(other).map(Acquired::OtherSlots),
+        [Value::Int(0), kind, value, left, beside, writer, Value::Array(taken)] => {
+            let taken = taken.iter().map(|slot| u32::try_from(number(slot)?).ok()).collect::<Option<Vec<u32>>>()?;
+            let writer = Some(text_of(writer)?.to_owned()).filter(|writer| !writer.is_empty());
+            let (occupant, beside) = (occupant(kind, value)?, number(beside)?.try_into().ok()?);
+            Some(Acquired::Busy(Obstacle { occupant, left: number(left)?, beside, writer, taken }))
         }
         _ => None,
     }
@@ -215,6 +293,7 @@ mod tests {
 
     use super::*;
     use crate::backend::redis::answers::any;
+    use crate::backend::redis::rights::{MAJORITY, lacking};
     use crate::property::holds;
 
     fn texts(texts: &[&str]) -> Value {
@@ -233,6 +312,13 @@ mod tests {
             assert_eq!(lacks_durability(&texts(answer)).as_deref(), lacks, "{answer:?}");
         }
         assert!(lacks_durability(&Value::Nil).is_some());
+    }
+
+    #[test]
+    fn the_scripts_need_no_rights_but_those_that_are_told() {
+        for script in [&ACQUIRE, &WRITE_BACK, &RENEW, &RELEASE] {
+            assert_eq!(lacking(MAJORITY, script), Vec::<String>::new());
+        }
     }
 
     #[test]
@@ -274,14 +360,28 @@ mod tests {
             odd(vec![integer(1), word("")]),
             odd(vec![integer(1), word("1e300")]),
             odd(vec![integer(1), word("-1")]),
-            odd(vec![integer(0), word("string"), integer(1), integer(1)]),
-            odd(vec![integer(0), word("string"), word("x")]),
+            odd(vec![integer(0), word("string"), word("x"), integer(1)]),
+            odd(vec![integer(0), word("string"), word("x"), integer(1), integer(0), word("")]),
+            odd(vec![integer(0), word("string"), word("x"), integer(1), integer(0), word(""), integer(1)]),
+            odd(vec![integer(0), word("string"), word("x"), integer(1), integer(-1), word(""), odd(vec![])]),
+            odd(vec![integer(0), word("string"), word("x"), integer(1), integer(0), word(""), odd(vec![integer(-1)])]),
             odd(vec![integer(2), word("1")]),
-            odd(vec![integer(3), word("a"), word("b")]),
+            odd(vec![integer(4), word("theirs")]),
+            odd(vec![integer(5), integer(3), word("")]),
+            odd(vec![integer(6), word("a"), word("b")]),
         ] {
             assert_eq!(acquired(&answer), None, "{answer:?}");
         }
         assert_eq!(acquired(&odd(vec![integer(1), word("17")])), Some(Acquired::Granted(17)));
+        let answer = |writer, taken: &[i64]| {
+            let taken = odd(taken.iter().copied().map(integer).collect());
+            odd(vec![integer(0), word("string"), word("x"), integer(-1), integer(2), word(writer), taken])
+        };
+        let occupant = Occupant { kind: "string".to_owned(), value: b"x".to_vec() };
+        let busy = Obstacle { occupant, left: -1, beside: 2, writer: None, taken: vec![0, 4] };
+        assert_eq!(acquired(&answer("", &[0, 4])), Some(Acquired::Busy(busy.clone())));
+        let behind = Obstacle { writer: Some("w".to_owned()), taken: Vec::new(), ..busy };
+        assert_eq!(acquired(&answer("w", &[])), Some(Acquired::Busy(behind)));
     }
 
     #[test]

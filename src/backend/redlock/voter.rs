@@ -7,16 +7,16 @@ old one.
 */
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::backend::Released;
 use crate::backend::redis::connection::{Connection, Outstanding, Server};
 use crate::backend::redlock::errors::{self, Failure};
-use crate::backend::redlock::scripts::{self, Acquired, Introduction, Occupant, Try};
-use crate::backend::{Released, Used};
+use crate::backend::redlock::requests::{Answer, Dispatch, Event, Request};
+use crate::backend::redlock::scripts::{self, Acquired, Return, Try};
 use crate::clock::{Instant, before, sleep_until};
 
 /// How long the first contact may take while no request is waiting.
@@ -26,65 +26,6 @@ const CONNECT: Duration = Duration::from_millis(250);
 
 /// The time to read what has arrived already.
 const UNREAD: Duration = Duration::from_millis(10);
-
-/// A request to one server.
-#[derive(Clone, Debug)]
-pub(super) enum Request {
-    /// Connect, and find out whether the server may be used.
-    Contact,
-    /// Ask for the vote. Earlier requests have released all earlier attempts.
-    Acquire(Arc<Try>),
-    /// Ask for the vote of an attempt that a majority has granted with this token, unless this server may have granted
-    /// it before: a vote that was lost is never made again.
-    Join(Arc<Try>, u64),
-    /// Raise the counter to the token.
-    WriteBack(Arc<Try>, u64),
-    /// Extend the vote.
-    Renew(Arc<Try>),
-    /// Give the vote back.
-    Release(Arc<Try>, Used),
-}
-
-/// A request, the number of its round, and how long the server may take.
-#[derive(Clone, Debug)]
-pub(super) struct Dispatch {
-    /// The number of the round, which its answer carries.
-    pub(super) round: u64,
-    /// The request itself.
-    pub(super) request: Request,
-    /// How long each answer of the server may take.
-    pub(super) patience: Duration,
-}
-
-/// The outcome of a request.
-#[derive(Clone, Debug)]
-pub(super) enum Answer {
-    /// The server can be used.
-    Ready,
-    /// Its answer to an acquire, and what it said of itself if it was asked for the first time.
-    Acquired(Acquired, Option<Introduction>),
-    /// Whether its counter is at least the token.
-    WroteBack(bool),
-    /// The vote is extended.
-    Extended,
-    /// The vote is not ours; this is at the key instead.
-    NotOurs(Occupant),
-    /// Whether one of our votes was given back.
-    Released(Released),
-    /// No answer.
-    Failed(Failure),
-}
-
-/// The answer to one request.
-#[derive(Clone, Debug)]
-pub(super) struct Event {
-    /// The number of the server.
-    pub(super) voter: usize,
-    /// The number of the round.
-    pub(super) round: u64,
-    /// The outcome.
-    pub(super) answer: Answer,
-}
 
 /// Starts the task that looks after `server`, whose number is `voter`. It ends when the returned sender is dropped.
 pub(super) fn start(
@@ -103,6 +44,7 @@ pub(super) fn start(
         known: Known::default(),
         in_flight: None,
         asked: false,
+        announced: false,
         perhaps: 0,
     };
     tokio::spawn(task.work(voter, events));
@@ -122,6 +64,8 @@ struct Voter {
     in_flight: Option<u64>,
     /// Whether the server may hold one of our votes.
     asked: bool,
+    /// Whether the server may keep others out for us.
+    announced: bool,
     /// The last attempt that the server granted, or may have granted in an answer that was lost.
     perhaps: u64,
 }
@@ -149,7 +93,7 @@ impl Voter {
             let Some(Dispatch { round, request, patience }) = next else { return };
             let done = match &request {
                 Request::Contact => self.contact(patience).await,
-                Request::Release(attempt, used) => self.release(attempt, *used, patience).await,
+                Request::Release(attempt, what) => self.release(attempt, *what, patience).await,
                 _ if self.is_outdated() => Err(self.unasked()),
                 Request::Acquire(attempt) => self.acquire(attempt, patience).await,
                 Request::Join(attempt, token) => self.join(attempt, *token, patience).await,
@@ -219,17 +163,19 @@ impl Voter {
             return Err(self.unasked());
         }
         self.asked = true;
+        self.announced |= granted.is_none() && attempt.announces();
         self.in_flight = Some(attempt.number);
         self.known.released = false;
         let also = if self.known.identified { Vec::new() } else { scripts::introduction() };
         let (answer, further) = self.ask_also(&attempt.acquire(granted), &also, patience).await?;
         let said = self.read(&answer, scripts::acquired)?;
-        self.asked = !matches!(said, Acquired::Busy { .. });
-        if matches!(said, Acquired::Granted(_)) {
-            self.perhaps = attempt.number;
-        }
-        if let Acquired::Damaged(damage) = &said {
-            return Err(errors::failed(&self.connection.damaged(damage)));
+        match &said {
+            Acquired::Granted(_) => (self.perhaps, self.announced) = (attempt.number, false),
+            Acquired::Busy(obstacle) => (self.asked, self.announced) = (false, attempt.is_announced(obstacle)),
+            Acquired::OtherSlots(_) => self.asked = false,
+            // The server may also hold an earlier vote of this client.
+            Acquired::Around(_) => {}
+            Acquired::Damaged(damage) => return Err(errors::failed(&self.connection.damaged(damage))),
         }
         let introduction = (!self.known.identified).then(|| scripts::introduced(&further));
         if introduction.as_ref().is_some_and(|introduction| introduction.is_replica) {
@@ -257,8 +203,9 @@ impl Voter {
         }
     }
 
-    async fn release(&mut self, attempt: &Try, used: Used, patience: Duration) -> Result<Answer, Failure> {
-        if !self.asked {
+    async fn release(&mut self, attempt: &Try, what: Return, patience: Duration) -> Result<Answer, Failure> {
+        let lets_in = self.announced && what != Return::Vote;
+        if !self.asked && !lets_in {
             return Ok(Answer::Released(Released::NotMine));
         }
         // A release follows the last request for the vote already; a frozen server must not be flooded with more.
@@ -269,9 +216,9 @@ impl Voter {
         // From here on a release follows the request, whether it is answered or not.
         self.in_flight = None;
         self.known.released = true;
-        let answer = self.ask(&attempt.release(used), patience).await?;
+        let answer = self.ask(&attempt.release(what, lets_in), patience).await?;
         let released = self.read(&answer, scripts::released)?;
-        self.asked = false;
+        (self.asked, self.announced) = (false, self.announced && !lets_in);
         Ok(Answer::Released(released))
     }
 

@@ -10,7 +10,8 @@ use crate::backend::Released;
 use crate::backend::error::Error;
 use crate::backend::redis::Server;
 use crate::backend::redlock::errors::{self, Failures};
-use crate::backend::redlock::voter::{self, Answer, Dispatch, Event, Request};
+use crate::backend::redlock::requests::{Answer, Dispatch, Event, Request};
+use crate::backend::redlock::voter;
 use crate::clock::{Instant, before};
 
 /// The voters, one for each server.

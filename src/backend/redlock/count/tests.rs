@@ -1,0 +1,177 @@
+use std::num::NonZeroU32;
+
+use super::*;
+use crate::backend::error::ErrorKind;
+use crate::backend::redlock::errors::Failure;
+
+const X: Mode = Mode::Exclusive;
+const S: Mode = Mode::Shared;
+
+fn slots(slots: u32) -> Mode {
+    Mode::Slots(NonZeroU32::new(slots).expect("a slot"))
+}
+
+fn obstacle(value: String) -> Obstacle {
+    let kind = if value.is_empty() { "none" } else { "string" };
+    let occupant = Occupant { kind: kind.to_owned(), value: value.into_bytes() };
+    Obstacle { occupant, left: 70, beside: 0, writer: None, taken: Vec::new() }
+}
+
+/// Held exclusively by this owner.
+fn alone(id: &str) -> Obstacle {
+    obstacle(format!(r#"{{"v":1,"id":"{id}","user":"u"}}"#))
+}
+
+/// Held by so many together; this is one of them.
+fn together(mode: Mode, id: &str, count: u64) -> Obstacle {
+    let text = format!(r#"{{"v":1,"mode":"{}","id":"{id}","user":"u"}}"#, mode.name());
+    Obstacle { beside: count - 1, ..obstacle(text) }
+}
+
+/// Slots with these numbers are taken; this owner has the one that was asked for.
+fn taken(id: &str, numbers: &[u32]) -> Obstacle {
+    Obstacle { taken: numbers.to_vec(), ..together(slots(3), id, numbers.len() as u64) }
+}
+
+/// One where a writer goes first.
+fn behind(obstacle: Obstacle) -> Obstacle {
+    Obstacle { writer: Some("w".to_owned()), ..obstacle }
+}
+
+fn busy(obstacle: Obstacle) -> Answer {
+    Answer::Acquired(Acquired::Busy(obstacle), None)
+}
+
+fn granted() -> Answer {
+    Answer::Acquired(Acquired::Granted(7), None)
+}
+
+fn around(id: &str) -> Answer {
+    let outer = Published { v: 1, id: id.to_owned(), ..Published::default() };
+    Answer::Acquired(Acquired::Around(Box::new(outer)), None)
+}
+
+fn other(number: u32) -> Answer {
+    let other = OtherSlots { slots: number, holder: Holder::Unknown, now: 5 };
+    Answer::Acquired(Acquired::OtherSlots(other), None)
+}
+
+fn failed() -> Answer {
+    Answer::Failed(Failure { kind: ErrorKind::Unavailable, reason: String::new(), unfit: false })
+}
+
+fn count(mode: Mode, servers: usize, answers: Vec<Answer>) -> Count {
+    let mut count = Count::new(mode, servers);
+    for (voter, answer) in answers.into_iter().enumerate() {
+        count.add(Event { voter, round: 1, answer });
+    }
+    count
+}
+
+/// The refusal without what is told to people: how many votes are in the way, and which slots may be free.
+fn told(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Around(outer) => format!("around {}", outer.id),
+        Refusal::OtherSlots(other) => format!("{} slots", other.slots),
+        Refusal::Elsewhere(_, free) => format!("elsewhere {free:?}"),
+        Refusal::Held(in_the_way) => format!("held by {}", in_the_way.votes),
+        Refusal::Split(in_the_way) => format!("split, {}", in_the_way.votes),
+    }
+}
+
+#[test]
+fn why_an_attempt_failed() {
+    let n = slots(3);
+    for (mode, servers, answers, expected) in [
+        (X, 3, vec![busy(alone("a")), busy(alone("a"))], "held by 2"),
+        (X, 3, vec![busy(alone("a")), busy(alone("b")), granted()], "split, 1"),
+        (X, 3, vec![busy(alone("a")), failed(), granted()], "split, 1"),
+        (X, 3, vec![busy(obstacle("theirs".to_owned())), busy(obstacle("theirs".to_owned()))], "held by 2"),
+        (X, 3, vec![busy(obstacle("theirs".to_owned())), busy(obstacle("others".to_owned()))], "split, 1"),
+        // Each server names another one of the readers.
+        (X, 3, vec![busy(together(S, "a", 2)), busy(together(S, "b", 2))], "held by 2"),
+        (X, 3, vec![busy(together(S, "a", 2)), busy(together(n, "b", 2))], "split, 1"),
+        (S, 3, vec![busy(alone("a")), busy(together(n, "b", 1))], "split, 1"),
+        (S, 3, vec![busy(together(n, "a", 1)), busy(together(n, "b", 1))], "held by 2"),
+        // A writer waits: also where nobody holds the lock at the moment.
+        (S, 3, vec![busy(behind(together(S, "a", 2))), busy(behind(obstacle(String::new())))], "held by 2"),
+        (S, 3, vec![busy(behind(together(S, "a", 2))), busy(alone("a")), granted()], "split, 1"),
+        (n, 3, vec![busy(behind(taken("a", &[0]))), busy(behind(taken("a", &[0])))], "held by 2"),
+        // All have the same slot in mind.
+        (n, 3, vec![busy(taken("a", &[1])), busy(taken("a", &[1])), granted()], "elsewhere [0, 2]"),
+        (n, 3, vec![busy(taken("a", &[0, 1])), busy(taken("a", &[0, 1]))], "elsewhere [2]"),
+        (n, 3, vec![busy(taken("a", &[0, 1, 2])), busy(taken("a", &[0, 1, 2]))], "held by 2"),
+        (n, 3, vec![busy(taken("a", &[0, 1, 2])), busy(taken("b", &[0, 1, 2])), granted()], "split, 1"),
+        (n, 3, vec![busy(taken("a", &[0])), busy(alone("b")), granted()], "elsewhere [1, 2]"),
+        (n, 3, vec![busy(taken("a", &[0])), failed(), busy(taken("a", &[0]))], "elsewhere [1, 2]"),
+        (n, 3, vec![busy(taken("a", &[0])), failed(), granted()], "elsewhere [1, 2]"),
+        (n, 3, vec![busy(alone("a")), busy(alone("a"))], "held by 2"),
+        // Another number of slots is in use where it keeps a majority away.
+        (n, 3, vec![other(5), other(5)], "5 slots"),
+        (n, 3, vec![other(5), busy(alone("a"))], "split, 1"),
+        (n, 5, vec![other(5), other(5), busy(alone("a"))], "split, 1"),
+        (n, 4, vec![other(5), other(5)], "5 slots"),
+        (n, 3, vec![other(5), failed(), granted()], "split, 0"),
+        // One server that knows the run around this one is enough.
+        (S, 3, vec![around("o"), granted(), busy(alone("a"))], "around o"),
+        (X, 3, vec![around("o"), around("o")], "around o"),
+        (n, 3, vec![around("o"), other(5), other(5)], "around o"),
+    ] {
+        let shown = format!("{mode:?} {answers:?}");
+        assert_eq!(told(&count(mode, servers, answers).refusal()), expected, "{shown}");
+    }
+}
+
+#[test]
+fn who_leads_when_several_split_the_votes() {
+    let n = slots(3);
+    for (mode, id, answers, expected) in [
+        (X, "a", vec![granted(), granted(), busy(alone("b")), busy(alone("c")), failed()], true),
+        (X, "b", vec![granted(), granted(), busy(alone("a")), busy(alone("a")), failed()], false),
+        (X, "a", vec![granted(), granted(), busy(alone("b")), busy(alone("b")), failed()], true),
+        (X, "a", vec![granted(), busy(alone("b")), busy(alone("b"))], false),
+        (X, "a", vec![granted(), busy(obstacle("theirs".to_owned())), failed()], false),
+        (X, "a", vec![granted(), failed(), failed()], false),
+        // A writer before readers, readers before slots, slots among themselves by id.
+        (X, "b", vec![granted(), busy(together(S, "a", 1)), failed()], true),
+        (S, "a", vec![granted(), busy(alone("b")), failed()], false),
+        (S, "a", vec![granted(), granted(), busy(alone("b")), busy(alone("c")), failed()], true),
+        (S, "b", vec![granted(), busy(together(n, "a", 1)), failed()], true),
+        (n, "a", vec![granted(), busy(together(S, "b", 1)), failed()], false),
+        (n, "a", vec![granted(), busy(alone("b")), failed()], false),
+        (n, "a", vec![granted(), busy(taken("b", &[0])), failed()], true),
+        (n, "b", vec![granted(), busy(taken("a", &[0])), failed()], false),
+        (n, "a", vec![granted(), granted(), busy(taken("b", &[0])), busy(taken("c", &[0])), failed()], true),
+        // Nobody keeps the votes from a writer that waits, or from the run around it.
+        (S, "a", vec![granted(), granted(), busy(behind(together(S, "b", 1))), failed(), failed()], false),
+        (X, "a", vec![granted(), granted(), busy(alone("b")), around("o"), failed()], false),
+    ] {
+        let shown = format!("{mode:?} {id} {answers:?}");
+        assert_eq!(count(mode, answers.len(), answers).leads(id), expected, "{shown}");
+    }
+}
+
+#[test]
+fn whoever_refused_is_asked_again() {
+    let mut count = count(X, 4, vec![busy(alone("a")), granted(), failed(), busy(together(S, "b", 1))]);
+    assert_eq!(count.ask_again(), [0, 3]);
+    assert_eq!(count.votes, [Vote::Pending, Vote::Granted(7), Vote::Lost, Vote::Pending]);
+    assert_eq!(told(&count.refusal()), "split, 0");
+}
+
+#[test]
+fn the_holder_is_one_of_those_with_the_most_votes() {
+    let last = Obstacle { left: -1, ..together(S, "b", 1) };
+    let answers = vec![busy(together(S, "a", 4)), busy(last), busy(alone("x"))];
+    let Refusal::Held(in_the_way) = count(X, 3, answers).refusal() else { panic!("held by readers") };
+    assert_eq!((in_the_way.holder.id(), in_the_way.beside, in_the_way.left), (Some("a"), 3, Some(70)));
+    let hash = Occupant { kind: "hash".to_owned(), value: Vec::new() };
+    let hash = Obstacle { occupant: hash, ..alone("") };
+    let Refusal::Held(in_the_way) = count(S, 3, vec![busy(hash.clone()), busy(hash)]).refusal() else { panic!("held") };
+    assert_eq!(in_the_way.holder.describe(0), "blocked by a redis hash at the lock's key");
+    let waits = behind(obstacle(String::new()));
+    let Refusal::Held(in_the_way) = count(S, 3, vec![busy(waits.clone()), busy(waits)]).refusal() else {
+        panic!("held")
+    };
+    assert_eq!(in_the_way.holder, Holder::Nobody);
+}

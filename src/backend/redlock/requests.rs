@@ -1,0 +1,69 @@
+/*!
+What is asked of one server, and what comes of it.
+*/
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Released;
+use crate::backend::redlock::errors::Failure;
+use crate::backend::redlock::scripts::{Acquired, Introduction, Occupant, Return, Try};
+
+/// A request to one server.
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    /// Connect, and find out whether the server may be used.
+    Contact,
+    /// Ask for the vote. Earlier requests have released all earlier attempts.
+    Acquire(Arc<Try>),
+    /// Ask for the vote of an attempt that a majority has granted with this token, unless this server may have granted
+    /// it before: a vote that was lost is never made again.
+    Join(Arc<Try>, u64),
+    /// Raise the counter to the token.
+    WriteBack(Arc<Try>, u64),
+    /// Extend the vote.
+    Renew(Arc<Try>),
+    /// Give back what this attempt and earlier ones have there.
+    Release(Arc<Try>, Return),
+}
+
+/// A request, the number of its round, and how long the server may take.
+#[derive(Clone, Debug)]
+pub(super) struct Dispatch {
+    /// The number of the round, which its answer carries.
+    pub(super) round: u64,
+    /// The request itself.
+    pub(super) request: Request,
+    /// How long each answer of the server may take.
+    pub(super) patience: Duration,
+}
+
+/// The outcome of a request.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    /// The server can be used.
+    Ready,
+    /// Its answer to an acquire, and what it said of itself if it was asked for the first time.
+    Acquired(Acquired, Option<Introduction>),
+    /// Whether its counter is at least the token.
+    WroteBack(bool),
+    /// The vote is extended.
+    Extended,
+    /// The vote is not ours; this is at the key instead.
+    NotOurs(Occupant),
+    /// Whether one of our votes was given back.
+    Released(Released),
+    /// No answer.
+    Failed(Failure),
+}
+
+/// The answer to one request.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    /// The number of the server.
+    pub(super) voter: usize,
+    /// The number of the round.
+    pub(super) round: u64,
+    /// The outcome.
+    pub(super) answer: Answer,
+}
