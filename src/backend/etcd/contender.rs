@@ -10,6 +10,7 @@ use crate::backend::Claim;
 use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::own::OwnWatch;
 use crate::clock::Instant;
+use crate::lock::admission::Watch;
 
 /// A waiter sends a heartbeat whenever this fraction of its lease has passed (one third).
 pub(super) const SIGNS_OF_LIFE: u32 = 3;
@@ -40,11 +41,13 @@ pub(super) struct Session {
     pub created: Option<i64>,
     /// The token, once the lock is ours: the same for every further attempt.
     pub token: Option<u64>,
-    /// The watch on the key before ours.
-    pub watch: Option<Watch>,
-    /// The key before ours, and the revision at which it was seen.
-    pub predecessor: Option<(String, i64)>,
-    /// When a waiter looks again at who holds the lock, although nothing has happened to the key before its own.
+    /// The slot, once one is ours.
+    pub slot: Option<u32>,
+    /// What we wait for, and the revision of the look that showed it.
+    pub awaits: Option<(Watch, i64)>,
+    /// The watch on that.
+    pub watch: Option<Watched>,
+    /// When a waiter looks again at who holds the lock, although nothing has happened to what it waits for.
     pub news_at: Instant,
     /// The revision at which our key was last seen by a renewal.
     pub renewed: Option<i64>,
@@ -56,9 +59,10 @@ pub(super) struct Session {
     pub holds: bool,
 }
 
-/// A watch on one key.
-pub(super) struct Watch {
-    pub key: String,
+/// A watch at the server.
+pub(super) struct Watched {
+    /// What is watched.
+    pub what: Watch,
     /// The connection that it came by: a watch says nothing more once its connection was given up.
     pub link: u64,
     pub stream: WatchStream,

@@ -2,10 +2,9 @@
 One look at a lock's queue, as etcd's own clients look: at the oldest entry and at those just before ours, never at all
 of them. What a look makes the servers send does not grow with the number of waiters.
 
-A lock's keys are `NS/KEY/<lease id>`. A contender with a minimum hold has a second one, with [`HOLD`] appended, made at the
-same revision: both are one entry, which ends with the last of them. A key with one more `/` belongs to another lock, whose
-namespace begins with this lock's name (`dlock` and `dlock/a`): it is no entry of this queue. Where such keys come first, a
-look reads on behind them.
+Keys-only listings say who is before whom, and in which mode. Values are read of the oldest keys, for what waiters are told,
+and of those entries alone on which [a decision](Sight::unread) rests. Where keys of other locks come first, a look reads on
+behind them.
 */
 
 use etcd_client::{
@@ -15,129 +14,139 @@ use etcd_client::{
 
 use crate::backend::etcd::errors::{self, Fault};
 use crate::backend::etcd::link::Cluster;
-use crate::backend::{Claim, Error};
-use crate::holder::Holder;
+use crate::backend::etcd::names::{self, HOLD, entries, is_entry, mode_of, order, stem};
+use crate::backend::etcd::standing::{Rest, Sight};
+use crate::backend::{Busy, Claim, Error};
+use crate::clock::wall_millis;
+use crate::holder::{Holder, Published};
+use crate::lock::admission::{Entry, Mode};
 
-/// How many entries one look names: a place in line beyond is not counted.
+/// How many entries one look names, unless there are more slots: a place in line beyond is not counted.
 const NAMED: i64 = 100;
 /// How many keys one page has while keys of other locks are skipped: more than one transaction can make, so that each page
 /// leads to another revision.
 const PAGE: i64 = 1000;
 /// How many such pages are read at most.
 const PAGES: usize = 20;
-
-/// What is appended to a contender's key for the one that stays for its minimum hold.
-pub(super) const HOLD: &str = ".hold";
-
-/// The prefix of every key of the lock.
-pub(super) fn prefix(claim: &Claim) -> String {
-    format!("{}/", claim.namespace.join('/', &claim.key))
-}
-
-/// What the keys of all locks of the claim's namespace begin with; without a namespace, those of its own lock.
-pub(super) fn namespace(claim: &Claim) -> String {
-    let own = prefix(claim);
-    match own.strip_suffix(&format!("{}/", claim.key.encoded())) {
-        Some(namespace) if !namespace.is_empty() => namespace.to_owned(),
-        _ => own,
-    }
-}
+/// How many slots' values one look reads together with the names; those of more slots take another request.
+const FEW: u32 = 8;
+/// How many values are read by one request. etcd takes no more than 128 operations in a transaction, and an entry may have
+/// two keys.
+const VALUES: usize = 60;
+/// How many runs around ours are looked for by one request; the innermost ones, where there are more.
+const AROUND: usize = 100;
+/// How many keys of one owner are read.
+const OWN_KEYS: i64 = 4;
+/// The revision of what is not made yet: everything is before it.
+const NOT_YET: i64 = i64::MAX;
 
 /// What one look at the queue shows, all at one revision.
 #[derive(Debug)]
 pub(super) struct Look {
     /// The revision of the cluster at that moment.
     pub revision: i64,
-    /// Our key, without its value.
+    /// Our key; its value only where it has slots.
     pub own: Option<KeyValue>,
     /// The oldest entry, with its value.
     pub first: Option<KeyValue>,
-    /// The entries before ours, newest first, without their values; the newest of them at least.
-    pub before: Vec<KeyValue>,
-    /// Whether these are all that are before ours.
-    pub complete: bool,
+    /// What is before ours, as far as it was seen.
+    pub sight: Sight,
     /// How many keys there are below the prefix.
     pub count: u64,
+    /// The keys of the entries before ours, without their values.
+    before: Vec<KeyValue>,
 }
 
 /// The ranges that one look reads, in the order of [`operations`].
 struct Answers {
     revision: i64,
     own: Option<KeyValue>,
-    first: Option<KeyValue>,
-    /// Those not younger than ours, and whether there are more of them.
-    newest: (Vec<KeyValue>, bool),
+    /// The oldest keys, oldest first.
+    oldest: Vec<KeyValue>,
+    /// Those not younger than ours, and whether there are more of them; none where they were not asked for.
+    newest: Option<(Vec<KeyValue>, bool)>,
     count: u64,
+    /// What else was asked for.
+    others: Vec<KeyValue>,
 }
 
-/// Reads our own key, the oldest one, and, where it is known when ours was made, those just before it.
-fn operations(prefix: &str, own: &str, created: Option<i64>) -> Vec<TxnOp> {
+/// How many keys a look lists: of slots so many that one entry more than there are slots is among them, each with two keys,
+/// and next to those our own and what [`whole`] leaves out.
+fn listed(mode: Mode) -> i64 {
+    NAMED.max(2 * (i64::from(mode.slots().unwrap_or_default()) + 3))
+}
+
+/// Reads our own key, the oldest ones, and, where it is known when ours was made, those just before it.
+fn operations(prefix: &str, own: &str, created: Option<i64>, mode: Mode) -> Vec<TxnOp> {
     let oldest_first = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
-    let mut operations = vec![
-        TxnOp::get(own, Some(GetOptions::new().with_keys_only())),
-        TxnOp::get(prefix, Some(oldest_first.with_limit(2))),
-    ];
+    let values = mode.slots().filter(|_| created.is_some()).map_or(2, |slots| i64::from(slots.min(FEW)) + 1);
+    let own_key = GetOptions::new();
+    // That a slot was entered stands in its value, also where the answer to that was lost.
+    let own_key = if mode.slots().is_some() { own_key } else { own_key.with_keys_only() };
+    let mut operations =
+        vec![TxnOp::get(own, Some(own_key)), TxnOp::get(prefix, Some(oldest_first.with_limit(values)))];
     if let Some(created) = created {
         let newest_first = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend);
-        let newest_first = newest_first.with_keys_only().with_max_create_revision(created).with_limit(NAMED);
+        let newest_first = newest_first.with_keys_only().with_max_create_revision(created).with_limit(listed(mode));
         operations.push(TxnOp::get(prefix, Some(newest_first)));
     }
     operations
 }
 
+/// The ranges that were read by a transaction, in their order.
+fn gets(answer: &TxnResponse) -> Option<impl Iterator<Item = GetResponse> + use<>> {
+    // The library takes for granted that each of them is there.
+    if answer.0.responses.iter().any(|operation| operation.response.is_none()) {
+        return None;
+    }
+    Some(answer.op_responses().into_iter().filter_map(|operation| match operation {
+        TxnOpResponse::Get(get) => Some(get),
+        _ => None,
+    }))
+}
+
 impl Answers {
-    /// Reads the answers to [`operations`], after those to anything else in the same transaction.
-    fn read(answer: &TxnResponse) -> Option<Self> {
-        // The library takes for granted that each of them is there.
-        if answer.0.responses.iter().any(|operation| operation.response.is_none()) {
-            return None;
-        }
+    /// Reads the answers to [`operations`], after those to anything else in the same transaction; `lists` says whether the
+    /// newest keys were asked for.
+    fn read(answer: &TxnResponse, lists: bool) -> Option<Self> {
         let revision = answer.header()?.revision();
-        let mut gets = answer.op_responses().into_iter().filter_map(|operation| match operation {
-            TxnOpResponse::Get(get) => Some(get),
-            _ => None,
-        });
-        let one = |mut get: GetResponse| get.take_kvs().into_iter().next();
-        let own = one(gets.next()?);
-        let mut first = gets.next()?;
-        let count = first.count().try_into().ok()?;
-        let newest = gets.next().map(|mut get| (get.take_kvs(), get.more())).unwrap_or_default();
-        Some(Self { revision, own, first: oldest(first.take_kvs()), newest, count })
+        let mut gets = gets(answer)?;
+        let own = gets.next()?.take_kvs().into_iter().next();
+        let mut oldest = gets.next()?;
+        let count = oldest.count().try_into().ok()?;
+        let mut oldest = oldest.take_kvs();
+        oldest.sort_by(|one, other| order(one).cmp(&order(other)));
+        let newest = if lists { Some(gets.next().map(|mut get| (get.take_kvs(), get.more()))?) } else { None };
+        let others = gets.flat_map(|mut get| get.take_kvs()).collect();
+        Some(Self { revision, own, oldest, newest, count, others })
     }
 }
 
-/// The oldest of these keys; of two that are one entry the contender's own, which says that it is still there.
-fn oldest(mut keys: Vec<KeyValue>) -> Option<KeyValue> {
-    keys.sort_by(|one, other| order(one).cmp(&order(other)));
-    keys.into_iter().next()
+/// The `page` without the last revision in it, if there is `more`: some of what was made then may be on the next page, and
+/// an entry that is seen must not hide another one.
+fn whole(mut page: Vec<KeyValue>, more: bool) -> Vec<KeyValue> {
+    if let Some(last) = page.last().map(KeyValue::create_revision).filter(|_| more) {
+        page.retain(|kv| kv.create_revision() != last);
+    }
+    page
 }
 
-/// What both keys of one contender have in common.
-fn stem(key: &[u8]) -> &[u8] {
-    key.strip_suffix(HOLD.as_bytes()).unwrap_or(key)
-}
-
-/// Whether a key is an entry of the queue with this prefix, and not another lock's.
-fn is_entry(prefix: &str, key: &[u8]) -> bool {
-    key.strip_prefix(prefix.as_bytes()).is_some_and(|name| !name.contains(&b'/'))
-}
-
-/// Whether a key is what a client of the lock makes: named after a lease in hexadecimal.
-fn is_lock(kv: &KeyValue, prefix: &str) -> bool {
-    let name = stem(kv.key().strip_prefix(prefix.as_bytes()).unwrap_or_default());
-    kv.lease() != 0 && !name.is_empty() && name.iter().all(u8::is_ascii_hexdigit)
-}
-
-/// The order of the queue. No two entries are made at the same revision, unless on purpose; then the name decides,
-/// for all clients alike.
-fn order(kv: &KeyValue) -> (i64, &[u8]) {
-    (kv.create_revision(), kv.key())
+/// What a dlock publishes in this key, which is its own; none where it is another's value.
+fn published(kv: &KeyValue, prefix: &str) -> Option<Box<Published>> {
+    let Holder::Dlock(published) = Holder::read(kv.value()) else { return None };
+    let key = names::key(prefix, names::lease_of(&published.id), mode_of(kv, prefix)?);
+    (stem(&String::from_utf8_lossy(kv.key())) == key).then_some(published)
 }
 
 impl Look {
-    /// Whether the lock is ours: our key is there, and none is before it.
-    pub(super) fn is_ours(&self) -> bool {
-        self.own.is_some() && self.before.is_empty() && self.complete
+    /// Whether nothing is before our key, which is there.
+    pub(super) fn is_first(&self) -> bool {
+        self.own.is_some() && self.sight.before.is_empty() && self.sight.rest == Rest::Nothing
+    }
+
+    /// Whether nothing was before our key from the moment on at which it was made, as far as this look knows.
+    pub(super) fn was_always_first(&self) -> bool {
+        self.is_first() && self.own.as_ref().is_some_and(|own| own.create_revision() == self.revision)
     }
 
     /// Whether our key is there and ends with this lease.
@@ -145,10 +154,18 @@ impl Look {
         self.own.as_ref().is_some_and(|own| own.lease() == lease)
     }
 
+    /// Why the lock is not ours: `awaited` is the entry whose end we wait for. All others are before a contender that has
+    /// `just_joined`.
+    pub(super) fn busy(&self, prefix: &str, awaited: Option<&Entry>, just_joined: bool) -> Busy {
+        let position = self.sight.position(just_joined.then_some(self.count));
+        Busy { holder: self.holder(prefix, awaited), beside: self.sight.beside(), position, now: wall_millis() }
+    }
+
     /// Who is in the way.
-    pub(super) fn holder(&self, prefix: &str) -> Holder {
-        let stray = |kv: &&KeyValue| !is_lock(kv, prefix);
-        if let Some(stray) = self.first.as_ref().filter(stray).or(self.before.first().filter(stray)) {
+    pub(super) fn holder(&self, prefix: &str, awaited: Option<&Entry>) -> Holder {
+        let stray = |kv: &&KeyValue| mode_of(kv, prefix).is_none();
+        let awaited = awaited.and_then(|entry| self.before.iter().find(|kv| kv.key() == entry.name.as_bytes()));
+        if let Some(stray) = self.first.as_ref().filter(stray).or(awaited.filter(stray)) {
             let what = if stray.lease() == 0 { "without a lease" } else { "that is no lock" };
             return Holder::InTheWay(format!("the key {}, a key {what}", String::from_utf8_lossy(stray.key())));
         }
@@ -162,48 +179,46 @@ impl Look {
             Some(first) => Holder::read(first.value()),
         }
     }
-
-    /// How many are before us, as far as it can be told without reading them all: beyond [`NAMED`] only by a contender
-    /// that has `just_joined`, because all others are before it.
-    pub(super) fn position(&self, just_joined: bool) -> Option<u64> {
-        match (self.complete, just_joined) {
-            (true, _) => {
-                let is_first = |(index, kv): &(usize, &KeyValue)| {
-                    self.before[..*index].iter().all(|other| stem(other.key()) != stem(kv.key()))
-                };
-                self.before.iter().enumerate().filter(is_first).count().try_into().ok()
-            }
-            (false, true) => Some(self.count.saturating_sub(1)),
-            (false, false) => None,
-        }
-    }
 }
 
 /// One lock's queue at the cluster.
 pub(super) struct Line<'a> {
     cluster: &'a mut Cluster,
     prefix: String,
+    mode: Mode,
 }
 
 impl<'a> Line<'a> {
     /// The queue of `claim`'s lock.
     pub(super) fn of(claim: &Claim, cluster: &'a mut Cluster) -> Self {
-        Self { cluster, prefix: prefix(claim) }
+        Self { cluster, prefix: names::prefix(claim), mode: claim.mode }
     }
 
-    /// Whether there is anybody, and who: no entry is ours.
-    pub(super) async fn glance(&mut self) -> Result<Look, Error> {
-        let own = self.prefix.clone();
-        let answers = self.ask(Txn::new().and_then(operations(&self.prefix, &own, None))).await?;
-        let first = self.first(&answers).await?;
-        Ok(Look {
-            revision: answers.revision,
-            own: None,
-            first,
-            before: Vec::new(),
-            complete: false,
-            count: answers.count,
-        })
+    /// Looks at the queue without an entry in it, as one that is not made yet; and returns what a run around ours publishes
+    /// that holds the lock, of the owners that are `around`.
+    pub(super) async fn glance(&mut self, around: &[String]) -> Result<(Look, Option<Box<Published>>), Error> {
+        let outer = |owner: &String| {
+            let key = names::key(&self.prefix, names::lease_of(owner), Mode::Exclusive);
+            // All keys that are named after this lease: no other character of a name comes before the slash.
+            let end = format!("{key}/");
+            TxnOp::get(key, Some(GetOptions::new().with_range(end).with_limit(OWN_KEYS)))
+        };
+        let outer: Vec<TxnOp> = around.iter().rev().take(AROUND).map(outer).collect();
+        let prefix = self.prefix.clone();
+        // To one that wants the whole lock, the oldest entry says all.
+        let lists = (self.mode != Mode::Exclusive).then_some(NOT_YET);
+        let answers = self.ask(&prefix, lists, outer).await?;
+        let is_held = |kv: &&KeyValue| !kv.key().ends_with(HOLD.as_bytes());
+        let mut held = answers.others.iter().filter(is_held).filter_map(|kv| published(kv, &prefix));
+        let outer = held.find(|published| around.contains(&published.id));
+        let mut look = self.looked(answers, NOT_YET, "").await?;
+        let is_group = |first: &KeyValue| mode_of(first, &prefix).is_some_and(|mode| mode != Mode::Exclusive);
+        if lists.is_none() && look.first.as_ref().is_some_and(is_group) {
+            let answers = self.ask(&prefix, Some(NOT_YET), Vec::new()).await?;
+            look = self.looked(answers, NOT_YET, "").await?;
+        }
+        look.own = None;
+        Ok((look, outer))
     }
 
     /// Puts `key` with `value` at the end, bound to `lease`, unless it is there already; and where the entry `holds`, its
@@ -218,63 +233,127 @@ impl<'a> Line<'a> {
             put.push(TxnOp::put(hold, value.as_str(), bound()));
         }
         put.push(TxnOp::put(key, value, bound()));
-        put.extend(operations(&self.prefix, key, None));
-        let transaction = Txn::new().when(absent).and_then(put).or_else(operations(&self.prefix, key, None));
-        let answer = self.cluster.ask(|mut client| async move { client.txn(transaction).await }).await?;
-        let Answers { revision, own, first, count, .. } =
-            Answers::read(&answer).ok_or_else(|| self.cluster.nonsense())?;
+        let look = operations(&self.prefix, key, None, self.mode);
+        put.extend(look.clone());
+        let answer = self.send(Txn::new().when(absent).and_then(put).or_else(look)).await?;
+        let answers = Answers::read(&answer, false).ok_or_else(|| self.cluster.nonsense())?;
+        let Answers { revision, own, oldest, count, .. } = answers;
+        let first = oldest.into_iter().next();
+        let oldest = entries(first.as_slice(), &self.prefix).pop();
         // At the revision of this very put there is no other key.
-        let alone = first.as_ref().is_some_and(|first| stem(first.key()) == key.as_bytes());
-        Ok(Look { revision, own, first, before: Vec::new(), complete: answer.succeeded() && alone, count })
+        let alone = answer.succeeded() && oldest.as_ref().is_some_and(|oldest| stem(&oldest.name) == key);
+        let rest = if alone { Rest::Nothing } else { Rest::Unseen };
+        let sight = Sight { mode: self.mode, slot: None, before: Vec::new(), rest, first: oldest };
+        Ok(Look { revision, own, first, sight, count, before: Vec::new() })
     }
 
     /// Looks at the queue with `key` in it, which was made at the revision `created`.
     pub(super) async fn look(&mut self, key: &str, created: i64) -> Result<Look, Error> {
-        let answers = self.ask(Txn::new().and_then(operations(&self.prefix, key, Some(created)))).await?;
-        let first = self.first(&answers).await?;
-        let Answers { revision, own, newest: (newest, more), count, .. } = answers;
-        let (mut before, mut complete) = (self.before(newest, key, created), !more);
-        if before.is_empty() && more {
-            let found =
-                self.read_on(SortOrder::Descend, created, revision, |line, page| line.before(page, key, created));
-            before = found.await?;
-            complete = before.is_empty();
-        }
-        Ok(Look { revision, own, first, before, complete, count })
+        let answers = self.ask(key, Some(created), Vec::new()).await?;
+        let mut look = self.looked(answers, created, key).await?;
+        self.read_values(&mut look.sight).await?;
+        Ok(look)
     }
 
-    /// The entries of `page` that are before `key`, newest first.
-    fn before(&self, page: Vec<KeyValue>, key: &str, created: i64) -> Vec<KeyValue> {
+    /// What `answers` show to a contender whose key was made at the revision `created`.
+    async fn looked(&mut self, answers: Answers, created: i64, key: &str) -> Result<Look, Error> {
+        let first = self.first(&answers).await?;
+        let Answers { revision, own, oldest, newest, count, .. } = answers;
+        let (before, more) = match newest {
+            Some((page, more)) => self.nearest(page, more, (created, key), revision).await?,
+            None => (first.iter().cloned().collect(), first.is_some()),
+        };
+        let seen = entries(&before, &self.prefix);
+        let oldest_entry = entries(first.as_slice(), &self.prefix).pop();
+        let is_it = |one: &Entry, other: &Entry| one.order == other.order && stem(&one.name) == stem(&other.name);
+        let reaches = seen.last().zip(oldest_entry.as_ref()).is_some_and(|(last, first)| is_it(last, first));
+        let rest = if more && !reaches { Rest::Unseen } else { Rest::Nothing };
+        let own_slot = own.as_ref().filter(|own| own.create_revision() == created);
+        let slot = own_slot.and_then(|own| published(own, &self.prefix)?.slot);
+        let mut sight = Sight { mode: self.mode, slot, before: seen, rest, first: oldest_entry };
+        for kv in &oldest {
+            self.learn(&mut sight, kv);
+        }
+        Ok(Look { revision, own, first, sight, count, before })
+    }
+
+    /// Takes note in `sight` of what a key says of its entry.
+    fn learn(&self, sight: &mut Sight, kv: &KeyValue) {
+        if let Some(said) = published(kv, &self.prefix) {
+            sight.learn(kv.create_revision(), &String::from_utf8_lossy(kv.key()), &said);
+        }
+    }
+
+    /// Reads the values on which a decision rests: of entries that have gone meanwhile, or were made again, nothing is
+    /// learnt, and whoever watches them hears of that.
+    async fn read_values(&mut self, sight: &mut Sight) -> Result<(), Error> {
+        for part in sight.unread().chunks(VALUES) {
+            let keys = part.iter().flat_map(|entry| {
+                let own = stem(&entry.name);
+                [Some(own), Some(entry.name.as_str()).filter(|&last| last != own)]
+            });
+            let read: Vec<TxnOp> = keys.flatten().map(|key| TxnOp::get(key, None)).collect();
+            let answer = self.send(Txn::new().and_then(read)).await?;
+            for mut get in gets(&answer).ok_or_else(|| self.cluster.nonsense())? {
+                get.take_kvs().iter().for_each(|kv| self.learn(sight, kv));
+            }
+        }
+        Ok(())
+    }
+
+    /// The keys of `page` and of what follows it that are before ours, newest first, and whether there may be more: so many
+    /// entries as a decision takes, if there are so many.
+    async fn nearest(
+        &mut self,
+        page: Vec<KeyValue>,
+        more: bool,
+        ours: (i64, &str),
+        revision: i64,
+    ) -> Result<(Vec<KeyValue>, bool), Error> {
+        let enough = self.mode.slots().map_or(1, |_| self.mode.room() + 1);
+        let before = self.before(whole(page, more), ours);
+        if !more || entries(&before, &self.prefix).len() >= enough {
+            return Ok((before, more));
+        }
+        self.read_on(SortOrder::Descend, ours.0, revision, enough, |line, page| line.before(page, ours)).await
+    }
+
+    /// The keys of `page` that are entries before ours.
+    fn before(&self, page: Vec<KeyValue>, (created, key): (i64, &str)) -> Vec<KeyValue> {
         let is_before = |kv: &KeyValue| is_entry(&self.prefix, kv.key()) && order(kv) < (created, key.as_bytes());
-        let mut before: Vec<KeyValue> = page.into_iter().filter(is_before).collect();
-        before.sort_by(|one, other| order(other).cmp(&order(one)));
-        before
+        page.into_iter().filter(is_before).collect()
     }
 
     /// The oldest entry, where the oldest key may be another lock's.
     async fn first(&mut self, answers: &Answers) -> Result<Option<KeyValue>, Error> {
-        let oldest = match &answers.first {
+        let oldest = match answers.oldest.first() {
             Some(oldest) if !is_entry(&self.prefix, oldest.key()) => oldest.create_revision(),
-            first => return Ok(first.clone()),
+            first => return Ok(first.cloned()),
         };
-        let entries = self.read_on(SortOrder::Ascend, oldest, answers.revision, |line, page| {
-            page.into_iter().filter(|kv| is_entry(&line.prefix, kv.key())).collect()
-        });
-        let Some(first) = self::oldest(entries.await?) else { return Ok(None) };
+        let (found, _) = self
+            .read_on(SortOrder::Ascend, oldest, answers.revision, 1, |line, page| {
+                page.into_iter().filter(|kv| is_entry(&line.prefix, kv.key())).collect()
+            })
+            .await?;
+        // Of two that are one entry the contender's own key, which says that it is still there.
+        let Some(first) = found.into_iter().min_by(|one, other| order(one).cmp(&order(other))) else { return Ok(None) };
         let (key, at) = (first.key().to_vec(), GetOptions::new().with_revision(answers.revision));
         let read = self.cluster.ask(|mut client| async move { client.get(key, Some(at)).await });
         Ok(read.await?.take_kvs().into_iter().next())
     }
 
-    /// The first page in `order`, of keys made at `from` or on the far side of it, in which `wanted` finds something; none
-    /// when there is no such page. All pages are of one `revision`, so that nobody slips through between them.
+    /// What `wanted` finds in the pages in `order`, of keys made at `from` or on the far side of it, until that is `enough`
+    /// entries; and whether there are more pages. All pages are of one `revision`, so that nobody slips through between
+    /// them.
     async fn read_on(
         &mut self,
         order: SortOrder,
         mut from: i64,
         revision: i64,
+        enough: usize,
         wanted: impl Fn(&Self, Vec<KeyValue>) -> Vec<KeyValue>,
-    ) -> Result<Vec<KeyValue>, Error> {
+    ) -> Result<(Vec<KeyValue>, bool), Error> {
+        let mut found = Vec::new();
         for _ in 0..PAGES {
             let options = GetOptions::new().with_prefix().with_sort(SortTarget::Create, order);
             let options = options.with_keys_only().with_limit(PAGE).with_revision(revision);
@@ -287,9 +366,9 @@ impl<'a> Line<'a> {
             let mut read = read.await?;
             let (more, page) = (read.more(), read.take_kvs());
             let last = page.last().map_or(from, KeyValue::create_revision);
-            let found = wanted(self, page);
-            if !found.is_empty() || !more {
-                return Ok(found);
+            found.extend(wanted(self, whole(page, more)));
+            if !more || entries(&found, &self.prefix).len() >= enough {
+                return Ok((found, more));
             }
             if last == from {
                 break;
@@ -299,54 +378,15 @@ impl<'a> Line<'a> {
         Err(errors::too_many_keys(&self.prefix))
     }
 
-    async fn ask(&mut self, transaction: Txn) -> Result<Answers, Error> {
-        let answer = self.cluster.ask(|mut client| async move { client.txn(transaction).await }).await?;
-        Answers::read(&answer).ok_or_else(|| self.cluster.nonsense())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_of_a_lock_below_this_one_are_no_entries() {
-        for (key, expected) in [
-            ("dlock/a/6f", true),
-            ("dlock/a/", true),
-            ("dlock/a/config", true),
-            ("dlock/a/key/6f", false),
-            ("dlock/a/6f/", false),
-            ("dlock/ab/6f", false),
-            ("dlock/a", false),
-        ] {
-            assert_eq!(is_entry("dlock/a/", key.as_bytes()), expected, "{key}");
-        }
+    /// Asks for what [`operations`] name, and for more.
+    async fn ask(&mut self, own: &str, created: Option<i64>, more: Vec<TxnOp>) -> Result<Answers, Error> {
+        let mut all = operations(&self.prefix, own, created, self.mode);
+        all.extend(more);
+        let answer = self.send(Txn::new().and_then(all)).await?;
+        Answers::read(&answer, created.is_some()).ok_or_else(|| self.cluster.nonsense())
     }
 
-    fn entry(key: &str) -> KeyValue {
-        KeyValue(etcd_client::proto::PbKeyValue { key: key.into(), ..etcd_client::proto::PbKeyValue::default() })
-    }
-
-    #[test]
-    fn a_place_is_told_as_far_as_it_is_known() {
-        let look = |complete, before| Look {
-            revision: 9,
-            own: Some(KeyValue(etcd_client::proto::PbKeyValue::default())),
-            first: None,
-            before: (0..before).map(|number| entry(&number.to_string())).collect(),
-            complete,
-            count: 700,
-        };
-        for (complete, before, just_joined, expected) in [
-            (true, 0, false, Some(0)),
-            (true, 99, true, Some(99)),
-            (false, 100, true, Some(699)),
-            (false, 100, false, None),
-        ] {
-            assert_eq!(look(complete, before).position(just_joined), expected, "{complete} {before} {just_joined}");
-        }
-        assert!(look(true, 0).is_bound_to(0) && !look(true, 0).is_bound_to(7));
-        assert!(look(true, 0).is_ours() && !look(false, 0).is_ours() && !look(true, 1).is_ours());
+    async fn send(&mut self, transaction: Txn) -> Result<TxnResponse, Fault> {
+        self.cluster.ask(|mut client| async move { client.txn(transaction).await }).await
     }
 }

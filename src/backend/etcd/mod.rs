@@ -1,12 +1,14 @@
 /*!
 etcd: the keys below `NS/KEY/`, one for each contender, named after its lease. The one with the lowest create
 revision holds the lock and each other one watches the one before it, as Go's `concurrency.Mutex`, `etcdctl lock` and
-the server's own lock service do it.
+the server's own lock service do it. Contenders that share the lock say so in their keys' names, see [`names`], and those
+other clients wait for each of them; who of them holds the lock together is decided in [`standing`].
 
 While it holds the lock, a dlock watches its own key too, so that it hears at once when the key is taken away.
 
 This is that recipe on keys, leases and watches, not the server's lock service, which in some versions grants a lock
-whose lease has ended. What ownership rests on is always a linearizable read that shows our own key in first place.
+whose lease has ended. What ownership rests on is always a linearizable read that shows our own key in first place, or
+behind none but those that it shares the lock with.
 */
 
 mod contender;
@@ -14,30 +16,40 @@ mod driver;
 mod errors;
 mod link;
 mod look;
+mod names;
 mod own;
 mod session;
+mod standing;
 mod version;
+mod watches;
 
 use std::time::Duration;
 
-use etcd_client::{KeyValue, WatchFilterType, WatchOptions};
+use etcd_client::KeyValue;
 
-use self::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE, Watch};
+use self::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE};
 pub(crate) use self::driver::DRIVER;
 use self::errors::Fault;
 use self::link::Cluster;
-use self::look::{Line, Look, prefix};
-use self::own::{Extended, OwnWatch};
+use self::look::{Line, Look};
+use self::names::prefix;
+use self::own::Extended;
 use self::session::value;
 use crate::backend;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used};
-use crate::clock::{Instant, before, sleep_until, wall_millis};
+use crate::backend::{
+    Attempt, Busy, Claim, Contender, Error, Grant, Lease, OtherSlots, Queue, Released, Renewal, Service, Used,
+};
+use crate::clock::{Instant, before, wall_millis};
+use crate::holder::Holder;
+use crate::lock::admission::{Mode, Place, Watch};
 use crate::lock::news::news_every;
 
 /// How often one attempt begins anew because what it made was taken away.
 const JOINS: usize = 4;
+/// How long an attempt that does not wait goes on at most for an entry before it to enter, and for which part of the lease.
+const ENTERING: Duration = Duration::from_millis(500);
 /// How long the first renewal waits for the server's version at most, and for which part of the lease.
 const VERSION: Duration = Duration::from_millis(200);
 const VERSION_SHARE: u32 = 20;
@@ -59,7 +71,7 @@ impl EtcdService {
 
 impl Service for EtcdService {
     fn contend(&self, claim: Claim) -> Box<dyn Contender> {
-        let cluster = Cluster::new(self.location.clone(), self.tls.clone(), look::namespace(&claim));
+        let cluster = Cluster::new(self.location.clone(), self.tls.clone(), names::namespace(&claim));
         Box::new(EtcdContender { claim, cluster, session: None, inspected: false, concerns: Vec::new() })
     }
 }
@@ -74,14 +86,12 @@ impl EtcdContender {
             let (key, lease) = (session.key.clone(), session.lease);
             let mut line = Line::of(&self.claim, &mut self.cluster);
             let Some(created) = session.created else {
-                match line
-                    .join(&key, value(&self.claim, None, wall_millis()), lease, !self.claim.min_hold.is_zero())
-                    .await
-                {
+                let (value, holds) = (value(&self.claim, None, None, wall_millis()), !self.claim.min_hold.is_zero());
+                match line.join(&key, value, lease, holds).await {
                     Ok(look) => {
                         session.created = look.own.as_ref().map(KeyValue::create_revision);
                         just_joined = true;
-                        if look.is_ours() && look.is_bound_to(lease) {
+                        if look.is_first() && look.is_bound_to(lease) {
                             return Ok((look, just_joined));
                         }
                         if look.own.is_none() {
@@ -105,78 +115,113 @@ impl EtcdContender {
                 self.withdraw(Used::No).await?;
                 continue;
             }
-            (session.created, session.token) = (None, None);
+            (session.created, session.token, session.slot) = (None, None, None);
         }
         Err(errors::too_short_lived(&self.claim.key))
     }
 
-    /// What `look` means for us, whose key is in the queue.
-    fn judge(&mut self, look: &Look, just_joined: bool) -> Result<Attempt, Error> {
+    /// What `look` means for us, whose key is in the queue; none where that has gone again while we entered.
+    async fn judge(&mut self, look: &Look, just_joined: bool) -> Result<Option<Attempt>, Error> {
         let (Some(session), Some(own)) = (&mut self.session, &look.own) else { return Err(self.cluster.nonsense()) };
         let Some(ttl) = session.ttl else { return Err(self.cluster.nonsense()) };
         if !(1..=look.revision).contains(&own.create_revision()) {
             return Err(self.cluster.nonsense());
         }
-        if !look.is_ours() {
-            let predecessor = look.before.first().ok_or_else(|| self.cluster.nonsense())?;
-            session.predecessor = Some((String::from_utf8_lossy(predecessor.key()).into_owned(), look.revision));
-            session.news_at = Instant::now() + news_every(ttl / SIGNS_OF_LIFE, look.count);
-            let (holder, position) = (look.holder(&prefix(&self.claim)), look.position(just_joined));
-            return Ok(Attempt::Busy(Busy { holder, position, now: wall_millis() }));
-        }
-        if look.first.as_ref().is_none_or(|first| first.create_revision() < own.create_revision()) {
+        let slot = match look.sight.place() {
+            // Nobody comes before us any more.
+            _ if session.token.is_some() && self.claim.mode != Mode::Exclusive => session.slot,
+            Place::Enters { slot } => slot,
+            Place::Behind { watch, .. } => {
+                let awaited = if let Watch::Gone(entry) = &watch { Some(entry) } else { None };
+                let busy = look.busy(&prefix(&self.claim), awaited, just_joined);
+                session.awaits = Some((watch, look.revision));
+                session.news_at = Instant::now() + news_every(ttl / SIGNS_OF_LIFE, look.count);
+                return Ok(Some(Attempt::Busy(busy)));
+            }
+            Place::OtherSlots(slots) => return Ok(Some(self.other_slots(look, slots))),
+            Place::Missing => return Err(self.cluster.nonsense()),
+        };
+        if look.sight.before.is_empty()
+            && look.first.as_ref().is_none_or(|first| first.create_revision() < own.create_revision())
+        {
             return Err(self.cluster.nonsense());
         }
-        let waited = session.predecessor.take().is_some();
         session.watch = None;
-        let token = match session.token {
+        let waited = session.awaits.is_some();
+        let (sent, known) = (session.sent, session.token);
+        let token = match known {
             Some(token) => token,
-            None => backend::token(look.revision).ok_or_else(|| self.cluster.no_token(look.revision))?,
+            None => match self.enter(look, slot).await? {
+                Some(token) => token,
+                None => return Ok(None),
+            },
         };
-        session.token = Some(token);
-        let (key, lease, created, sent) = (session.key.clone(), session.lease, session.created, session.sent);
-        if waited {
-            self.publish(key, lease, created, token);
+        if let Some(session) = &mut self.session {
+            (session.token, session.slot, session.awaits) = (Some(token), slot, None);
         }
-        Ok(Attempt::Held(Grant { token, lease: Lease::until(sent, ttl) }))
+        if waited && self.claim.mode == Mode::Exclusive {
+            self.publish(token);
+        }
+        Ok(Some(Attempt::Held(Grant { token, slot, lease: Lease::until(sent, ttl) })))
     }
 
-    /// Opens the watch on the key before ours, unless there is one.
-    async fn watch(&mut self) -> Result<Option<&mut Watch>, Error> {
-        let Some(session) = &mut self.session else { return Ok(None) };
-        let (Some((predecessor, revision)), Some(ttl)) = (session.predecessor.clone(), session.ttl) else {
+    /// Enters the lock, in this slot if it has slots, and returns the token; none where our key is gone.
+    async fn enter(&mut self, look: &Look, slot: Option<u32>) -> Result<Option<u64>, Error> {
+        let revision = match slot {
+            // Said already, by a request whose answer was lost.
+            Some(_) if look.sight.slot == slot => look.own.as_ref().map_or(0, KeyValue::mod_revision),
+            // The next one enters only when we have said so: no two have the same slot, and tokens rise.
+            Some(_) => match self.say_entered(None, slot).await? {
+                Some(revision) => revision,
+                None => return Ok(None),
+            },
+            None => look.revision,
+        };
+        let token = backend::token(revision).ok_or_else(|| self.cluster.no_token(revision))?;
+        // Readers far behind us do not see what is before us, and wait for this.
+        let is_unclear = self.claim.mode == Mode::Shared && !look.was_always_first();
+        if is_unclear && self.say_entered(Some(token), None).await?.is_none() {
             return Ok(None);
-        };
-        let link = self.cluster.links();
-        let known = session.watch.take().filter(|watch| watch.key == predecessor && watch.link == link);
-        let watch = if let Some(watch) = known {
-            watch
-        } else {
-            let key = predecessor.clone();
-            let options = WatchOptions::new().with_start_revision(revision + 1).with_filters([WatchFilterType::NoPut]);
-            let opened = self.cluster.ask(|mut client| async move { client.watch(predecessor, Some(options)).await });
-            match before(Instant::now() + ttl / SIGN_ANSWERED, opened).await {
-                Ok(stream) => Watch { key, link, stream: stream?, works: false },
-                Err(_) => return Err(errors::silence()),
-            }
-        };
-        Ok(Some(session.watch.insert(watch)))
+        }
+        Ok(Some(token))
     }
 
-    /// Resolves when something has happened to our key; none when that cannot be heard.
-    async fn event_of_own(&mut self) -> Option<()> {
-        let session = self.session.as_mut()?;
-        let revision = session.renewed?;
-        let known = session.own_watch.take().filter(|watch| watch.link == self.cluster.links());
-        let watch = match known {
-            Some(watch) => watch,
-            None => OwnWatch::open(&self.cluster, &session.key, revision).await?,
-        };
-        if session.own_watch.insert(watch).event().await {
-            return Some(());
+    /// The answer where others have the lock in another number of `slots`.
+    fn other_slots(&self, look: &Look, slots: u32) -> Attempt {
+        let is_first = look.sight.first.as_ref().is_some_and(|first| first.mode.slots() == Some(slots));
+        let holder = if is_first { look.holder(&prefix(&self.claim), None) } else { Holder::Unknown };
+        Attempt::OtherSlots(OtherSlots { slots, holder, now: wall_millis() })
+    }
+
+    /// The answer to an attempt before anything is made for it: a run around this one has the lock, it is in use with
+    /// another number of slots, or the attempt `passes` and would not get it at once. None if it may go on.
+    async fn glance(&mut self, passes: bool) -> Result<Option<Attempt>, Error> {
+        let (look, outer) = Line::of(&self.claim, &mut self.cluster).glance(&self.claim.around).await?;
+        if let Some(outer) = outer {
+            return Ok(Some(Attempt::Around(outer)));
         }
-        session.own_watch = None;
-        None
+        // None of them can get it while it waits for us.
+        self.forget_around();
+        if let Place::OtherSlots(slots) = look.sight.place() {
+            return Ok(Some(self.other_slots(&look, slots)));
+        }
+        if !passes || look.sight.is_entering() {
+            return Ok(None);
+        }
+        let busy = look.busy(&prefix(&self.claim), None, false);
+        Ok(Some(Attempt::Busy(Busy { position: None, ..busy })))
+    }
+
+    /// Looks at the queue with our key in it, and enters the lock where that may be. Also says whether nothing but entries
+    /// that are about to enter keeps us out.
+    async fn stand(&mut self) -> Result<(Attempt, bool), Error> {
+        for _ in 0..JOINS {
+            let (look, just_joined) = self.look_in_queue().await?;
+            if let Some(attempt) = self.judge(&look, just_joined).await? {
+                return Ok((attempt, look.sight.is_entering()));
+            }
+        }
+        Err(errors::too_short_lived(&self.claim.key))
     }
 }
 
@@ -186,64 +231,48 @@ impl Contender for EtcdContender {
         &self.claim
     }
 
+    fn forget_around(&mut self) {
+        self.claim.around.clear();
+    }
+
     async fn connect(&mut self) -> Result<(), Error> {
         self.cluster.connect().await
     }
 
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
-        let passes = queue == Queue::Pass && self.session.is_none();
-        if passes {
-            let look = Line::of(&self.claim, &mut self.cluster).glance().await?;
-            if look.first.is_some() {
-                let holder = look.holder(&prefix(&self.claim));
-                return Ok(Attempt::Busy(Busy { holder, position: None, now: wall_millis() }));
-            }
+        let is_new = self.session.is_none();
+        let passes = queue == Queue::Pass && is_new;
+        if (passes || is_new && !self.claim.around.is_empty())
+            && let Some(refused) = self.glance(passes).await?
+        {
+            return Ok(refused);
         }
-        let (look, just_joined) = self.look_in_queue().await?;
-        let attempt = self.judge(&look, just_joined)?;
-        match attempt {
-            Attempt::Held(_) => self.hold_on().await?,
-            Attempt::Busy(_) if passes => {
-                self.withdraw(Used::No).await?;
+        let patience = Instant::now() + ENTERING.min(self.claim.ttl / SIGN_ANSWERED);
+        loop {
+            let (attempt, is_entering) = self.stand().await?;
+            match &attempt {
+                Attempt::Held(_) => self.hold_on().await?,
+                Attempt::Busy(_) if passes => {
+                    if is_entering
+                        && Instant::now() < patience
+                        && let Ok(heard) = before(patience, Box::pin(self.hear())).await
+                    {
+                        heard?;
+                        continue;
+                    }
+                    self.withdraw(Used::No).await?;
+                }
+                Attempt::OtherSlots(_) => {
+                    self.withdraw(Used::No).await?;
+                }
+                Attempt::Busy(_) | Attempt::Around(_) => {}
             }
-            Attempt::Busy(_) => {}
+            return Ok(attempt);
         }
-        Ok(attempt)
     }
 
     async fn changed(&mut self) -> Result<(), Error> {
-        if self.watch().await?.is_none() {
-            return Ok(());
-        }
-        loop {
-            let Some(session) = &mut self.session else { return Ok(()) };
-            let (Some(watch), Some(ttl)) = (&mut session.watch, session.ttl) else { return Ok(()) };
-            let every = ttl / SIGNS_OF_LIFE;
-            let sign_of_life = session.sent + every;
-            let message = tokio::select! {
-                biased;
-                message = watch.stream.message() => message,
-                () = sleep_until(sign_of_life) => {
-                    // An attempt is a sign of life too.
-                    if session.news_at < sign_of_life + every || !self.show_life().await? {
-                        return Ok(());
-                    }
-                    continue;
-                }
-            };
-            match message {
-                Ok(Some(message)) if message.events().is_empty() && !message.canceled() => watch.works = true,
-                Ok(Some(message)) if !message.canceled() => return Ok(()),
-                // Compacted, or the member is gone: a look tells what is true.
-                ended => {
-                    let worked = watch.works || ended.is_ok_and(|message| message.is_some());
-                    session.watch = None;
-                    self.cluster.drop_link();
-                    // At once, but for a way to the server on which no watch ever works.
-                    return if worked { Ok(()) } else { Err(errors::no_watch()) };
-                }
-            }
-        }
+        self.hear().await
     }
 
     async fn renew(&mut self) -> Result<Renewal, Error> {

@@ -4,42 +4,36 @@ A lease and a key at the cluster for one claim: made, kept alive during the wait
 
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp};
+use etcd_client::{
+    Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, LeaseGrantOptions, PutOptions, ResponseHeader, Txn, TxnOp,
+};
 
+use crate::backend::claim::Known;
 use crate::backend::etcd::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE, Session};
 use crate::backend::etcd::errors::{self, Fault};
-use crate::backend::etcd::look::{HOLD, prefix};
+use crate::backend::etcd::names::{HOLD, hold_lease_of, key, lease_of, prefix};
 use crate::backend::etcd::own::{self, Extended};
 use crate::backend::{Claim, Error, ErrorKind, Released, Used};
 use crate::clock::{Instant, before, wall_millis};
-
-/// The lease that belongs to an owner.
-fn lease_of(claim: &Claim) -> i64 {
-    lease(claim.owner.as_str().get(..16))
-}
-
-/// The lease for the minimum hold of an owner.
-fn hold_lease_of(claim: &Claim) -> i64 {
-    lease(claim.owner.as_str().get(16..))
-}
-
-/// The lease with this number, positive, and never 0, which means "choose one".
-fn lease(digits: Option<&str>) -> i64 {
-    let number = u64::from_str_radix(digits.unwrap_or_default(), 16).unwrap_or_default() >> 1;
-    i64::try_from(number).unwrap_or_default().max(1)
-}
 
 /// A length of time as etcd has it: whole seconds are all there is, so rather longer than asked.
 fn seconds(length: Duration) -> i64 {
     i64::try_from(length.as_millis().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
-/// What is published; the token is known only once the lock is ours.
-pub(super) fn value(claim: &Claim, token: Option<u64>, since: u64) -> String {
-    let token = token.map_or_else(String::new, |token| format!("\"token\":{token},"));
-    let until = since.saturating_add(u64::try_from(claim.min_hold.as_millis()).unwrap_or(u64::MAX));
-    let until = if claim.min_hold.is_zero() { String::new() } else { format!("\"until\":{until},") };
-    format!("{}{token}\"since\":{since},{until}{}", claim.prefix(), claim.about.rest())
+/// What is published; the token and the slot are known only once the lock is ours.
+pub(super) fn value(claim: &Claim, token: Option<u64>, slot: Option<u32>, since: u64) -> String {
+    let until = || since.saturating_add(u64::try_from(claim.min_hold.as_millis()).unwrap_or(u64::MAX));
+    let until = if claim.min_hold.is_zero() { None } else { Some(until()) };
+    claim.text(Known { token, slot, since: Some(since), until })
+}
+
+/// Puts `value` into the key that was made at the revision `created`, if that is still there: it keeps its place. Always
+/// with a lease: a value without one would never go away.
+fn put_again(key: &str, created: i64, value: String, lease: i64) -> Txn {
+    let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)));
+    let unchanged = Compare::create_revision(key, CompareOp::Equal, created);
+    Txn::new().when([unchanged]).and_then([put])
 }
 
 impl EtcdContender {
@@ -47,16 +41,17 @@ impl EtcdContender {
     pub(super) async fn keep_session(&mut self) -> Result<(), Error> {
         let claim = &self.claim;
         let session = self.session.get_or_insert_with(|| {
-            let lease = lease_of(claim);
+            let lease = lease_of(claim.owner.as_str());
             Session {
                 lease,
-                key: format!("{}{lease:x}", prefix(claim)),
+                key: key(&prefix(claim), lease, claim.mode),
                 sent: Instant::now(),
                 ttl: None,
                 created: None,
                 token: None,
+                slot: None,
+                awaits: None,
                 watch: None,
-                predecessor: None,
                 news_at: Instant::now(),
                 renewed: None,
                 own_watch: None,
@@ -128,7 +123,7 @@ impl EtcdContender {
         else {
             return Ok(());
         };
-        let (key, lease) = (format!("{}{HOLD}", session.key), hold_lease_of(&self.claim));
+        let (key, lease) = (format!("{}{HOLD}", session.key), hold_lease_of(self.claim.owner.as_str()));
         let (seconds, options) = (seconds(self.claim.min_hold), LeaseGrantOptions::new().with_id(lease));
         match self.cluster.ask(|mut client| async move { client.lease_grant(seconds, Some(options)).await }).await {
             Ok(granted) => self.cluster.same_lease(lease, granted.id())?,
@@ -136,11 +131,9 @@ impl EtcdContender {
             Err(Fault::LeaseKnown(_)) => {}
             Err(fault) => return Err(fault.into()),
         }
-        let value = value(&self.claim, Some(token), wall_millis());
-        let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_lease(lease)));
-        let unchanged = Compare::create_revision(key.as_str(), CompareOp::Equal, created);
-        let transaction = Txn::new().when([unchanged]).and_then([put]);
-        let answer = self.cluster.ask(|mut client| async move { client.txn(transaction).await }).await?;
+        let slot = self.session.as_ref().and_then(|session| session.slot);
+        let put = put_again(&key, created, value(&self.claim, Some(token), slot, wall_millis()), lease);
+        let answer = self.cluster.ask(|mut client| async move { client.txn(put).await }).await?;
         if !answer.succeeded() {
             // Deleted, or over already after an answer that was lost: the next attempt begins anew.
             self.withdraw(Used::No).await?;
@@ -164,7 +157,7 @@ impl EtcdContender {
             return Ok(!read.kvs().is_empty());
         }
         self.cluster.ask(|mut client| async move { client.delete(key, None).await }).await?;
-        self.revoke(hold_lease_of(&self.claim)).await?;
+        self.revoke(hold_lease_of(self.claim.owner.as_str())).await?;
         Ok(false)
     }
 
@@ -181,16 +174,28 @@ impl EtcdContender {
     }
 
     /// Publishes the token, and since when the lock is held, after a wait: the first value was written when that began.
-    pub(super) fn publish(&self, key: String, lease: i64, created: Option<i64>, token: u64) {
-        let (Some(mut client), Some(created)) = (self.cluster.client(), created) else { return };
-        // Always with the lease: a value without one would never go away.
-        let put = TxnOp::put(
-            key.as_str(),
-            value(&self.claim, Some(token), wall_millis()),
-            Some(PutOptions::new().with_lease(lease)),
-        );
-        let unchanged = Compare::create_revision(key, CompareOp::Equal, created);
-        tokio::spawn(async move { client.txn(Txn::new().when([unchanged]).and_then([put])).await });
+    pub(super) fn publish(&self, token: u64) {
+        let (Some(mut client), Some(session)) = (self.cluster.client(), &self.session) else { return };
+        let Some(created) = session.created else { return };
+        let value = value(&self.claim, Some(token), session.slot, wall_millis());
+        let put = put_again(&session.key, created, value, session.lease);
+        tokio::spawn(async move { client.txn(put).await });
+    }
+
+    /// Says in our key that we have entered, in this slot where the lock has slots: contenders behind us may wait for that.
+    /// Returns the revision at which it was said; none where our key is gone.
+    pub(super) async fn say_entered(&mut self, token: Option<u64>, slot: Option<u32>) -> Result<Option<i64>, Error> {
+        let Some(session) = &self.session else { return Ok(None) };
+        let Some(created) = session.created else { return Ok(None) };
+        let put = put_again(&session.key, created, value(&self.claim, token, slot, wall_millis()), session.lease);
+        match self.cluster.ask(|mut client| async move { client.txn(put).await }).await {
+            Ok(answer) if answer.succeeded() => {
+                let revision = answer.header().map(ResponseHeader::revision);
+                revision.map(Some).ok_or_else(|| self.cluster.nonsense())
+            }
+            Ok(_) | Err(Fault::NoLease(_)) => Ok(None),
+            Err(fault) => Err(fault.into()),
+        }
     }
 
     /// Takes our key and lease away, and unless it is to stay for the minimum hold, our second key.
@@ -235,6 +240,33 @@ impl EtcdContender {
         match self.cluster.ask(|mut client| async move { client.lease_revoke(lease).await }).await {
             Ok(_) | Err(Fault::NoLease(_)) => Ok(()),
             Err(fault) => Err(fault.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::holder::Holder;
+    use crate::lock::admission::Mode;
+
+    #[test]
+    fn what_is_published_says_how_the_lock_is_held() {
+        for (mode, hold, token, slot, until) in [
+            ("exclusive", 0, None, None, None),
+            ("exclusive", 2, Some(9), None, Some(2007)),
+            ("shared", 0, Some(9), None, None),
+            ("slots5", 2, Some(9), Some(4), Some(2007)),
+        ] {
+            let claim = Claim {
+                mode: Mode::read(mode).expect("a mode"),
+                min_hold: Duration::from_secs(hold),
+                ..Claim::example("dlock", "job").expect("names")
+            };
+            let value = value(&claim, token, slot, 7);
+            let Holder::Dlock(published) = Holder::read(value.as_bytes()) else { panic!("{value}") };
+            assert_eq!((published.mode(), published.slot, published.token), (Some(claim.mode), slot, token));
+            assert_eq!((published.since, published.until), (Some(7), until));
         }
     }
 }

@@ -1,0 +1,211 @@
+/*!
+How a lock is spelled in etcd: what its keys are called, and what others' keys say.
+
+A lock's keys are `NS/KEY/<lease id>`, one for each contender, the id in hexadecimal as etcd's own clients write it. That is
+a contender for the whole lock; another one appends the name of its mode: `<lease id>.shared`, `<lease id>.slots5`. Whatever
+else is there counts as a contender for the whole lock, so that it is waited for.
+
+A contender with a minimum hold has a second key, [`HOLD`] appended, made at the same revision: both are one entry, which
+ends with the last of them. A key with one more `/` belongs to another lock, whose namespace begins with this lock's name
+(`dlock` and `dlock/a`): it is no entry of this queue.
+*/
+
+use etcd_client::KeyValue;
+
+use crate::backend::Claim;
+use crate::lock::admission::{Entry, Mode};
+
+/// What is appended to a contender's key for the one that stays for its minimum hold.
+pub(super) const HOLD: &str = ".hold";
+
+/// The prefix of every key of the lock.
+pub(super) fn prefix(claim: &Claim) -> String {
+    format!("{}/", claim.namespace.join('/', &claim.key))
+}
+
+/// What the keys of all locks of the claim's namespace begin with; without a namespace, those of its own lock.
+pub(super) fn namespace(claim: &Claim) -> String {
+    let own = prefix(claim);
+    match own.strip_suffix(&format!("{}/", claim.key.encoded())) {
+        Some(namespace) if !namespace.is_empty() => namespace.to_owned(),
+        _ => own,
+    }
+}
+
+/// The lease of the owner with this id.
+pub(super) fn lease_of(owner: &str) -> i64 {
+    lease(owner.get(..16))
+}
+
+/// The lease for the minimum hold of the owner with this id.
+pub(super) fn hold_lease_of(owner: &str) -> i64 {
+    lease(owner.get(16..))
+}
+
+/// The lease with this number, positive, and never 0, which means "choose one".
+fn lease(digits: Option<&str>) -> i64 {
+    let number = u64::from_str_radix(digits.unwrap_or_default(), 16).unwrap_or_default() >> 1;
+    i64::try_from(number).unwrap_or_default().max(1)
+}
+
+/// The key of a contender with this lease, for the lock whose keys begin with `prefix`.
+pub(super) fn key(prefix: &str, lease: i64, mode: Mode) -> String {
+    match mode {
+        Mode::Exclusive => format!("{prefix}{lease:x}"),
+        Mode::Shared | Mode::Slots(_) => format!("{prefix}{lease:x}.{}", mode.name()),
+    }
+}
+
+/// What both keys of one contender have in common.
+pub(super) fn stem(key: &str) -> &str {
+    key.strip_suffix(HOLD).unwrap_or(key)
+}
+
+/// Whether a key is an entry of the queue with this prefix, and not another lock's.
+pub(super) fn is_entry(prefix: &str, key: &[u8]) -> bool {
+    key.strip_prefix(prefix.as_bytes()).is_some_and(|name| !name.contains(&b'/'))
+}
+
+/// The mode of a contender, by its key; none where no client of the lock makes such a key: one that is named after a lease
+/// and ends with it.
+pub(super) fn mode_of(kv: &KeyValue, prefix: &str) -> Option<Mode> {
+    let name = stem(std::str::from_utf8(kv.key()).ok()?.strip_prefix(prefix)?);
+    let (lease, mode) = match name.split_once('.') {
+        None => (name, Mode::Exclusive),
+        Some((lease, mode)) => (lease, Mode::read(mode).filter(|mode| *mode != Mode::Exclusive)?),
+    };
+    let is_lease = !lease.is_empty() && lease.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (kv.lease() != 0 && is_lease).then_some(mode)
+}
+
+/// The order of the queue. No two entries are made at the same revision, unless on purpose; then the name decides,
+/// for all clients alike.
+pub(super) fn order(kv: &KeyValue) -> (i64, &[u8]) {
+    (kv.create_revision(), kv.key())
+}
+
+/// The entries whose keys these are, newest first. Each is called by the last of its keys in that order; its slot is not
+/// known from a key.
+pub(super) fn entries(keys: &[KeyValue], prefix: &str) -> Vec<Entry> {
+    let entry = |kv: &KeyValue| Entry {
+        order: kv.create_revision(),
+        name: String::from_utf8_lossy(kv.key()).into_owned(),
+        mode: mode_of(kv, prefix).unwrap_or_default(),
+        slot: None,
+    };
+    let mut entries: Vec<Entry> = keys.iter().filter(|kv| is_entry(prefix, kv.key())).map(entry).collect();
+    entries.sort_unstable_by(|one, other| other.cmp(one));
+    entries.dedup_by(|next, kept| next.order == kept.order && stem(&next.name) == stem(&kept.name));
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use etcd_client::proto::PbKeyValue;
+
+    use super::*;
+
+    const PREFIX: &str = "dlock/a/";
+
+    fn kv(key: &str, create_revision: i64, lease: i64) -> KeyValue {
+        KeyValue(PbKeyValue { key: key.into(), create_revision, lease, ..PbKeyValue::default() })
+    }
+
+    fn slots(slots: u32) -> Mode {
+        Mode::Slots(slots.try_into().expect("a slot"))
+    }
+
+    #[test]
+    fn keys_of_a_lock_below_this_one_are_no_entries() {
+        for (key, expected) in [
+            ("dlock/a/6f", true),
+            ("dlock/a/6f.shared.hold", true),
+            ("dlock/a/", true),
+            ("dlock/a/config", true),
+            ("dlock/a/key/6f", false),
+            ("dlock/a/6f/", false),
+            ("dlock/ab/6f", false),
+            ("dlock/a", false),
+        ] {
+            assert_eq!(is_entry(PREFIX, key.as_bytes()), expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_mode_is_read_from_the_name_of_a_key_and_whatever_is_none_of_ours_is_exclusive() {
+        for (name, lease, expected) in [
+            ("6f", 7, Some(Mode::Exclusive)),
+            ("6f.hold", 7, Some(Mode::Exclusive)),
+            ("6f.shared", 7, Some(Mode::Shared)),
+            ("6f.shared.hold", 7, Some(Mode::Shared)),
+            ("6f.slots5", 7, Some(slots(5))),
+            ("6f.slots5.hold", 7, Some(slots(5))),
+            // It would never end.
+            ("6f", 0, None),
+            ("6f.shared", 0, None),
+            ("6f.exclusive", 7, None),
+            ("6f.slots0", 7, None),
+            ("6f.slots05", 7, None),
+            ("6f.slots", 7, None),
+            ("6f.hold.shared", 7, None),
+            ("6f.shared.shared", 7, None),
+            ("6f.", 7, None),
+            (".shared", 7, None),
+            ("config.shared", 7, None),
+            ("config", 7, None),
+            ("", 7, None),
+        ] {
+            let kv = kv(&format!("{PREFIX}{name}"), 3, lease);
+            assert_eq!(mode_of(&kv, PREFIX), expected, "{name} {lease}");
+            assert_eq!(entries(&[kv], PREFIX)[0].mode, expected.unwrap_or(Mode::Exclusive), "{name} {lease}");
+        }
+        assert_eq!(mode_of(&kv("dlock/b/6f.shared", 3, 7), PREFIX), None);
+        let odd = KeyValue(PbKeyValue { key: b"dlock/a/\xff.shared".into(), lease: 7, ..PbKeyValue::default() });
+        assert_eq!((mode_of(&odd, PREFIX), entries(&[odd], PREFIX)[0].mode), (None, Mode::Exclusive));
+    }
+
+    #[test]
+    fn a_key_is_named_after_its_lease_and_its_mode_and_read_back() {
+        for (mode, expected) in
+            [(Mode::Exclusive, "dlock/a/6f"), (Mode::Shared, "dlock/a/6f.shared"), (slots(12), "dlock/a/6f.slots12")]
+        {
+            let key = key(PREFIX, 0x6f, mode);
+            assert_eq!(key, expected);
+            for key in [key.clone(), format!("{key}{HOLD}")] {
+                assert_eq!(mode_of(&kv(&key, 3, 7), PREFIX), Some(mode), "{key}");
+                assert_eq!(stem(&key), expected);
+            }
+        }
+        let owner = "0123456789abcdefffffffffffffffff";
+        assert_eq!((lease_of(owner), hold_lease_of(owner)), (0x0123_4567_89ab_cdef >> 1, i64::MAX));
+        // What is not an owner's id has a lease of its own all the same: 0 would be one that the server chooses.
+        for id in ["", "0000000000000000", "x", "é"] {
+            assert_eq!((lease_of(id), hold_lease_of(id)), (1, 1), "{id:?}");
+        }
+    }
+
+    #[test]
+    fn both_keys_of_a_contender_are_one_entry_and_the_newest_comes_first() {
+        let keys = [
+            kv("dlock/a/5.shared", 4, 7),
+            kv("dlock/a/6", 9, 7),
+            kv("dlock/a/5.shared.hold", 4, 8),
+            // Its own key is gone already.
+            kv("dlock/a/4.slots2.hold", 3, 8),
+            kv("dlock/a/key/6f", 5, 7),
+            kv("dlock/a/config", 4, 0),
+        ];
+        let entry = |order, name: &str, mode| Entry { order, name: format!("{PREFIX}{name}"), mode, slot: None };
+        let expected = [
+            entry(9, "6", Mode::Exclusive),
+            entry(4, "config", Mode::Exclusive),
+            entry(4, "5.shared.hold", Mode::Shared),
+            entry(3, "4.slots2.hold", slots(2)),
+        ];
+        assert_eq!(entries(&keys, PREFIX), expected);
+        let mut reversed = keys.to_vec();
+        reversed.reverse();
+        assert_eq!(entries(&reversed, PREFIX), expected);
+        assert_eq!(entries(&[], PREFIX), []);
+    }
+}

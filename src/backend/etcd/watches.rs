@@ -1,0 +1,172 @@
+/*!
+Hearing of changes in time: a waiter of the end or the entering of those before it, a holder of what happens to its own key.
+*/
+
+use etcd_client::{Event, WatchFilterType, WatchOptions, WatchResponse};
+
+use crate::backend::Error;
+use crate::backend::etcd::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE, Watched};
+use crate::backend::etcd::errors;
+use crate::backend::etcd::names::{HOLD, prefix, stem};
+use crate::backend::etcd::own::OwnWatch;
+use crate::clock::{Instant, before, sleep_until};
+use crate::lock::admission::Watch;
+
+/// The key to watch, and how, for what happens after `revision` to what is waited for, in the lock whose keys begin with
+/// `prefix`.
+fn request(watch: &Watch, prefix: &str, revision: i64) -> (String, WatchOptions) {
+    let options = WatchOptions::new().with_start_revision(revision + 1);
+    let ends = [WatchFilterType::NoPut];
+    match watch {
+        Watch::Gone(entry) => (entry.name.clone(), options.with_filters(ends)),
+        // Both keys of the entry: either may say that it has entered.
+        Watch::Turn(entry) => {
+            let own = stem(&entry.name);
+            (own.to_owned(), options.with_range(format!("{own}{HOLD}\0")))
+        }
+        Watch::Any(_) => (prefix.to_owned(), options.with_prefix().with_filters(ends)),
+    }
+}
+
+/// Whether `message` reports something about what is waited for. The watch on several entries reports the end of every
+/// entry of the lock.
+fn concerns(watch: &Watch, message: &WatchResponse) -> bool {
+    let Watch::Any(entries) = watch else { return !message.events().is_empty() };
+    let mut keys = message.events().iter().filter_map(Event::kv);
+    keys.any(|kv| {
+        let key = String::from_utf8_lossy(kv.key());
+        entries.iter().any(|entry| stem(&entry.name) == stem(&key))
+    })
+}
+
+impl EtcdContender {
+    /// Opens the watch on what we wait for, unless there is one.
+    async fn watch(&mut self) -> Result<Option<&mut Watched>, Error> {
+        let Some(session) = &mut self.session else { return Ok(None) };
+        let (Some((what, revision)), Some(ttl)) = (session.awaits.clone(), session.ttl) else {
+            return Ok(None);
+        };
+        let link = self.cluster.links();
+        let known = session.watch.take().filter(|watch| watch.what == what && watch.link == link);
+        let watch = if let Some(watch) = known {
+            watch
+        } else {
+            let (key, options) = request(&what, &prefix(&self.claim), revision);
+            let opened = self.cluster.ask(|mut client| async move { client.watch(key, Some(options)).await });
+            match before(Instant::now() + ttl / SIGN_ANSWERED, opened).await {
+                Ok(stream) => Watched { what, link, stream: stream?, works: false },
+                Err(_) => return Err(errors::silence()),
+            }
+        };
+        Ok(Some(session.watch.insert(watch)))
+    }
+
+    /// Resolves when a waiter has heard of a change, or when it is time to look who holds the lock. Sends its heartbeats
+    /// meanwhile.
+    pub(super) async fn hear(&mut self) -> Result<(), Error> {
+        if self.watch().await?.is_none() {
+            return Ok(());
+        }
+        loop {
+            let Some(session) = &mut self.session else { return Ok(()) };
+            let (Some(watch), Some(ttl)) = (&mut session.watch, session.ttl) else { return Ok(()) };
+            let every = ttl / SIGNS_OF_LIFE;
+            let sign_of_life = session.sent + every;
+            let message = tokio::select! {
+                biased;
+                message = watch.stream.message() => message,
+                () = sleep_until(sign_of_life) => {
+                    // An attempt is a sign of life too.
+                    if session.news_at < sign_of_life + every || !self.show_life().await? {
+                        return Ok(());
+                    }
+                    continue;
+                }
+            };
+            match message {
+                Ok(Some(message)) if message.canceled() => {
+                    session.watch = None;
+                    self.cluster.drop_link();
+                    return Ok(());
+                }
+                Ok(Some(message)) if concerns(&watch.what, &message) => return Ok(()),
+                Ok(Some(_)) => watch.works = true,
+                // The member is gone: a look tells what is true.
+                Ok(None) | Err(_) => {
+                    let worked = watch.works;
+                    session.watch = None;
+                    self.cluster.drop_link();
+                    // At once, but for a way to the server on which no watch ever works.
+                    return if worked { Ok(()) } else { Err(errors::no_watch()) };
+                }
+            }
+        }
+    }
+
+    /// Resolves when something has happened to our key; none when that cannot be heard.
+    pub(super) async fn event_of_own(&mut self) -> Option<()> {
+        let session = self.session.as_mut()?;
+        let revision = session.renewed?;
+        let known = session.own_watch.take().filter(|watch| watch.link == self.cluster.links());
+        let watch = match known {
+            Some(watch) => watch,
+            None => OwnWatch::open(&self.cluster, &session.key, revision).await?,
+        };
+        if session.own_watch.insert(watch).event().await {
+            return Some(());
+        }
+        session.own_watch = None;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use etcd_client::proto::{PbEvent, PbKeyValue, PbWatchResponse};
+
+    use super::*;
+    use crate::lock::admission::{Entry, Mode};
+
+    fn entry(name: &str) -> Entry {
+        Entry { order: 3, name: format!("dlock/a/{name}"), mode: Mode::Shared, slot: None }
+    }
+
+    /// A message that these keys have changed.
+    fn message(keys: &[&str]) -> WatchResponse {
+        let event = |key: &&str| {
+            let kv = PbKeyValue { key: format!("dlock/a/{key}").into(), ..PbKeyValue::default() };
+            PbEvent { kv: Some(kv), ..PbEvent::default() }
+        };
+        WatchResponse(PbWatchResponse { events: keys.iter().map(event).collect(), ..PbWatchResponse::default() })
+    }
+
+    #[test]
+    fn what_happens_to_entries_behind_ours_is_no_news() {
+        let any = Watch::Any(vec![entry("6f.slots2"), entry("70.slots2.hold")]);
+        for (watch, keys, expected) in [
+            (&Watch::Gone(entry("6f")), &["6f"][..], true),
+            (&Watch::Turn(entry("6f.slots2")), &["6f.slots2"], true),
+            (&Watch::Gone(entry("6f")), &[], false),
+            (&any, &[], false),
+            (&any, &["6f.slots2"], true),
+            // Each of its keys, because the other one may have ended earlier.
+            (&any, &["70.slots2"], true),
+            (&any, &["70.slots2.hold"], true),
+            (&any, &["71.slots2", "6"], false),
+            (&any, &["71.slots2", "6f.slots2"], true),
+        ] {
+            assert_eq!(concerns(watch, &message(keys)), expected, "{watch:?} {keys:?}");
+        }
+    }
+
+    #[test]
+    fn the_narrowest_range_is_watched() {
+        for (watch, key) in [
+            (Watch::Gone(entry("6f.hold")), "dlock/a/6f.hold"),
+            (Watch::Turn(entry("6f.slots2.hold")), "dlock/a/6f.slots2"),
+            (Watch::Any(vec![entry("6f.slots2")]), "dlock/a/"),
+        ] {
+            assert_eq!(request(&watch, "dlock/a/", 7).0, key, "{watch:?}");
+        }
+    }
+}
