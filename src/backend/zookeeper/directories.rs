@@ -6,10 +6,17 @@ unless another client may still rely on them.
 use ::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, Stat};
 
 use crate::backend::zookeeper::names::Directory;
+use crate::backend::zookeeper::nodes::EACH;
 use crate::backend::zookeeper::traffic::Traffic;
 
-/// What stands in a directory that a dlock made: whichever dlock is the last to leave it removes it.
-pub(super) const MADE_BY_DLOCK: &[u8] = b"made by dlock, which removes it when it is empty";
+/// What stands in a directory above locks that a dlock made: whichever dlock is the last to leave it removes it.
+const ABOVE: &[u8] = b"made by dlock, which removes it when it is empty";
+/// What stands in a lock's directory that a dlock made: whichever dlock is the last to leave it removes it, unless it counts
+/// more nodes there than dlocks made.
+///
+/// Earlier releases wrote the same as [`ABOVE`] there, and counted pairs of nodes. Neither counts in a directory of the other
+/// or removes it, so that no mixture of their nodes and those of foreign clients looks like nodes of one release alone.
+pub(super) const OF_LOCK: &[u8] = b"made by dlock, which counts its nodes in threes and removes it when it is empty";
 
 /// Makes the directories at `paths`, from the root downwards, that are not there. All are asked for at once, before this returns.
 pub(super) fn make<'a>(
@@ -18,7 +25,10 @@ pub(super) fn make<'a>(
     acls: Acls<'static>,
 ) -> impl Future<Output = Result<(), ZkError>> + 'a {
     let options = CreateMode::Persistent.with_acls(acls);
-    let asked: Vec<_> = paths.iter().map(|path| client.create(path, MADE_BY_DLOCK, &options)).collect();
+    // The lock's own is the last one.
+    let data = |index: usize| if index + 1 == paths.len() { OF_LOCK } else { ABOVE };
+    let asked: Vec<_> =
+        paths.iter().enumerate().map(|(index, path)| client.create(path, data(index), &options)).collect();
     async move {
         let (mut refused, mut result) = (None, Ok(()));
         for made in asked {
@@ -42,8 +52,11 @@ pub(super) async fn remove(client: &Client, directory: &Directory, traffic: &mut
         let sent = traffic.begin();
         let read = client.get_data(path).await;
         traffic.end(sent, false, &read);
-        let is_ours = |stat: &Stat| path != directory.path() || nodes_made(stat) == 2 * i64::from(stat.version);
-        if !read.is_ok_and(|(data, stat)| data == MADE_BY_DLOCK && stat.num_children == 0 && is_ours(&stat)) {
+        let is_ours = |data: &[u8], stat: &Stat| {
+            let is_counted = nodes_made(stat) == i64::from(EACH) * i64::from(stat.version);
+            if path == directory.path() { data == OF_LOCK && is_counted } else { data == ABOVE }
+        };
+        if !read.is_ok_and(|(data, stat)| stat.num_children == 0 && is_ours(&data, &stat)) {
             return;
         }
         let sent = traffic.begin();
@@ -55,23 +68,22 @@ pub(super) async fn remove(client: &Client, directory: &Directory, traffic: &mut
     }
 }
 
-/// Counts two nodes more that a dlock has made in `directory`: the version of a directory that a dlock has made is the
-/// number of such pairs. What is missing in the count only keeps a directory.
+/// Counts three nodes more that a dlock has made in `directory`: the version of a lock's directory that a dlock has made is
+/// the number of such triples. What is missing in the count only keeps a directory.
 pub(super) async fn count(client: &Client, directory: &Directory, traffic: &mut Traffic) {
     let sent = traffic.begin();
     let read = client.get_data(directory.path()).await;
     traffic.end(sent, false, &read);
-    if read.is_ok_and(|(data, _)| data == MADE_BY_DLOCK) {
+    if read.is_ok_and(|(data, _)| data == OF_LOCK) {
         let sent = traffic.begin();
-        let counted = client.set_data(directory.path(), MADE_BY_DLOCK, None).await;
+        let counted = client.set_data(directory.path(), OF_LOCK, None).await;
         traffic.end(sent, true, &counted);
     }
 }
 
-/// Whether a directory of this status says [`MADE_BY_DLOCK`], as far as its status shows: nobody else is likely to write as much
-/// there.
+/// Whether a directory of this status says [`OF_LOCK`], as far as its status shows: nobody else is likely to write as much there.
 pub(super) fn may_be_ours(directory: &Stat) -> bool {
-    usize::try_from(directory.data_length) == Ok(MADE_BY_DLOCK.len())
+    usize::try_from(directory.data_length) == Ok(OF_LOCK.len())
 }
 
 /// How many nodes were ever made in a directory: its `cversion` counts each twice, less those that are still there.

@@ -20,8 +20,8 @@ use self::watched::Watched;
 
 /// The longest frame but for the names of a directory's children. A server's own limit is as large.
 const MAX_FRAME: usize = 1024 * 1024;
-/// The longest frame with the names of children: there are no pages of them, and each contender takes 113 bytes.
-const MAX_CHILDREN: usize = 16 * 1024 * 1024;
+/// The longest frame with the names of children: there are no pages of them, and each contender takes 175 bytes.
+const MAX_CHILDREN: usize = 24 * 1024 * 1024;
 /// How many requests of one connection may be unanswered: far more than dlock ever asks for at once.
 const MAX_UNANSWERED: usize = 1000;
 /// The length of a node's status in a reply.

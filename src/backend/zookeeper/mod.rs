@@ -1,6 +1,7 @@
 /*!
-ZooKeeper: two ephemeral sequential nodes in `/NS/KEY`, made in one request, one as Curator spells it and one as kazoo
-does; the smallest sequence number holds, and each contender watches the one before it; the holder watches its own nodes.
+ZooKeeper: three ephemeral sequential nodes in `/NS/KEY`, made in one request, as Curator and kazoo spell theirs
+([`names`]). The order of their numbers is the [line](mod@line), which says who holds the lock and what each waiter
+watches; a holder watches its own nodes.
 
 A lock lives as long as its session, and each claim has a session of its own. The leader alone decides when a session
 ends, and a follower passes our heartbeats on late: [`timeline`] says what an answer proves.
@@ -12,14 +13,17 @@ mod directories;
 mod driver;
 mod ensemble;
 mod errors;
+mod finding;
 mod frames;
 mod hold;
+mod line;
 mod membership;
 mod names;
 mod nodes;
 mod own;
 mod queueing;
 mod session;
+mod texts;
 mod timeline;
 mod traffic;
 mod tunnel;
@@ -29,7 +33,6 @@ use ::zookeeper_client::Error as ZkError;
 use self::contender::ZookeeperContender;
 pub(crate) use self::driver::DRIVER;
 use self::ensemble::Ensemble;
-use self::hold::OwnHold;
 use self::nodes::{Placed, is_refusal};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
@@ -64,6 +67,10 @@ impl Contender for ZookeeperContender {
         &self.claim
     }
 
+    fn forget_around(&mut self) {
+        self.claim.around.clear();
+    }
+
     async fn connect(&mut self) -> Result<(), Error> {
         match &mut self.session {
             Some(session) if session.end().is_none() => session.connect().await,
@@ -79,7 +86,9 @@ impl Contender for ZookeeperContender {
         // A session without a place in the queue is of no use, and would stay at the server for a while.
         let is_over = match &attempted {
             Ok(Attempt::Held(_)) => false,
-            Ok(Attempt::Busy(_)) => self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere),
+            Ok(Attempt::Busy(_) | Attempt::Around(_) | Attempt::OtherSlots(_)) => {
+                self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere)
+            }
             Err(error) => !error.may_pass(),
         };
         if is_over {
@@ -106,13 +115,14 @@ impl Contender for ZookeeperContender {
         if let Some(end) = session.end() {
             return Ok(Renewal::NotMine(end.to_owned()));
         }
-        let Placed::At(pair) = session.placed.clone() else {
+        let Placed::At(triple) = session.placed.clone() else {
             return Ok(Renewal::NotMine("its nodes are gone from the server".to_owned()));
         };
-        let Some(token) = pair.token() else { return Err(errors::no_token(self.ensemble.location(), pair.czxid)) };
-        let since = *session.held_since.get_or_insert(session.now());
-        let text = self.claim.text(token, since);
-        let renewed = session.renew(&pair, &text).await;
+        let Some(token) = triple.token() else { return Err(errors::no_token(self.ensemble.location(), triple.czxid)) };
+        let since = session.held_since.unwrap_or_else(|| session.now());
+        session.held_since = Some(since);
+        let text = texts::holding(&self.claim, token, since, session.slot());
+        let renewed = session.renew(&triple, &text).await;
         match renewed {
             Ok(Some(stat)) if session.is_own(&stat) => {
                 session.note_connection();
@@ -146,11 +156,8 @@ impl Contender for ZookeeperContender {
         } else {
             let held = session.held_since.is_some();
             session.connect().await?;
-            let kept = match session.own_hold {
-                OwnHold::Until(over) => used == Used::Yes && Instant::now() < over,
-                OwnHold::Unasked | OwnHold::Asked => false,
-            };
-            if !kept && !matches!(session.own_hold, OwnHold::Unasked) {
+            let kept = session.own_hold.filter(|&over| used == Used::Yes && Instant::now() < over);
+            if kept.is_none() && session.hold_asked {
                 // First of all: whoever is next reads it when our nodes are gone.
                 let ended = session.end_hold(self.claim.owner.as_str()).await;
                 if let Err(error) = ended
@@ -162,8 +169,8 @@ impl Contender for ZookeeperContender {
             }
             let gone = session.end().is_none() && self.leave().await?;
             match (held && gone, kept) {
-                (true, true) => Released::Kept,
-                (true, false) => Released::Freed,
+                (true, Some(_)) => Released::Kept,
+                (true, None) => Released::Freed,
                 (false, _) => Released::NotMine,
             }
         };

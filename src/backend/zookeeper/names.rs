@@ -1,25 +1,41 @@
 /*!
 How a lock is spelled in ZooKeeper: where its nodes are, how ours are called, and what others' names say.
 
-A lock is the directory `/NS/KEY`. Each contender has sequential nodes in it, and the smallest sequence number holds.
-Curator and kazoo know only nodes in their own spelling, so a contender has two, made in one request.
+A lock is the directory `/NS/KEY`. Each contender has sequential nodes in it, which order the contenders. The other clients
+know only nodes in their own spelling, so a contender has three, made in one request:
+
+| mode | for Curator's mutex | for Curator's read/write lock | for kazoo |
+| --- | --- | --- | --- |
+| exclusive | `_c_<uuid>-lock-` | `_c_<uuid>-__WRIT__` | `f<31 hex>__lock__` |
+| shared | `_c_<uuid>-lock-` | `_c_<uuid>-__READ__` | `f<31 hex>__rlock__` |
+| slots N | `_c_<uuid>-slotsN-lock-` | `_c_<uuid>-slotsN-__WRIT__` | `f<31 hex>-slotsN__lock__` |
 */
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::backend::Claim;
 use crate::holder::Owner;
-use crate::lock::admission::{Entry, Mode, Place, place};
+use crate::lock::admission::Mode;
 
-/// What is appended to a lock's directory for the name of the node that keeps the lock taken after it was used. No key has a bare
-/// `%` in its spelling, so this is no other lock's directory.
+/// What is appended to a lock's directory for the name of the one with the minimum holds. No key has a bare `%` in its
+/// spelling, so this is no other lock's directory.
 const BESIDE: &str = "%dlock";
-
-/// What stands between a name's prefix and its sequence number, in Curator's spelling.
-const CURATOR: &str = "-lock-";
-/// What stands between a name's prefix and its sequence number, in kazoo's spelling.
+/// How the names of Curator's nodes begin, before an id.
+const PROTECTED: &str = "_c_";
+/// How long the id in them is.
+const UUID: usize = 36;
+/// What stands before the sequence number in the name of a node for Curator's mutex.
+const MUTEX: &str = "-lock-";
+/// What stands before it in the name of a writer's node for Curator's read/write lock.
+const WRITE: &str = "-__WRIT__";
+/// What stands before it in the name of a reader's node for Curator's read/write lock.
+const READ: &str = "-__READ__";
+/// What stands before it in the name of a node for kazoo's lock, and of a writer's for its read/write lock.
 const KAZOO: &str = "__lock__";
+/// What stands before it in the name of a reader's node for kazoo's read/write lock.
+const KAZOO_READ: &str = "__rlock__";
+/// How the names of readers end before their sequence number, whoever made them.
+const READERS: [&str; 2] = ["__READ__", KAZOO_READ];
 /// How many digits a sequence number has.
 const DIGITS: usize = 10;
 /// From here on sequence numbers are too close to their end, where every new node gets the same one.
@@ -59,9 +75,14 @@ impl Directory {
         &self.path
     }
 
-    /// The path of the node beside it that keeps the lock taken after it was used.
+    /// The path of the directory next to it, whose nodes keep the lock taken after it was used.
     pub(super) fn beside(&self) -> String {
         format!("{}{BESIDE}", self.path)
+    }
+
+    /// The path of the node there that is called `name`.
+    pub(super) fn hold(&self, name: &str) -> String {
+        format!("{}{BESIDE}/{name}", self.path)
     }
 
     /// The path of a node in it.
@@ -96,97 +117,51 @@ fn fitted(encoded: &str) -> String {
     })
 }
 
-/// The names of our nodes, without their sequence numbers.
+/// The names of our nodes, without their sequence numbers, in the order in which they are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
-    /// In Curator's spelling.
-    pub curator: String,
-    /// In kazoo's.
-    pub kazoo: String,
+    /// For Curator's mutex.
+    pub first: String,
+    /// For Curator's read/write lock.
+    pub middle: String,
+    /// For kazoo.
+    pub last: String,
+    /// How we want to hold the lock, which they say.
+    pub mode: Mode,
 }
 
 impl Names {
-    /// Those of `owner`.
-    pub(super) fn of(owner: &Owner) -> Self {
+    /// Those of `owner`, who wants to hold the lock in this mode.
+    pub(super) fn of(owner: &Owner, mode: Mode) -> Self {
         let id = owner.as_str();
         let parts = [id.get(..8), id.get(8..12), id.get(12..16), id.get(16..20), id.get(20..)];
         let uuid = parts.map(Option::unwrap_or_default).join("-");
-        Self { curator: format!("_c_{uuid}{CURATOR}"), kazoo: format!("{}{KAZOO}", after_digits(id)) }
+        let slots = if mode.slots().is_some() { format!("-{}", mode.name()) } else { String::new() };
+        let (curator, kazoo) = if mode == Mode::Shared { (READ, KAZOO_READ) } else { (WRITE, KAZOO) };
+        Self {
+            first: format!("{PROTECTED}{uuid}{slots}{MUTEX}"),
+            middle: format!("{PROTECTED}{uuid}{slots}{curator}"),
+            last: format!("{}{slots}{kazoo}", contender_of(id)),
+            mode,
+        }
+    }
+
+    /// All of them, in their order.
+    pub(super) fn all(&self) -> [&str; 3] {
+        [&self.first, &self.middle, &self.last]
     }
 
     /// Whether a node is ours, whatever session made it.
     pub(super) fn are_of(&self, name: &str) -> bool {
-        name.starts_with(&self.curator) || name.starts_with(&self.kazoo)
+        self.all().into_iter().any(|own| name.starts_with(own))
     }
 }
 
-/// An id as kazoo's spelling has it. Curator sorts a name that it does not understand as a whole, and one that begins
-/// with a digit could come before its own sequence numbers: it would wait for us while we wait for it.
-fn after_digits(id: &str) -> String {
-    format!("f{}", id.get(1..).unwrap_or_default())
-}
-
-/// Whoever else wants or holds the lock, by its nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rival {
-    /// The name of its first node: what it says of itself is there.
-    pub first: String,
-    /// The name of its last node, which its holder does not write to: the one to watch.
-    pub last: String,
-}
-
-/// Our place among the contenders for a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Ours is the smallest sequence number.
-    First,
-    /// Others are before us.
-    Behind {
-        /// The holder of the lock.
-        holder: Rival,
-        /// The one before us.
-        predecessor: Rival,
-        /// How many are before us.
-        position: u64,
-    },
-    /// We are not among them.
-    Missing {
-        /// Who holds the lock; nobody when it is free.
-        holder: Option<Rival>,
-    },
-}
-
-/// Where the owner of `names` stands among the children of a lock's directory.
-pub(super) fn standing(children: &[String], names: &Names) -> Standing {
-    let mut contenders: BTreeMap<String, Vec<(i64, &String)>> = BTreeMap::new();
-    for child in children {
-        if let Some(sequence) = sequence(child) {
-            contenders.entry(contender_id(child)).or_default().push((sequence, child));
-        }
-    }
-    for nodes in contenders.values_mut() {
-        nodes.sort_unstable();
-    }
-    let rival = |id: &str| {
-        let nodes = contenders.get(id).map_or(&[][..], Vec::as_slice);
-        let name = |node: Option<&(i64, &String)>| node.map(|(_, name)| (*name).clone()).unwrap_or_default();
-        Rival { first: name(nodes.first()), last: name(nodes.last()) }
-    };
-    let first = |(id, nodes): (&String, &Vec<(i64, &String)>)| {
-        nodes.first().map(|&(order, _)| Entry { order, name: id.clone(), mode: Mode::Exclusive })
-    };
-    let entries: Vec<Entry> = contenders.iter().filter_map(first).collect();
-    let own = contender_id(&names.kazoo);
-    match place(&entries, |entry| entry.name == own) {
-        Place::Enters => Standing::First,
-        Place::Behind { holder, predecessor, position } => {
-            Standing::Behind { holder: rival(&holder.name), predecessor: rival(&predecessor.name), position }
-        }
-        Place::Missing => {
-            let holder = entries.iter().min_by_key(|entry| entry.order);
-            Standing::Missing { holder: holder.map(|entry| rival(&entry.name)) }
-        }
-    }
+/// How the nodes of the dlock with this owner's id are recognised, and the beginning of the name of its last node. Curator
+/// sorts a name that it does not understand as a whole, and one that begins with a digit could come before its own sequence
+/// numbers: it would wait for us while we wait for it.
+pub(super) fn contender_of(owner: &str) -> String {
+    format!("f{}", owner.get(1..).unwrap_or_default())
 }
 
 /// A node's sequence number, if it has one: whoever made it, it stands in the queue.
@@ -206,18 +181,33 @@ pub(super) fn is_worn_out(sequence: i64) -> bool {
     !(0..LAST_SEQUENCE).contains(&sequence)
 }
 
-/// What the two nodes of one dlock have in common, and no two contenders have.
-fn contender_id(name: &str) -> String {
-    if let Some(uuid) = name.strip_prefix("_c_").and_then(|rest| rest.get(..36)) {
+/// What the nodes of one contender have in common, and no two contenders have.
+pub(super) fn contender(name: &str) -> String {
+    id_in(name).unwrap_or_else(|| name.to_owned())
+}
+
+/// How the contender wants to hold the lock that has a node of this name, as far as that says. Each of its nodes is asked:
+/// those of a reader include one that looks exclusive, for clients that know no readers.
+pub(super) fn mode_in(name: &str) -> Mode {
+    let before = name.len().checked_sub(DIGITS).and_then(|length| name.get(..length)).unwrap_or_default();
+    let marked = [MUTEX, WRITE, KAZOO].into_iter().find_map(|mark| before.strip_suffix(mark));
+    let slots = marked.and_then(|marked| marked.rsplit_once('-')).and_then(|(_, mode)| Mode::read(mode));
+    match slots.filter(|mode| mode.slots().is_some() && id_in(name).is_some()) {
+        Some(slots) => slots,
+        None if READERS.into_iter().any(|mark| before.ends_with(mark)) => Mode::Shared,
+        None => Mode::Exclusive,
+    }
+}
+
+/// The id in a name that Curator, kazoo or a dlock gave; the same for all nodes of one dlock.
+fn id_in(name: &str) -> Option<String> {
+    if let Some(uuid) = name.strip_prefix(PROTECTED).and_then(|rest| rest.get(..UUID)) {
         let id: String = uuid.chars().filter(|&character| character != '-').collect();
         if is_id(&id) {
-            return after_digits(&id);
+            return Some(contender_of(&id));
         }
     }
-    match name.get(..32) {
-        Some(id) if is_id(id) => id.to_owned(),
-        _ => name.to_owned(),
-    }
+    name.get(..32).filter(|id| is_id(id)).map(str::to_owned)
 }
 
 fn is_id(text: &str) -> bool {
@@ -229,22 +219,10 @@ mod properties;
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
-    use std::time::Duration;
-
     use super::*;
-    use crate::holder::About;
-    use crate::key::{Key, Namespace};
 
     fn directory(chroot: &str, namespace: &str, key: &str) -> Result<String, String> {
-        let claim = Claim {
-            key: Key::parse(OsStr::new(key)).expect("a key"),
-            namespace: Namespace::parse(namespace).expect("a namespace"),
-            owner: Owner::random().expect("random"),
-            ttl: Duration::from_secs(1),
-            min_hold: Duration::ZERO,
-            about: About::default(),
-        };
+        let claim = Claim::example(namespace, key).expect("names");
         Directory::of(chroot, &claim).map(|directory| directory.path().to_owned())
     }
 
@@ -276,16 +254,56 @@ mod tests {
         assert_eq!(directory.node("n"), "/a/b/c/n");
     }
 
-    fn named(id: &str) -> Names {
-        let uuid = format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]);
-        Names { curator: format!("_c_{uuid}-lock-"), kazoo: format!("f{}__lock__", &id[1..]) }
-    }
-
     #[test]
     fn our_nodes_are_spelled_as_curator_and_kazoo_do() {
         let owner = Owner::random().expect("random");
-        assert_eq!(Names::of(&owner), named(owner.as_str()));
-        assert_eq!(contender_id(&Names::of(&owner).curator), contender_id(&Names::of(&owner).kazoo));
+        let id = owner.as_str();
+        let uuid = format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]);
+        let five = Mode::read("slots5").expect("a mode");
+        for (mode, first, middle, last) in [
+            (Mode::Exclusive, "-lock-", "-__WRIT__", "__lock__"),
+            (Mode::Shared, "-lock-", "-__READ__", "__rlock__"),
+            (five, "-slots5-lock-", "-slots5-__WRIT__", "-slots5__lock__"),
+        ] {
+            let names = Names::of(&owner, mode);
+            let expected = [format!("_c_{uuid}{first}"), format!("_c_{uuid}{middle}"), format!("f{}{last}", &id[1..])];
+            assert_eq!(names.all(), expected.each_ref().map(String::as_str));
+            for name in expected.map(|name| name + "0000000007") {
+                assert_eq!(contender(&name), contender_of(id), "{name}");
+                assert!(names.are_of(&name), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_says_how_its_contender_wants_the_lock() {
+        const ID: &str = "f123456789abcdef0123456789abcdef";
+        const UUID: &str = "_c_0123456789-abcdef-012345-6789a-bcdef";
+        let two = Mode::read("slots2").expect("a mode");
+        for (name, expected) in [
+            (format!("{ID}__lock__"), Mode::Exclusive),
+            (format!("{ID}__rlock__"), Mode::Shared),
+            (format!("{ID}-slots2__lock__"), two),
+            (format!("{ID}-slots0__lock__"), Mode::Exclusive),
+            (format!("{ID}-slots1001__lock__"), Mode::Exclusive),
+            (format!("{ID}-shared__lock__"), Mode::Exclusive),
+            (format!("{UUID}-lock-"), Mode::Exclusive),
+            (format!("{UUID}-__WRIT__"), Mode::Exclusive),
+            (format!("{UUID}-__READ__"), Mode::Shared),
+            (format!("{UUID}-slots2-lock-"), two),
+            (format!("{UUID}-slots2-__WRIT__"), two),
+            // Not as a dlock writes them.
+            (format!("{UUID}-slots2-__READ__"), Mode::Shared),
+            (format!("{UUID}-slots2-x"), Mode::Exclusive),
+            ("x-slots2-lock-".to_owned(), Mode::Exclusive),
+            ("sh".to_owned(), Mode::Exclusive),
+            (String::new(), Mode::Exclusive),
+        ] {
+            assert_eq!(mode_in(&format!("{name}0000000007")), expected, "{name}");
+        }
+        for odd in ["", "é", "ééééé", "__READ__", "__rlock__00000é0001"] {
+            assert_eq!(mode_in(odd), Mode::Exclusive, "{odd}");
+        }
     }
 
     #[test]
@@ -306,38 +324,6 @@ mod tests {
         ] {
             assert_eq!(sequence(name), expected, "{name}");
         }
-    }
-
-    #[test]
-    fn the_smallest_sequence_number_holds_whoever_made_it() {
-        let own = "0123456789abcdef0123456789abcdef";
-        let names = named(own);
-        let node = |prefix: &str, sequence: i64| format!("{prefix}{sequence:010}");
-        let ours = [node(&names.curator, 7), node(&names.kazoo, 8)];
-        let other = named("a123456789abcdef0123456789abcde0");
-        let (other_first, other_last) = (node(&other.curator, 3), node(&other.kazoo, 4));
-        let foreign = "9".repeat(32) + "__lock__0000000005";
-        let standing_among = |others: &[&String]| {
-            let children: Vec<String> = others.iter().map(|name| (*name).clone()).chain(ours.clone()).collect();
-            standing(&children, &names)
-        };
-        let rival = |first: &str, last: &str| Rival { first: first.to_owned(), last: last.to_owned() };
-        assert_eq!(standing_among(&[]), Standing::First);
-        let later = node(&other.kazoo, 9);
-        assert_eq!(standing_among(&[&later, &"config".to_owned()]), Standing::First);
-        // The two nodes of one contender count once.
-        let holder = rival(&other_first, &other_last);
-        assert_eq!(
-            standing_among(&[&other_last, &other_first]),
-            Standing::Behind { holder: holder.clone(), predecessor: holder.clone(), position: 1 }
-        );
-        assert_eq!(
-            standing_among(&[&other_first, &foreign, &other_last]),
-            Standing::Behind { holder, predecessor: rival(&foreign, &foreign), position: 2 }
-        );
-        let missing = standing(&[foreign.clone(), later], &names);
-        assert_eq!(missing, Standing::Missing { holder: Some(rival(&foreign, &foreign)) });
-        assert_eq!(standing(&["config".to_owned()], &names), Standing::Missing { holder: None });
     }
 
     #[test]

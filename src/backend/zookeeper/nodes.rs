@@ -1,5 +1,5 @@
 /*!
-A contender's two nodes: what is known of them, what is asked of them, and what an answer about a node means.
+A contender's three nodes: what is known of them, what is asked of them, and what an answer about a node means.
 */
 
 use ::zookeeper_client::{Acls, Error as ZkError};
@@ -7,27 +7,36 @@ use ::zookeeper_client::{Acls, Error as ZkError};
 use crate::backend;
 use crate::backend::zookeeper::names::sequence;
 
-/// Our two nodes.
+/// How many nodes each dlock has in a lock's directory.
+pub(super) const EACH: i32 = 3;
+
+/// Our three nodes, by their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pair {
-    /// The name of the one in Curator's spelling; renewals write to it.
-    pub curator: String,
-    /// The name of the one in kazoo's; dlocks watch it.
-    pub kazoo: String,
+pub(super) struct Triple {
+    /// The one for Curator's mutex; renewals write to it.
+    pub first: String,
+    /// The one for Curator's read/write lock.
+    pub middle: String,
+    /// The one for kazoo; dlocks watch it, and who enters a slot writes to it.
+    pub last: String,
     /// The number of the transaction that made them, from which the fencing token comes.
     pub czxid: i64,
 }
 
-impl Pair {
+impl Triple {
+    /// All of them, in the order of their sequence numbers.
+    pub(super) fn all(&self) -> [&str; 3] {
+        [&self.first, &self.middle, &self.last]
+    }
+
     /// The fencing token; none where a server has made the number up or its data are damaged.
     pub(super) fn token(&self) -> Option<u64> {
         backend::token(self.czxid)
     }
 
-    /// The larger of the two sequence numbers.
+    /// The largest of the sequence numbers.
     pub(super) fn sequence(&self) -> i64 {
-        let sequences = [&self.curator, &self.kazoo].map(|name| sequence(name));
-        sequences.into_iter().map(|sequence| sequence.unwrap_or(i64::MAX)).max().unwrap_or(i64::MAX)
+        self.all().into_iter().map(|name| sequence(name).unwrap_or(i64::MAX)).max().unwrap_or(i64::MAX)
     }
 }
 
@@ -39,7 +48,7 @@ pub(super) enum Placed {
     /// They were asked for, and the answer has not been seen.
     Unsure,
     /// These were made by this session.
-    At(Pair),
+    At(Triple),
 }
 
 /// A write that travels with a look at the queue, before it.
@@ -47,11 +56,11 @@ pub(super) enum Placed {
 pub(super) enum Write {
     /// None.
     Nothing,
-    /// Our two nodes are made.
+    /// Our nodes are made.
     Create,
-    /// Our two nodes are made, and before them the directories that are not there.
+    /// Our nodes are made, and before them the directories that are not there.
     CreateAll,
-    /// Our two nodes are confirmed by the leader.
+    /// Our nodes are confirmed by the leader.
     Confirm,
 }
 

@@ -1,20 +1,25 @@
 /*!
-A contender's place in the queue: taken, looked at, found again after lost answers, and left.
+A contender's place in the queue: taken, looked at, and left.
 */
+
+use std::time::Duration;
 
 use ::zookeeper_client::Error as ZkError;
 
 use crate::backend::zookeeper::contender::ZookeeperContender;
 use crate::backend::zookeeper::errors;
-use crate::backend::zookeeper::hold::SeenHold;
-use crate::backend::zookeeper::names::{Rival, Standing, is_worn_out, sequence, standing};
+use crate::backend::zookeeper::line::{Behind, Line, Rival, Standing, Who};
+use crate::backend::zookeeper::names::is_worn_out;
 use crate::backend::zookeeper::nodes::{Placed, Write};
-use crate::backend::{Attempt, Busy, Error, Grant, Queue};
-use crate::clock::Instant;
-use crate::holder::Holder;
+use crate::backend::zookeeper::texts;
+use crate::backend::{Attempt, Busy, Error, Grant, OtherSlots, Queue};
+use crate::clock::{Instant, before};
+use crate::holder::{Holder, Published};
 
 /// How often one attempt looks again because what it saw changed under its eyes.
 const LOOKS: usize = 16;
+/// How long an attempt that must not wait does so where the one before it is about to say which slot it has.
+const ENTERING: Duration = Duration::from_millis(500);
 
 /// What one look at the queue came to.
 enum Seen {
@@ -22,10 +27,8 @@ enum Seen {
     NoDirectory,
     /// It must be looked at again: something was changed, or is to be.
     Changed,
-    /// Our place is the first one.
-    First,
-    /// Somebody else's is.
-    Behind(Rival, Option<u64>),
+    /// This is it, and whether there is a directory.
+    Line(Line, bool),
 }
 
 impl ZookeeperContender {
@@ -34,8 +37,12 @@ impl ZookeeperContender {
         self.open().await?;
         // Nodes that were made only to see whether the lock is free are taken away when it is not.
         let mut only_to_see = false;
-        let mut create = queue == Queue::Join;
+        // Nothing may be made where another number of slots is in use, or inside a run that holds the lock.
+        let looks_first = self.claim.mode.slots().is_some() || !self.claim.around.is_empty();
+        let mut create = queue == Queue::Join && !looks_first;
         let mut no_directory = false;
+        // Within the time that the caller gives an attempt.
+        let patience = Instant::now() + ENTERING.min(self.claim.ttl / 6);
         for _ in 0..LOOKS {
             let Some(session) = &mut self.session else { return Err(self.vanished()) };
             let write = match session.placed {
@@ -45,26 +52,35 @@ impl ZookeeperContender {
                 _ => Write::Nothing,
             };
             only_to_see |= matches!(write, Write::Create | Write::CreateAll) && queue == Queue::Pass;
-            no_directory = false;
-            match self.look(write).await? {
-                Seen::NoDirectory => no_directory = true,
-                Seen::Changed => create |= queue == Queue::Join || write == Write::Nothing,
-                Seen::First => {
-                    let Some(busy) = self.kept(queue).await? else {
-                        return self.granted(write).await.map(Attempt::Held);
+            let seen = self.look(write).await?;
+            no_directory = matches!(seen, Seen::NoDirectory);
+            let Seen::Line(mut line, has_directory) = seen else { continue };
+            if let Some(outer) = self.around(&line).await? {
+                return Ok(Attempt::Around(outer));
+            }
+            // Looking at the minimum holds first costs less than making a directory, and more than making nodes in one.
+            match self.standing(&mut line, looks_first || !has_directory).await? {
+                Some(Standing::Enters { slot }) => return self.granted(write, slot).await.map(Attempt::Held),
+                Some(Standing::OtherSlots { slots, by }) => return self.refused(slots, &by).await,
+                Some(Standing::Welcome) => (create, no_directory) = (true, !has_directory),
+                Some(Standing::Behind(behind)) if behind.position.is_none() && queue == Queue::Join => {
+                    (create, no_directory) = (true, !has_directory);
+                }
+                Some(Standing::Behind(behind)) => {
+                    let waits = behind.is_entering && queue == Queue::Pass && Instant::now() < patience;
+                    let busy = if waits { None } else { Some(self.busy(&behind, only_to_see).await?) };
+                    self.await_end_of(behind);
+                    let Some(busy) = busy else {
+                        self.wait_until(patience).await?;
+                        continue;
                     };
                     if only_to_see {
                         self.leave().await?;
                     }
                     return Ok(Attempt::Busy(busy));
                 }
-                Seen::Behind(holder, position) => {
-                    let busy = self.busy(&holder, position.filter(|_| !only_to_see)).await?;
-                    if only_to_see {
-                        self.leave().await?;
-                    }
-                    return Ok(Attempt::Busy(busy));
-                }
+                // Somebody went meanwhile.
+                None | Some(Standing::Unknown(_)) => {}
             }
         }
         Err(errors::no_place(self.location()))
@@ -80,147 +96,144 @@ impl ZookeeperContender {
             Ok(()) | Err(ZkError::NoNode) => {}
             Err(error) => return Err(self.explain(&error)),
         }
-        let children = listed.map_err(|error| self.explain(&error))?;
+        let listed = listed.map_err(|error| self.explain(&error))?;
+        let (has_directory, children) = (listed.is_some(), listed.unwrap_or_default());
         if !self.find_own(&children).await.map_err(|error| self.explain(&error))? {
             return Ok(Seen::Changed);
         }
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
-        if let Placed::At(pair) = &session.placed
-            && is_worn_out(pair.sequence())
+        if let Placed::At(triple) = &session.placed
+            && is_worn_out(triple.sequence())
         {
             let path = session.directory.path().to_owned();
             self.leave().await?;
             return Err(errors::worn_out(self.location(), &path));
         }
-        (session.predecessor, session.free_at) = (None, None);
-        session.entries = u64::try_from(children.len() / 2).unwrap_or(u64::MAX);
-        Ok(match standing(&children, &session.names) {
-            Standing::First => Seen::First,
-            Standing::Behind { holder, predecessor, position } => {
-                (session.predecessor, session.is_next) = (Some(predecessor.last), position == 1);
-                Seen::Behind(holder, Some(position))
-            }
-            Standing::Missing { holder: Some(holder) } => Seen::Behind(holder, None),
-            Standing::Missing { holder: None } => Seen::Changed,
-        })
+        let line = Line::read(&children, &session.names, &session.entered);
+        (session.awaited, session.free_at) = (None, None);
+        (session.entries, session.entered) = (line.count(), line.entered());
+        Ok(Seen::Line(line, has_directory))
     }
 
-    /// Finds our nodes among `children`, and removes what is left of earlier ones; false when another look is needed.
-    async fn find_own(&mut self, children: &[String]) -> Result<bool, ZkError> {
+    /// What a run around this one has published, where it holds the lock and we have no place in the queue.
+    async fn around(&mut self, line: &Line) -> Result<Option<Box<Published>>, Error> {
+        let is_nowhere = self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere);
+        let Some(outer) = line.holder_among(&self.claim.around).filter(|_| is_nowhere) else {
+            // None of them can get it while it waits for us: later looks need not care.
+            self.claim.around.clear();
+            return Ok(None);
+        };
+        match self.holder(&Who::Rival(outer)).await? {
+            Holder::Dlock(published) if self.claim.around.contains(&published.id) => Ok(Some(published)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Where we stand in `line`, with all that has to be read for that; none where somebody went meanwhile. Minimum holds
+    /// count for a contender that is not in the line yet only if it `is_careful`.
+    async fn standing(&mut self, line: &mut Line, is_careful: bool) -> Result<Option<Standing>, Error> {
+        loop {
+            let standing = line.standing();
+            let read = match &standing {
+                Standing::Unknown(rivals) => self.read_slots(line, rivals).await,
+                Standing::Enters { .. } if !line.knows_holds() => self.read_holds(line).await,
+                Standing::Welcome if is_careful && !line.knows_holds() => self.read_holds(line).await,
+                _ => return Ok(Some(standing)),
+            };
+            if !read.map_err(|error| self.explain(&error))? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Reads which slots these have entered; false where one is gone.
+    async fn read_slots(&mut self, line: &mut Line, rivals: &[Rival]) -> Result<bool, ZkError> {
         let Some(session) = &mut self.session else { return Ok(false) };
-        let mut own: Vec<&str> =
-            children.iter().map(String::as_str).filter(|name| session.names.are_of(name)).collect();
-        own.sort_unstable_by_key(|name| sequence(name));
-        if let Placed::At(pair) = session.placed.clone() {
-            let is_ours = |name: &&str| *name == pair.curator || *name == pair.kazoo;
-            if own.iter().filter(|name| is_ours(name)).count() == 2 {
-                own.retain(|name| !is_ours(name));
-                if !own.is_empty() {
-                    session.remove(&own).await?;
-                }
-                return Ok(own.is_empty());
+        let paths: Vec<String> = rivals.iter().map(|rival| session.directory.node(&rival.last)).collect();
+        let read = session.read_all(&paths).await?;
+        let mut all = true;
+        for (rival, read) in rivals.iter().zip(read) {
+            match read {
+                Some((data, _)) => line.tell(rival, texts::slot(&data)),
+                None => all = false,
             }
-            // Somebody removed one: what foreign clients of its kind do not see any more is no place.
-            session.placed = Placed::Nowhere;
-            if !own.is_empty() {
-                session.remove(&own).await?;
-            }
-            return Ok(false);
         }
-        // A look after the request shows what came of it.
-        session.placed = Placed::Nowhere;
-        if own.is_empty() {
-            return Ok(true);
-        }
-        // The answer of the request that made them was lost, or they are an earlier session's. Those are never ours: they
-        // are about to go.
-        let sent = Instant::now();
-        let first = |prefix: &str| own.iter().find(|name| name.starts_with(prefix)).map(|name| (*name).to_owned());
-        if let (Some(curator), Some(kazoo)) = (first(&session.names.curator), first(&session.names.kazoo))
-            && let (Some(stat), Some(other)) = (session.stat(&curator).await?, session.stat(&kazoo).await?)
-            && stat.czxid == other.czxid
-        {
-            session.placed = session.placed_at(sent, curator, kazoo, &stat);
-        }
-        let Placed::At(pair) = session.placed.clone() else {
-            session.remove(&own).await?;
-            return Ok(false);
-        };
-        own.retain(|name| *name != pair.curator && *name != pair.kazoo);
-        if !own.is_empty() {
-            session.remove(&own).await?;
-        }
-        Ok(own.is_empty())
+        session.entered = line.entered();
+        Ok(all)
     }
 
-    /// Whether an earlier holder keeps the lock taken, although our place is the first one.
-    async fn kept(&mut self, queue: Queue) -> Result<Option<Busy>, Error> {
-        let Some(session) = &mut self.session else { return Err(self.vanished()) };
-        let seen = match std::mem::take(&mut session.seen_hold) {
-            SeenHold::Read(seen) => Ok(seen),
-            SeenHold::Not => session.read_hold().await,
-        };
-        let hold = seen.map_err(|error| self.explain(&error))?;
-        let Some(session) = &mut self.session else { return Err(self.vanished()) };
-        let Some(hold) = hold.filter(|hold| !hold.is_of(self.claim.owner.as_str())) else { return Ok(None) };
-        let Placed::At(pair) = session.placed.clone() else { return Err(self.vanished()) };
-        let asked = session.ask_time(&pair).await;
-        let now = match asked {
-            Ok(Some(now)) => now,
-            Ok(None) => return Err(errors::nonsense(self.location())),
-            Err(ZkError::NoNode) => return Err(errors::no_place(self.location())),
-            Err(error) => return Err(self.explain(&error)),
-        };
-        let Some(session) = &mut self.session else { return Err(self.vanished()) };
-        let Some(left) = hold.left(now) else {
-            // Nothing depends on it: others see when it is over.
-            let _ = session.remove_hold(hold.version).await;
-            return Ok(None);
-        };
-        // A clock that is set back meanwhile must not make it longer.
-        let over = Instant::now() + left;
-        let known = session.waits_out.filter(|(version, _)| *version == hold.version).map(|(_, over)| over);
-        let over = known.map_or(over, |known| known.min(over));
-        (session.waits_out, session.free_at) = (Some((hold.version, over)), Some(over));
-        if Instant::now() >= over {
-            return Ok(None);
-        }
-        let position = (queue == Queue::Join).then_some(1);
-        Ok(Some(Busy { holder: hold.holder(), position, now }))
+    /// Reads the minimum holds that are not over; false without a session.
+    async fn read_holds(&mut self, line: &mut Line) -> Result<bool, ZkError> {
+        let Some(session) = &mut self.session else { return Ok(false) };
+        let holds = session.holds(self.claim.owner.as_str()).await?;
+        line.keep(holds);
+        Ok(true)
     }
 
-    /// The lock is ours.
-    async fn granted(&mut self, write: Write) -> Result<Grant, Error> {
+    /// The lock is ours, in this slot if there are slots.
+    async fn granted(&mut self, write: Write, slot: Option<u32>) -> Result<Grant, Error> {
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
-        let Placed::At(pair) = session.placed.clone() else { return Err(self.vanished()) };
-        let Some(token) = pair.token() else { return Err(errors::no_token(self.ensemble.location(), pair.czxid)) };
+        let Placed::At(triple) = session.placed.clone() else { return Err(self.vanished()) };
+        let Some(token) = triple.token() else { return Err(errors::no_token(self.ensemble.location(), triple.czxid)) };
+        // After a wait, a holder says since when it holds the lock; without one, its nodes say it.
+        let since = session.held_since.unwrap_or_else(|| session.now());
+        let slot = match slot.filter(|_| session.slot().is_none()) {
+            Some(free) => {
+                let text = texts::holding(&self.claim, token, since, slot);
+                let entered = session.enter(&triple, free, &text).await;
+                let entered = entered.map_err(|error| self.explain(&error))?;
+                Some(entered.ok_or_else(|| errors::no_place(self.location()))?)
+            }
+            None => slot,
+        };
+        let Some(session) = &mut self.session else { return Err(self.vanished()) };
         session.note_connection();
         session.refresh().await?;
-        // After a wait, a holder says since when it holds the lock; without one, its nodes say it.
-        let since = *session.held_since.get_or_insert(session.now());
-        if !matches!(write, Write::Create | Write::CreateAll) {
-            session.publish(&pair, &self.claim.text(token, since));
+        session.held_since = Some(since);
+        let text = texts::holding(&self.claim, token, since, slot);
+        if slot.is_none() && !matches!(write, Write::Create | Write::CreateAll) {
+            session.publish(&triple, &text);
         }
-        let min_hold = self.claim.min_hold;
+        let (owner, min_hold) = (self.claim.owner.as_str(), self.claim.min_hold);
         if !min_hold.is_zero() {
-            match session.write_hold(&pair, &self.claim.text(token, since), min_hold).await {
+            match session.write_hold(&triple, owner, &text, min_hold).await {
                 Ok(()) => {}
                 Err(ZkError::NoNode) => return Err(errors::no_place(self.location())),
                 Err(error) => return Err(self.explain(&error)),
             }
         }
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
-        Ok(Grant { token, lease: session.lease() })
+        Ok(Grant { token, slot, lease: session.lease() })
     }
 
-    async fn busy(&mut self, holder: &Rival, position: Option<u64>) -> Result<Busy, Error> {
+    /// What is in our way, as waiters are told; nothing of our place where we do not keep it.
+    async fn busy(&mut self, behind: &Behind, only_to_see: bool) -> Result<Busy, Error> {
+        let holder = self.holder(&behind.holder).await?;
+        let Some(session) = &self.session else { return Err(self.vanished()) };
+        let position = behind.position.filter(|_| !only_to_see);
+        Ok(Busy { holder, beside: behind.beside, position, now: session.now() })
+    }
+
+    /// Another number of slots is in use: nothing is left of the attempt.
+    async fn refused(&mut self, slots: u32, by: &Who) -> Result<Attempt, Error> {
+        let holder = self.holder(by).await?;
+        self.leave().await?;
+        let Some(session) = &self.session else { return Err(self.vanished()) };
+        Ok(Attempt::OtherSlots(OtherSlots { slots, holder, now: session.now() }))
+    }
+
+    /// What one who has the lock says of itself.
+    async fn holder(&mut self, who: &Who) -> Result<Holder, Error> {
+        let rival = match who {
+            Who::Kept(hold) => return Ok(hold.holder()),
+            Who::Rival(rival) => rival,
+        };
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
-        let read = session.read(&holder.first).await;
-        let now = session.now();
-        let holder = match read.map_err(|error| self.explain(&error))? {
+        let read = session.read(&rival.first).await;
+        Ok(match read.map_err(|error| self.explain(&error))? {
             None => Holder::Nobody,
             Some((_, stat)) if stat.ephemeral_owner == 0 => {
-                Holder::InTheWay(format!("the node {}, which no session owns", holder.first))
+                Holder::InTheWay(format!("the node {}, which no session owns", rival.first))
             }
             Some((data, stat)) => match Holder::read(&data) {
                 Holder::Dlock(mut published) => {
@@ -231,8 +244,25 @@ impl ZookeeperContender {
                 }
                 other => other,
             },
-        };
-        Ok(Busy { holder, position, now })
+        })
+    }
+
+    /// Takes note of what is worth another look.
+    fn await_end_of(&mut self, behind: Behind) {
+        if let Some(session) = &mut self.session {
+            session.position = behind.position;
+            (session.awaited, session.free_at) = (behind.awaited, behind.until);
+        }
+    }
+
+    /// Waits for that, but no longer than until `end`.
+    async fn wait_until(&mut self, end: Instant) -> Result<(), Error> {
+        let Some(session) = &mut self.session else { return Err(self.vanished()) };
+        let waited = before(end, session.wait()).await;
+        match waited {
+            Ok(waited) => waited.map_err(|error| self.explain(&error)),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Removes our nodes, wherever they are known to be.
@@ -240,14 +270,14 @@ impl ZookeeperContender {
         let Some(session) = &mut self.session else { return Ok(false) };
         let left = match session.placed.clone() {
             Placed::Nowhere => Ok(false),
-            Placed::At(pair) => {
+            Placed::At(triple) => {
                 session.count().await;
-                session.remove(&[&pair.curator, &pair.kazoo]).await
+                session.remove(&triple.all()).await
             }
             Placed::Unsure => match session.look(Write::Nothing).await.1 {
                 Err(error) => Err(error),
                 Ok(children) => {
-                    let names = session.names.clone();
+                    let (names, children) = (session.names.clone(), children.unwrap_or_default());
                     let own: Vec<&str> =
                         children.iter().map(String::as_str).filter(|name| names.are_of(name)).collect();
                     if own.is_empty() {

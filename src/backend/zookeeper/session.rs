@@ -7,18 +7,23 @@ more; and what an abandoned connection still delivers is refused, because the se
 
 mod clock;
 mod holds;
+mod placing;
 mod watches;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, MultiWriteResult, Stat, StateWatcher};
+use ::zookeeper_client::{Acls, Client, Error as ZkError, Stat, StateWatcher};
+use futures_util::future::join_all;
 
-use crate::backend::zookeeper::directories::{self, MADE_BY_DLOCK};
-use crate::backend::zookeeper::hold::{OwnHold, SeenHold};
+use crate::backend::zookeeper::directories;
+use crate::backend::zookeeper::hold::{Kept, Listed};
+use crate::backend::zookeeper::line::Awaited;
 use crate::backend::zookeeper::names::{Directory, Names};
-use crate::backend::zookeeper::nodes::{Pair, Placed, Write, absent, is_refusal};
+use crate::backend::zookeeper::nodes::{Placed, absent};
 use crate::backend::zookeeper::own::OwnWatch;
 use crate::backend::zookeeper::session::clock::ServerClock;
+use crate::backend::zookeeper::texts;
 use crate::backend::zookeeper::timeline::Timeline;
 use crate::backend::zookeeper::traffic::Traffic;
 use crate::backend::zookeeper::tunnel::Tunnel;
@@ -34,6 +39,11 @@ const HEARTBEATS: u32 = 12;
 const OLD: u32 = 2;
 /// How long a session may take to close: a server closes it itself when nobody hears from us.
 const CLOSE: Duration = Duration::from_millis(200);
+/// How many nodes are read together.
+const TOGETHER: usize = 100;
+
+/// What a node says, and its status.
+type Content = (Vec<u8>, Stat);
 
 /// A session, and what it has in one lock's directory.
 #[derive(Debug)]
@@ -46,20 +56,24 @@ pub(super) struct Session {
     pub placed: Placed,
     /// Since when the lock is ours, in milliseconds since 1970 by the server's clock.
     pub held_since: Option<u64>,
-    /// The name of the node whose end is worth another look.
-    pub predecessor: Option<String>,
-    /// How many entries the queue had at the last look.
-    pub entries: u64,
-    /// Whether only one of them was before ours.
-    pub is_next: bool,
-    /// The minimum hold of an earlier holder, as the last look at the queue has seen it.
-    pub seen_hold: SeenHold,
-    /// Another's minimum hold that alone is in our way: the version of its node, and when it is over.
-    pub waits_out: Option<(i32, Instant)>,
-    /// When another's minimum hold is over, while that alone is in our way.
+    /// What is worth another look.
+    pub awaited: Option<Awaited>,
+    /// When a minimum hold that is in our way is over, and it is worth one too.
     pub free_at: Option<Instant>,
-    /// Our own minimum hold.
-    pub own_hold: OwnHold,
+    /// How many contenders there were at the last look.
+    pub entries: u64,
+    /// Our place among the waiters then, 1 for the next.
+    pub position: Option<u64>,
+    /// Who has entered which slot, ourselves too, by the name of its last node: that does not change.
+    pub entered: BTreeMap<String, u32>,
+    /// The nodes that keep the lock taken after it was used, as the last look has listed them.
+    listed_holds: Listed,
+    /// What is known of those, by their names.
+    known_holds: BTreeMap<String, Kept>,
+    /// When our own minimum hold is certainly over, once it is written down.
+    pub own_hold: Option<Instant>,
+    /// Whether it was asked for that to be written down.
+    pub hold_asked: bool,
     /// The watches on our nodes, while the lock is ours.
     own_watch: Option<OwnWatch>,
     /// Whether it asked for something to be made.
@@ -89,20 +103,22 @@ impl Session {
         let length = client.session_timeout();
         let mut session = Self {
             directory,
-            names: Names::of(&claim.owner),
+            names: Names::of(&claim.owner, claim.mode),
             placed: Placed::Nowhere,
             held_since: None,
-            predecessor: None,
-            entries: 0,
-            is_next: false,
-            seen_hold: SeenHold::Not,
-            waits_out: None,
+            awaited: None,
             free_at: None,
-            own_hold: OwnHold::Unasked,
+            entries: 0,
+            position: None,
+            entered: BTreeMap::new(),
+            listed_holds: Listed::Unknown,
+            known_holds: BTreeMap::new(),
+            own_hold: None,
+            hold_asked: false,
             own_watch: None,
             used: false,
             counted: false,
-            data: format!("{}{}", claim.prefix(), claim.about.rest()),
+            data: texts::waiting(claim),
             acls,
             client,
             tunnel,
@@ -192,95 +208,12 @@ impl Session {
         self.clock.as_ref().map_or_else(wall_millis, ServerClock::now)
     }
 
-    /// A look at the lock's children, after `write`: both in one round trip. A directory that is not there has none.
-    pub(super) async fn look(&mut self, write: Write) -> (Result<(), ZkError>, Result<Vec<String>, ZkError>) {
-        let client = self.client.clone();
-        let mut writer = client.new_multi_writer();
-        let prepared = match (write, &self.placed) {
-            (Write::Create | Write::CreateAll, _) => {
-                let options = CreateMode::EphemeralSequential.with_acls(self.acls);
-                let names = [&self.names.curator, &self.names.kazoo];
-                let mut paths = names.into_iter().map(|name| self.directory.node(name));
-                paths.try_for_each(|path| writer.add_create(&path, self.data.as_bytes(), &options))
-            }
-            (Write::Confirm, Placed::At(pair)) => {
-                let mut paths = [&pair.curator, &pair.kazoo].into_iter().map(|name| self.directory.node(name));
-                paths.try_for_each(|path| writer.add_check_version(&path, -1))
-            }
-            (Write::Nothing | Write::Confirm, _) => Ok(()),
-        };
-        if let Err(error) = prepared {
-            return (Err(error.clone()), Err(error));
+    /// The slot that we have entered.
+    pub(super) fn slot(&self) -> Option<u32> {
+        match &self.placed {
+            Placed::At(triple) => self.entered.get(&triple.last).copied(),
+            Placed::Nowhere | Placed::Unsure => None,
         }
-        let creates = matches!(write, Write::Create | Write::CreateAll);
-        if creates {
-            self.placed = Placed::Unsure;
-            self.used = true;
-            self.counted = false;
-        }
-        let sent = self.traffic.begin();
-        let paths = if write == Write::CreateAll { self.directory.ancestry() } else { Vec::new() };
-        let made = directories::make(&client, &paths, self.acls);
-        let own = self.directory.path();
-        let beside = self.directory.beside();
-        // Asked for after the list: whoever left it before has written down its hold by then.
-        let may_be_first = creates || self.is_next;
-        let hold = async { if may_be_first { Some(client.get_data(&beside).await) } else { None } };
-        let (made, written, listed, hold) = tokio::join!(made, writer.commit(), client.get_children(own), hold);
-        self.seen_hold = SeenHold::of(hold);
-        // What is wrong with the directories is why there could be no nodes in them.
-        let written = written.map_err(ZkError::from).map_err(|error| made.err().unwrap_or(error));
-        self.traffic.end(sent, write != Write::Nothing, &written);
-        self.traffic.end(sent, false, &listed);
-        let written = match (creates, written) {
-            (true, Ok(results)) => {
-                self.placed = self.made(sent, results).await;
-                self.counted = true;
-                if listed.as_ref().is_ok_and(|(_, stat)| directories::may_be_ours(stat)) {
-                    // Nothing hangs on the answer.
-                    drop(client.set_data(self.directory.path(), MADE_BY_DLOCK, None));
-                }
-                Ok(())
-            }
-            (true, Err(error)) => {
-                if is_refusal(&error) {
-                    self.placed = Placed::Nowhere;
-                }
-                Err(error)
-            }
-            (false, written) => written.map(drop),
-        };
-        (written, absent(listed).map(|listed| listed.map_or_else(Vec::new, |(children, _)| children)))
-    }
-
-    /// Reads what came of making our nodes.
-    async fn made(&mut self, sent: Instant, results: Vec<MultiWriteResult>) -> Placed {
-        let [MultiWriteResult::Create { path: curator, stat }, MultiWriteResult::Create { path: kazoo, .. }] =
-            results.as_slice()
-        else {
-            return Placed::Unsure;
-        };
-        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        let (curator, kazoo) = (name(curator), name(kazoo));
-        if !curator.starts_with(&self.names.curator) || !kazoo.starts_with(&self.names.kazoo) {
-            return Placed::Unsure;
-        }
-        // Some servers forget the status in the answer.
-        let stat = if stat.is_invalid() { self.stat(&curator).await.ok().flatten() } else { Some(*stat) };
-        match stat {
-            Some(stat) => self.placed_at(sent, curator, kazoo, &stat),
-            None => Placed::Unsure,
-        }
-    }
-
-    /// Our nodes of these names, if `stat`, which is one's status, says that they are this session's.
-    pub(super) fn placed_at(&mut self, sent: Instant, curator: String, kazoo: String, stat: &Stat) -> Placed {
-        let Ok(millis) = stat.ctime.try_into() else { return Placed::Unsure };
-        if !self.is_own(stat) {
-            return Placed::Unsure;
-        }
-        self.clock = self.clock.or(Some(ServerClock { millis, at: sent }));
-        Placed::At(Pair { curator, kazoo, czxid: stat.czxid })
     }
 
     /// Whether a node is this session's.
@@ -303,12 +236,26 @@ impl Session {
     }
 
     /// What a node says, and its status; none when it is not there.
-    pub(super) async fn read(&mut self, name: &str) -> Result<Option<(Vec<u8>, Stat)>, ZkError> {
+    pub(super) async fn read(&mut self, name: &str) -> Result<Option<Content>, ZkError> {
         let client = self.client.clone();
         let sent = self.traffic.begin();
         let answer = client.get_data(&self.directory.node(name)).await;
         self.traffic.end(sent, false, &answer);
         absent(answer)
+    }
+
+    /// What the nodes at these paths say, with their status, in that order; none for each one that is not there.
+    pub(super) async fn read_all(&mut self, paths: &[String]) -> Result<Vec<Option<Content>>, ZkError> {
+        let client = self.client.clone();
+        let mut read = Vec::with_capacity(paths.len());
+        for paths in paths.chunks(TOGETHER) {
+            let sent = self.traffic.begin();
+            for answer in join_all(paths.iter().map(|path| client.get_data(path))).await {
+                self.traffic.end(sent, false, &answer);
+                read.push(absent(answer)?);
+            }
+        }
+        Ok(read)
     }
 
     /// Removes the directories that a dlock made, from this one upwards, as far as they are empty: see
@@ -317,59 +264,11 @@ impl Session {
         directories::remove(&self.client, &self.directory, &mut self.traffic).await;
     }
 
-    /// Counts our two nodes in the lock's directory, where that has not been done when they were made: it is done then,
+    /// Counts our nodes in the lock's directory, where that has not been done when they were made: it is done then,
     /// but for those that were made by a request whose answer nobody waited for.
     pub(super) async fn count(&mut self) {
         if !std::mem::replace(&mut self.counted, true) {
             directories::count(&self.client, &self.directory, &mut self.traffic).await;
-        }
-    }
-
-    /// Removes nodes, all at once or, where one is gone already, one by one; says whether all were there.
-    pub(super) async fn remove(&mut self, names: &[&str]) -> Result<bool, ZkError> {
-        let client = self.client.clone();
-        let paths: Vec<String> = names.iter().map(|name| self.directory.node(name)).collect();
-        let mut writer = client.new_multi_writer();
-        paths.iter().try_for_each(|path| writer.add_delete(path, None))?;
-        let sent = self.traffic.begin();
-        let removed = writer.commit().await.map_err(ZkError::from);
-        self.traffic.end(sent, true, &removed);
-        match removed {
-            Ok(_) => return Ok(true),
-            Err(ZkError::NoNode) => {}
-            Err(error) => return Err(error),
-        }
-        for path in &paths {
-            let sent = self.traffic.begin();
-            let removed = client.delete(path, None).await;
-            self.traffic.end(sent, true, &removed);
-            absent(removed)?;
-        }
-        Ok(false)
-    }
-
-    /// Publishes `text` on our first node, and confirms that both are there. Says what the first one's status is then.
-    pub(super) async fn renew(&mut self, pair: &Pair, text: &str) -> Result<Option<Stat>, ZkError> {
-        let client = self.client.clone();
-        let mut writer = client.new_multi_writer();
-        writer.add_set_data(&self.directory.node(&pair.curator), text.as_bytes(), None)?;
-        // Not written to: its watchers would wake for nothing.
-        writer.add_check_version(&self.directory.node(&pair.kazoo), -1)?;
-        let sent = self.traffic.begin();
-        let written = writer.commit().await.map_err(ZkError::from);
-        self.traffic.end(sent, true, &written);
-        match written?.first() {
-            Some(MultiWriteResult::SetData { stat }) => Ok(Some(*stat)),
-            _ => Ok(None),
-        }
-    }
-
-    /// Publishes `text` on both nodes without waiting for the answer: nothing hangs on it.
-    pub(super) fn publish(&self, pair: &Pair, text: &str) {
-        let mut writer = self.client.new_multi_writer();
-        let mut paths = [&pair.curator, &pair.kazoo].into_iter().map(|name| self.directory.node(name));
-        if paths.try_for_each(|path| writer.add_set_data(&path, text.as_bytes(), None)).is_ok() {
-            drop(writer.commit());
         }
     }
 

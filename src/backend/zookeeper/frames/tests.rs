@@ -93,7 +93,7 @@ fn only_a_list_of_children_may_be_longer_than_a_megabyte() {
         assert_eq!(unanswered.check(&read.expect("a frame")).is_ok(), expected, "{operation}");
         assert!(unanswered.longest() > MAX_FRAME);
     }
-    let announced = [0x01, 0x00, 0x00, 0x01];
+    let announced = [0x01, 0x80, 0x00, 0x01];
     let too_long = runtime.block_on(read_within(&mut announced.as_slice(), || MAX_CHILDREN));
     assert_eq!(too_long.expect_err("too long").kind(), io::ErrorKind::InvalidData);
 }

@@ -2,27 +2,21 @@
 What holds for every key and for whatever a lock's directory lists.
 */
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::holder::About;
-use crate::key::{Key, Namespace};
+use crate::backend::zookeeper::line::{Awaited, Line, Rival, Standing, Who};
+use crate::key::Key;
+use crate::lock::admission::enters;
 use crate::property::{holds, made_of, one_of};
 
 /// The directory of a lock; none where one of the names is not valid at all.
 fn directory(chroot: &str, namespace: &str, key: &str) -> Option<Result<Directory, String>> {
-    let claim = Claim {
-        key: Key::parse(OsStr::new(key)).ok()?,
-        namespace: Namespace::parse(namespace).ok()?,
-        owner: Owner::random().ok()?,
-        ttl: Duration::from_secs(1),
-        min_hold: Duration::ZERO,
-        about: About::default(),
-    };
+    let claim = Claim::example(namespace, key).ok()?;
     Some(Directory::of(chroot, &claim))
 }
 
@@ -75,10 +69,12 @@ fn a_sequence_number_is_read_whoever_wrote_it_and_never_for_another_one() {
 /// One who wants the lock, before the server has numbered its nodes.
 #[derive(Clone, Debug)]
 enum Client {
-    /// A dlock with this id.
-    Ours(u128),
-    /// Another client, whose nodes begin like this.
-    Foreign(String),
+    /// A dlock with this id, which wants the lock like this.
+    Ours(u128, Mode),
+    /// A dlock with this id that makes two nodes, as earlier releases did.
+    Earlier(u128),
+    /// Another client, whose nodes begin like this, and how it wants the lock.
+    Foreign(String, Mode),
 }
 
 fn hex(id: u128) -> String {
@@ -90,19 +86,57 @@ fn uuid(id: u128) -> String {
     [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-")
 }
 
-fn names_of(id: u128) -> Names {
-    Names { curator: format!("_c_{}{CURATOR}", uuid(id)), kazoo: format!("{}{KAZOO}", after_digits(&hex(id))) }
+fn names_of(id: u128, mode: Mode) -> Names {
+    let slots = mode.slots().map(|_| format!("-{}", mode.name())).unwrap_or_default();
+    let (curator, kazoo) = if mode == Mode::Shared { (READ, KAZOO_READ) } else { (WRITE, KAZOO) };
+    Names {
+        first: format!("_c_{}{slots}{MUTEX}", uuid(id)),
+        middle: format!("_c_{}{slots}{curator}", uuid(id)),
+        last: format!("{}{slots}{kazoo}", contender_of(&hex(id))),
+        mode,
+    }
+}
+
+impl Client {
+    /// The names of its nodes, without their numbers.
+    fn prefixes(&self) -> Vec<String> {
+        match self {
+            Self::Ours(id, mode) => names_of(*id, *mode).all().map(str::to_owned).to_vec(),
+            Self::Earlier(id) => {
+                let names = names_of(*id, Mode::Exclusive);
+                vec![names.first, names.last]
+            }
+            Self::Foreign(prefix, _) => vec![prefix.clone()],
+        }
+    }
+
+    fn mode(&self) -> Mode {
+        match self {
+            Self::Ours(_, mode) | Self::Foreign(_, mode) => *mode,
+            Self::Earlier(_) => Mode::Exclusive,
+        }
+    }
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    one_of("exclusive|shared|slots2|slots3").prop_map(|name| Mode::read(name).expect("a mode"))
 }
 
 fn client() -> impl Strategy<Value = Client> {
-    let foreign = (any::<u128>(), "[a-z_-]{0,12}", 0..5).prop_map(|(id, word, kind)| match kind {
-        0 => format!("_c_{}-lock-", uuid(id)),
-        1 => format!("{}__lock__", hex(id)),
-        2 => format!("_c_{}-lock-", hex(id)),
-        3 => format!("{}__rlock__", hex(id)),
-        _ => format!("{word}x"),
+    let foreign = (any::<u128>(), "[a-z_-]{0,12}", 0..7).prop_map(|(id, word, kind)| {
+        let prefix = match kind {
+            0 => format!("_c_{}-lock-", uuid(id)),
+            1 => format!("{}__lock__", hex(id)),
+            2 => format!("_c_{}-lock-", hex(id)),
+            3 => format!("_c_{}-__WRIT__", uuid(id)),
+            4 => return Client::Foreign(format!("{}__rlock__", hex(id)), Mode::Shared),
+            5 => return Client::Foreign(format!("_c_{}-__READ__", uuid(id)), Mode::Shared),
+            _ => format!("{word}x"),
+        };
+        Client::Foreign(prefix, Mode::Exclusive)
     });
-    prop_oneof![2 => any::<u128>().prop_map(Client::Ours), 1 => foreign.prop_map(Client::Foreign)]
+    let ours = (any::<u128>(), mode()).prop_map(|(id, mode)| Client::Ours(id, mode));
+    prop_oneof![4 => ours, 1 => any::<u128>().prop_map(Client::Earlier), 2 => foreign]
 }
 
 /// The nodes of those who want a lock, numbered by the server in the order in which they came, with gaps.
@@ -116,55 +150,100 @@ fn numbered(clients: &[(Client, i64)], first: i64) -> Vec<Vec<String>> {
         for _ in 0..*gap {
             number("");
         }
-        match client {
-            Client::Ours(id) => vec![number(&names_of(*id).curator), number(&names_of(*id).kazoo)],
-            Client::Foreign(prefix) => vec![number(prefix)],
-        }
+        client.prefixes().iter().map(|prefix| number(prefix)).collect()
     });
     nodes.collect()
 }
 
-#[test]
-fn among_all_kinds_of_clients_exactly_one_is_first_and_everybody_sees_the_same_line() {
+/// Where one dlock stands, when it is known who has entered a slot: everybody who may.
+fn standing(listed: &[String], names: &Names, slots: &[(Rival, Option<u32>)]) -> Standing {
+    let mut line = Line::read(listed, names, &BTreeMap::new());
+    for (rival, slot) in slots {
+        line.tell(rival, *slot);
+    }
+    line.keep(Vec::new());
+    line.standing()
+}
+
+/// Clients of all kinds, the nodes of each, and a listing of those with others that are no locks.
+type Listing = (Vec<(Client, i64)>, Vec<Vec<String>>, Vec<String>);
+
+fn listing() -> impl Strategy<Value = Listing> {
     let clients = vec((client(), 0..3_i64), 1..7).prop_filter("an id twice", |clients| {
         let ids = clients.iter().map(|(client, _)| match client {
-            Client::Ours(id) => hex(*id)[1..].to_owned(),
-            Client::Foreign(prefix) => prefix.clone(),
+            Client::Ours(id, _) | Client::Earlier(id) => hex(*id)[1..].to_owned(),
+            Client::Foreign(prefix, _) => prefix.clone(),
         });
         ids.collect::<std::collections::BTreeSet<_>>().len() == clients.len()
     });
     let junk = vec(one_of("config|lock-1|ü||-lock-00000000é1"), 0..3);
-    let listing = (clients, 0..LAST_SEQUENCE - 100, junk).prop_flat_map(|(clients, first, junk)| {
+    (clients, 0..LAST_SEQUENCE - 100, junk).prop_flat_map(|(clients, first, junk)| {
         let nodes = numbered(&clients, first);
         let all: Vec<String> = nodes.iter().flatten().cloned().chain(junk.into_iter().map(str::to_owned)).collect();
         (Just(clients), Just(nodes), Just(all).prop_shuffle())
-    });
-    holds(1500, listing, |(clients, nodes, listed)| {
+    })
+}
+
+#[test]
+fn among_all_kinds_of_clients_everybody_sees_the_same_line_and_those_enter_who_may() {
+    holds(1500, listing(), |(clients, nodes, listed)| {
+        let modes: Vec<Mode> = clients.iter().map(|(client, _)| client.mode()).collect();
         let rival = |index: usize| Rival {
             first: nodes[index].first().cloned().unwrap_or_default(),
             last: nodes[index].last().cloned().unwrap_or_default(),
         };
+        let may = |index: usize| enters(modes[index], modes[..index].iter().copied());
+        // In the order of the line, each one has the number of those before it.
+        let has_slot = |index: usize| may(index) && modes[index].slots().is_some();
+        let slot = |index: usize| has_slot(index).then(|| u32::try_from(index).expect("few"));
+        let slots: Vec<(Rival, Option<u32>)> = (0..clients.len()).map(|index| (rival(index), slot(index))).collect();
         for (index, (client, _)) in clients.iter().enumerate() {
-            let Client::Ours(id) = client else { continue };
-            let expected = match index {
-                0 => Standing::First,
-                _ => Standing::Behind { holder: rival(0), predecessor: rival(index - 1), position: index as u64 },
-            };
-            prop_assert_eq!(standing(&listed, &names_of(*id)), expected);
+            let Client::Ours(id, mode) = client else { continue };
+            let others = [&slots[..index], &slots[index + 1..]].concat();
+            let seen = standing(&listed, &names_of(*id, *mode), &others);
+            let before = modes[..index].iter().find(|mode| mode.slots().is_some());
+            match seen {
+                Standing::OtherSlots { slots, .. } => {
+                    prop_assert_eq!(before.and_then(|mode| mode.slots()), Some(slots));
+                    prop_assert!(before.is_some_and(|before| mode.contradicts(*before)));
+                }
+                Standing::Enters { slot: entered } => {
+                    prop_assert!(may(index), "{modes:?}");
+                    prop_assert_eq!(entered, slot(index));
+                }
+                Standing::Behind(behind) => {
+                    prop_assert!(!may(index), "{modes:?}");
+                    prop_assert_eq!(behind.holder, Who::Rival(rival(0)));
+                    let waiting = (0..index).filter(|&before| !may(before)).count() as u64;
+                    prop_assert_eq!(behind.position, Some(waiting + 1));
+                    prop_assert_eq!(behind.beside + 1 + waiting, index as u64);
+                    let last = |index: usize| rival(index).last;
+                    match behind.awaited {
+                        Some(Awaited::Gone(node)) => {
+                            let excludes = |&before: &usize| *mode == Mode::Exclusive || modes[before] != *mode;
+                            prop_assert_eq!(Some(node), (0..index).rev().find(excludes).map(last));
+                        }
+                        Some(Awaited::Turn(node)) => prop_assert_eq!(node, last(index - 1)),
+                        Some(Awaited::Any(all)) => prop_assert_eq!(all, (0..index).map(last).collect::<Vec<_>>()),
+                        other => prop_assert!(false, "{other:?}"),
+                    }
+                }
+                other => prop_assert!(false, "{other:?}"),
+            }
         }
-        let stranger = Names { curator: "_c_nobody-lock-".to_owned(), kazoo: "nobody__lock__".to_owned() };
-        prop_assert_eq!(standing(&listed, &stranger), Standing::Missing { holder: Some(rival(0)) });
         Ok(())
     });
 }
 
 #[test]
 fn any_listing_can_be_read() {
-    const PIECES: &str = "_c_|-lock-|__lock__|0000000001|2147483647|-|-2147483648|é|0123456789abcdef";
-    holds(1500, (vec(made_of(PIECES), 0..8), any::<u128>()), |(listed, id)| {
+    const PIECES: &str = "_c_|-lock-|__lock__|-__READ__|-slots2|0000000001|2147483647|-|-2147483648|é|0123456789abcdef";
+    holds(1500, (vec(made_of(PIECES), 0..8), any::<u128>(), mode()), |(listed, id, mode)| {
         let in_line = listed.iter().any(|name| sequence(name).is_some());
-        match standing(&listed, &names_of(id)) {
-            Standing::Missing { holder } => prop_assert_eq!(holder.is_some(), in_line),
+        match standing(&listed, &names_of(id, mode), &[]) {
+            Standing::Welcome => prop_assert!(!in_line || mode != Mode::Exclusive),
+            Standing::Behind(behind) => prop_assert!(in_line && behind.position.is_none() && behind.awaited.is_none()),
+            Standing::OtherSlots { .. } => prop_assert!(mode.slots().is_some_and(|slots| slots != 2)),
             other => prop_assert!(false, "it is not there: {other:?}"),
         }
         Ok(())

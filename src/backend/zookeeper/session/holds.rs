@@ -1,94 +1,155 @@
 /*!
-The node that keeps a lock taken after it was used: see [`hold`](crate::backend::zookeeper::hold).
+The nodes that keep a lock taken after it was used: see [`hold`](crate::backend::zookeeper::hold).
 */
 
 use std::time::Duration;
 
-use ::zookeeper_client::{CreateMode, Error as ZkError};
+use ::zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError};
+use futures_util::future::join_all;
 
-use crate::backend::zookeeper::hold::{Hold, OwnHold};
-use crate::backend::zookeeper::nodes::{Pair, absent};
-use crate::backend::zookeeper::session::{HEARTBEATS, Session};
-use crate::clock::{Instant, sleep_until};
+use crate::backend::zookeeper::hold::{Hold, Kept, Listed};
+use crate::backend::zookeeper::nodes::{Triple, absent};
+use crate::backend::zookeeper::session::{Session, TOGETHER};
+use crate::clock::Instant;
+
+/// How often a minimum hold is written down anew because its directory came or went meanwhile.
+const TRIES: usize = 8;
 
 impl Session {
-    /// The minimum hold of an earlier holder, over or not.
-    pub(in crate::backend::zookeeper) async fn read_hold(&mut self) -> Result<Option<Hold>, ZkError> {
-        let client = self.client.clone();
-        let sent = self.traffic.begin();
-        let answer = client.get_data(&self.directory.beside()).await;
-        self.traffic.end(sent, false, &answer);
-        Ok(absent(answer)?.and_then(|(data, stat)| Hold::read(&data, &stat)))
+    /// The minimum holds that are not over, but for that of the owner `own`. Those that are over are removed.
+    pub(in crate::backend::zookeeper) async fn holds(&mut self, own: &str) -> Result<Vec<Kept>, ZkError> {
+        let listed = match std::mem::take(&mut self.listed_holds) {
+            Listed::Unknown => self.list_holds().await?,
+            listed => listed,
+        };
+        let Listed::Names(names) = listed else {
+            self.known_holds.clear();
+            return Ok(Vec::new());
+        };
+        self.known_holds.retain(|name, _| names.contains(name));
+        let is_new = |name: &&String| *name != own && !self.known_holds.contains_key(*name);
+        let new: Vec<String> = names.iter().filter(is_new).cloned().collect();
+        if !new.is_empty() {
+            self.learn(&new).await?;
+        }
+        let now = Instant::now();
+        let over = self.known_holds.iter().filter(|(_, kept)| kept.over <= now);
+        let over: Vec<String> = over.map(|(name, _)| name.clone()).collect();
+        self.known_holds.retain(|_, kept| kept.over > now);
+        if !over.is_empty() || names.is_empty() {
+            self.remove_holds(&over).await;
+        }
+        Ok(self.known_holds.values().cloned().collect())
     }
 
-    /// Writes down that the lock, which is ours by the nodes of `pair`, is to be held for `min_hold` from now on, with the
-    /// published `text`. Once is enough.
+    async fn list_holds(&mut self) -> Result<Listed, ZkError> {
+        let (client, path) = (self.client.clone(), self.directory.beside());
+        let sent = self.traffic.begin();
+        let answer = client.get_children(&path).await;
+        self.traffic.end(sent, false, &answer);
+        Ok(absent(answer)?.map_or(Listed::Nowhere, |(names, _)| Listed::Names(names)))
+    }
+
+    /// Reads the nodes of these names, and asks for the time at the servers: by that they are dated.
+    async fn learn(&mut self, names: &[String]) -> Result<(), ZkError> {
+        let paths: Vec<String> = names.iter().map(|name| self.directory.hold(name)).collect();
+        let read = self.read_all(&paths).await?;
+        let read = paths.iter().zip(names).zip(read).filter_map(|(place, read)| Some((place, read?)));
+        let held = read.filter_map(|((path, name), (data, stat))| Some((path, name, Hold::read(&data, &stat)?, data)));
+        let held: Vec<(&String, &String, Hold, Vec<u8>)> = held.collect();
+        let mut now = None;
+        for (path, _, _, data) in &held {
+            let client = self.client.clone();
+            let sent = self.traffic.begin();
+            // Their age counts from when they were made, which this does not change.
+            let written = client.set_data(path, data, None).await;
+            self.traffic.end(sent, true, &written);
+            if let Some(stat) = absent(written)? {
+                now = Some(u64::try_from(stat.mtime).unwrap_or_default());
+                break;
+            }
+        }
+        // Where none is there any more, nothing is held.
+        let Some(now) = now else { return Ok(()) };
+        for (_, name, hold, _) in held {
+            let over = Instant::now() + hold.left(now);
+            self.known_holds.insert(name.clone(), Kept { hold, over });
+        }
+        Ok(())
+    }
+
+    /// Removes the nodes of these names, and their directory when it is empty. Nothing depends on it: others see themselves
+    /// what is over.
+    async fn remove_holds(&mut self, names: &[String]) {
+        let client = self.client.clone();
+        for names in names.chunks(TOGETHER) {
+            let sent = self.traffic.begin();
+            let removed = join_all(names.iter().map(|name| client.delete(&self.directory.hold(name), None))).await;
+            for removed in &removed {
+                self.traffic.end(sent, true, removed);
+            }
+        }
+        let sent = self.traffic.begin();
+        let removed = client.delete(&self.directory.beside(), None).await;
+        self.traffic.end(sent, true, &removed);
+    }
+
+    /// Writes down that the lock, which is ours by the nodes of `triple`, is to be held for `min_hold` from now on, with the
+    /// published `text` of the owner `own`. Once is enough.
     pub(in crate::backend::zookeeper) async fn write_hold(
         &mut self,
-        pair: &Pair,
+        triple: &Triple,
+        own: &str,
         text: &str,
         min_hold: Duration,
     ) -> Result<(), ZkError> {
-        if matches!(self.own_hold, OwnHold::Until(_)) {
+        if self.own_hold.is_some() {
             return Ok(());
         }
-        let (client, path) = (self.client.clone(), self.directory.beside());
-        let data = Hold::text(text);
-        let mut create = true;
-        self.own_hold = OwnHold::Asked;
-        loop {
-            let mut writer = client.new_multi_writer();
-            for name in [&pair.curator, &pair.kazoo] {
-                writer.add_check_version(&self.directory.node(name), -1)?;
+        let (client, options) = (self.client.clone(), CreateMode::Persistent.with_acls(self.acls));
+        let (directory, path) = (self.directory.beside(), self.directory.hold(own));
+        let mut makes_directory = self.known_holds.is_empty();
+        self.hold_asked = true;
+        for _ in 0..TRIES {
+            let (mut writer, nodes) = (client.new_multi_writer(), triple.all());
+            self.check(&mut writer, &nodes)?;
+            if makes_directory {
+                writer.add_create(&directory, b"", &options)?;
             }
-            if create {
-                writer.add_create(&path, data.as_bytes(), &CreateMode::Persistent.with_acls(self.acls))?;
-            } else {
-                writer.add_set_data(&path, data.as_bytes(), None)?;
-            }
+            writer.add_create(&path, text.as_bytes(), &options)?;
             let sent = self.traffic.begin();
-            let written = writer.commit().await.map_err(ZkError::from);
-            self.traffic.end(sent, true, &written);
+            let written = writer.commit().await.map(drop);
+            self.traffic.end(sent, true, &written.clone().map_err(ZkError::from));
             match written {
-                Ok(_) => {
-                    self.own_hold = OwnHold::Until(Instant::now() + min_hold);
+                Err(MultiWriteError::OperationFailed { index, source: ZkError::NodeExists })
+                    if makes_directory && index == nodes.len() =>
+                {
+                    makes_directory = false;
+                }
+                Err(MultiWriteError::OperationFailed { index, source: ZkError::NoNode })
+                    if !makes_directory && index == nodes.len() =>
+                {
+                    makes_directory = true;
+                }
+                // Also where an earlier request has written it, and its answer was lost.
+                Ok(()) | Err(MultiWriteError::OperationFailed { source: ZkError::NodeExists, .. }) => {
+                    self.own_hold = Some(Instant::now() + min_hold);
                     return Ok(());
                 }
-                Err(ZkError::NodeExists) if create => create = false,
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
+        Err(ZkError::NoNode)
     }
 
-    /// The time at the servers, in milliseconds since 1970, as they date a write to our own node; none where the answer makes no
-    /// sense.
-    pub(in crate::backend::zookeeper) async fn ask_time(&mut self, pair: &Pair) -> Result<Option<u64>, ZkError> {
-        let text = self.data.clone();
-        Ok(self.renew(pair, &text).await?.and_then(|stat| stat.mtime.try_into().ok()))
-    }
-
-    /// Removes what says that the owner `id` holds the lock for a time, also where the answer to its writing was lost.
-    pub(in crate::backend::zookeeper) async fn end_hold(&mut self, id: &str) -> Result<(), ZkError> {
-        match self.read_hold().await?.filter(|hold| hold.is_of(id)) {
-            Some(hold) => self.remove_hold(hold.version).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Removes the node where it still says what it said in this `version`.
-    pub(in crate::backend::zookeeper) async fn remove_hold(&mut self, version: i32) -> Result<(), ZkError> {
+    /// Removes what says that the owner `own` holds the lock for a time, also where the answer to its writing was lost.
+    pub(in crate::backend::zookeeper) async fn end_hold(&mut self, own: &str) -> Result<(), ZkError> {
         let client = self.client.clone();
         let sent = self.traffic.begin();
-        let removed = client.delete(&self.directory.beside(), Some(version)).await;
+        let removed = client.delete(&self.directory.hold(own), None).await;
         self.traffic.end(sent, true, &removed);
-        match removed {
-            Err(ZkError::NoNode | ZkError::BadVersion) => Ok(()),
-            removed => removed,
-        }
-    }
-
-    /// Waits for the end of another's hold, as far as the next sign of life is not due before.
-    pub(super) async fn wait_out(&self, over: Instant) {
-        sleep_until(over.min(Instant::now() + self.length / HEARTBEATS)).await;
+        absent(removed)?;
+        self.remove_holds(&[]).await;
+        Ok(())
     }
 }

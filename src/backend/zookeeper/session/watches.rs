@@ -1,14 +1,17 @@
 /*!
-What a session waits for: the end of the node before ours while it is in the queue, and of its own while it holds.
+What a session waits for: in the queue, for what can let us in; while the lock is ours, for the end of our own nodes.
 */
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use ::zookeeper_client::{Error as ZkError, EventType, OneshotWatcher};
 
-use crate::backend::zookeeper::nodes::{Placed, absent};
+use crate::backend::zookeeper::line::Awaited;
+use crate::backend::zookeeper::nodes::{EACH, Placed, absent};
 use crate::backend::zookeeper::own::OwnWatch;
 use crate::backend::zookeeper::session::{HEARTBEATS, Session};
+use crate::backend::zookeeper::texts;
 use crate::clock::{Instant, before};
 use crate::lock::news::news_every;
 
@@ -16,26 +19,25 @@ use crate::lock::news::news_every;
 const OVERDUE: Duration = Duration::from_secs(2);
 
 impl Session {
-    /// Resolves when the node before ours is gone, when ours are, and now and then so that the news are fresh.
+    /// Resolves when what we wait for has come, when our nodes are gone, and now and then so that the news are fresh.
     pub(in crate::backend::zookeeper) async fn wait(&mut self) -> Result<(), ZkError> {
-        if let Some(over) = self.free_at {
-            self.wait_out(over).await;
-            return Ok(());
-        }
-        let Some(predecessor) = self.predecessor.clone() else { return Ok(()) };
-        let limit = OVERDUE.min(self.length / 3);
+        let Some(awaited) = self.awaited.clone() else { return Ok(()) };
+        let (limit, free_at) = (OVERDUE.min(self.length / 3), self.free_at);
+        let is_free = || free_at.is_some_and(|at| Instant::now() >= at);
         let begun = Instant::now();
         let mut news_at = begun + news_every(self.length, self.entries);
         // Where an outage has swallowed the event, the lock is free no longer than a lease.
         let mut look_at = begun + self.length;
         loop {
-            let Some(watcher) = self.watch(&predecessor).await? else { return Ok(()) };
+            let Some(watcher) = self.watch(&awaited).await? else { return Ok(()) };
             let mut changed = std::pin::pin!(watcher.changed());
             loop {
-                match before(Instant::now() + self.length / HEARTBEATS, &mut changed).await {
-                    // It was written to, and the watch is used up.
-                    Ok(event) if event.event_type == EventType::NodeDataChanged => break,
+                let heartbeat = Instant::now() + self.length / HEARTBEATS;
+                match before(free_at.map_or(heartbeat, |at| at.min(heartbeat)), &mut changed).await {
+                    // The watch is used up, and what was awaited may be still to come.
+                    Ok(event) if is_change(event.event_type) => break,
                     Ok(_) => return Ok(()),
+                    Err(_) if is_free() => return Ok(()),
                     // The queue may have grown since: many who came early must not all list it at once.
                     Err(_) if Instant::now() >= news_at => {
                         let counted = before(Instant::now() + limit, self.count_entries()).await;
@@ -48,12 +50,13 @@ impl Session {
                     Err(_) => {}
                 }
                 let looks = Instant::now() >= look_at;
-                let Placed::At(pair) = self.placed.clone() else { return Ok(()) };
-                let node = if looks { &predecessor } else { &pair.kazoo };
-                match before(Instant::now() + limit, self.stat(node)).await {
-                    Ok(Ok(Some(_))) if looks => look_at = Instant::now() + self.length,
-                    Ok(Ok(Some(_))) => {}
-                    Ok(Ok(None)) => return Ok(()),
+                let Placed::At(triple) = self.placed.clone() else { return Ok(()) };
+                let look =
+                    async { if looks { self.has_come(&awaited).await } else { self.is_gone(&triple.last).await } };
+                match before(Instant::now() + limit, look).await {
+                    Ok(Ok(true)) => return Ok(()),
+                    Ok(Ok(false)) if looks => look_at = Instant::now() + self.length,
+                    Ok(Ok(false)) => {}
                     Ok(Err(error)) => return Err(error),
                     Err(_) => return Err(ZkError::Timeout),
                 }
@@ -63,9 +66,10 @@ impl Session {
 
     /// Resolves when something has happened to our nodes or the session has ended; never when that cannot be heard.
     pub(in crate::backend::zookeeper) async fn disturbed(&mut self) {
-        let Placed::At(pair) = self.placed.clone() else { return std::future::pending().await };
+        let Placed::At(triple) = self.placed.clone() else { return std::future::pending().await };
         let mut state = self.client.state_watcher();
-        let paths = [&pair.curator, &pair.kazoo].map(|name| self.directory.node(name));
+        // The loss of the one between them alone is noticed at the next renewal: each watch is one request more.
+        let paths = [&triple.first, &triple.last].map(|name| self.directory.node(name));
         // What the server owes here is not waited for, so it is not noted as overdue either.
         let (client, own_watch) = (self.client.clone(), &mut self.own_watch);
         let event = async {
@@ -91,20 +95,81 @@ impl Session {
         }
     }
 
-    /// How many entries the queue has now, as a look counts them. Costs less than listing them.
+    /// How many contenders there are now, nearly: foreign ones have fewer nodes. Costs less than listing them.
     async fn count_entries(&mut self) -> Result<u64, ZkError> {
         let directory = self.directory.path().to_owned();
         let stat = self.stat_at(&directory).await?;
-        Ok(stat.map_or(0, |stat| u64::try_from(stat.num_children / 2).unwrap_or_default()))
+        Ok(stat.map_or(0, |stat| u64::try_from(stat.num_children / EACH).unwrap_or_default()))
     }
 
-    async fn watch(&mut self, name: &str) -> Result<Option<OneshotWatcher>, ZkError> {
-        let client = self.client.clone();
-        let path = self.directory.node(name);
+    /// Watches for what is awaited; none where it has come already.
+    async fn watch(&mut self, awaited: &Awaited) -> Result<Option<OneshotWatcher>, ZkError> {
+        let (client, path) = (self.client.clone(), self.watched(awaited));
         let sent = self.traffic.begin();
-        // Unlike one on its existence, a watch on its data is not set where there is none.
-        let answer = client.get_and_watch_data(&path).await;
-        self.traffic.end(sent, false, &answer);
-        Ok(absent(answer)?.map(|(_, _, watcher)| watcher))
+        match awaited {
+            Awaited::Gone(_) | Awaited::Turn(_) => {
+                // Unlike one on its existence, a watch on its data is not set where there is none.
+                let answer = client.get_and_watch_data(&path).await;
+                self.traffic.end(sent, false, &answer);
+                let read = absent(answer)?.filter(|(data, ..)| !has_entered(awaited, data));
+                Ok(read.map(|(_, _, watcher)| watcher))
+            }
+            // The children of a node that never has any end with it, and writing to it does not count.
+            Awaited::Any(_) | Awaited::Kept(_) => {
+                let answer = client.get_and_watch_children(&path).await;
+                self.traffic.end(sent, false, &answer);
+                let listed = absent(answer)?.filter(|(children, ..)| !has_gone(awaited, children));
+                Ok(listed.map(|(_, _, watcher)| watcher))
+            }
+        }
     }
+
+    /// Whether what is awaited has come, without a watch.
+    async fn has_come(&mut self, awaited: &Awaited) -> Result<bool, ZkError> {
+        let (client, path) = (self.client.clone(), self.watched(awaited));
+        match awaited {
+            Awaited::Gone(_) | Awaited::Kept(_) => Ok(self.stat_at(&path).await?.is_none()),
+            Awaited::Turn(node) => {
+                let read = self.read(node).await?;
+                Ok(read.is_none_or(|(data, _)| has_entered(awaited, &data)))
+            }
+            Awaited::Any(_) => {
+                let sent = self.traffic.begin();
+                let answer = client.get_children(&path).await;
+                self.traffic.end(sent, false, &answer);
+                Ok(absent(answer)?.is_none_or(|(children, _)| has_gone(awaited, &children)))
+            }
+        }
+    }
+
+    /// Whether a node in the lock's directory is not there.
+    async fn is_gone(&mut self, name: &str) -> Result<bool, ZkError> {
+        Ok(self.stat(name).await?.is_none())
+    }
+
+    /// The path of the node where what is awaited can be seen.
+    fn watched(&self, awaited: &Awaited) -> String {
+        match awaited {
+            Awaited::Gone(node) | Awaited::Turn(node) => self.directory.node(node),
+            Awaited::Any(_) => self.directory.path().to_owned(),
+            Awaited::Kept(owner) => self.directory.hold(owner),
+        }
+    }
+}
+
+/// Whether an event only says that something has changed.
+fn is_change(event: EventType) -> bool {
+    matches!(event, EventType::NodeDataChanged | EventType::NodeChildrenChanged)
+}
+
+/// Whether what is awaited is that a contender enters a slot, and its node with these `data` says so.
+fn has_entered(awaited: &Awaited, data: &[u8]) -> bool {
+    matches!(awaited, Awaited::Turn(_)) && texts::slot(data).is_some()
+}
+
+/// Whether what is awaited is the end of one of several nodes, and one is not among these `children`.
+fn has_gone(awaited: &Awaited, children: &[String]) -> bool {
+    let Awaited::Any(nodes) = awaited else { return false };
+    let there: HashSet<&String> = children.iter().collect();
+    nodes.iter().any(|node| !there.contains(node))
 }

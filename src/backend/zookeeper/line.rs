@@ -1,0 +1,318 @@
+/*!
+The line for a lock: its contenders in the order in which they came, as one listing of the lock's directory has them, and
+before them the minimum holds that are not over.
+
+Nothing is asked here. Where a decision needs what the listing does not have, it says so: which slots others have entered,
+and the minimum holds.
+*/
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::backend::zookeeper::hold::{Hold, Kept};
+use crate::backend::zookeeper::names::{Names, contender, contender_of, mode_in, sequence};
+use crate::clock::Instant;
+use crate::lock::admission::{Entry, Mode, Place, Watch, enters, holders, place};
+
+/// How the entry of a minimum hold is called, before its place among them; no node's name has a slash.
+const KEPT: &str = "/";
+
+/// Whoever else wants or holds the lock, by its nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rival {
+    /// The name of its first node: what it says of itself is there.
+    pub first: String,
+    /// The name of its last node, which renewals do not write to: the one to watch. Who enters a slot says so there.
+    pub last: String,
+}
+
+/// Who has the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    /// A contender.
+    Rival(Rival),
+    /// An earlier holder, by its minimum hold.
+    Kept(Box<Hold>),
+}
+
+/// What can let a waiter in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// The end of the node of this name.
+    Gone(String),
+    /// The end of the node of this name, or that it says that its owner has entered a slot.
+    Turn(String),
+    /// The end of any of the nodes of these names.
+    Any(Vec<String>),
+    /// The end of the minimum hold of this owner.
+    Kept(String),
+}
+
+/// What stands between us and the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Behind {
+    /// Who has it.
+    pub holder: Who,
+    /// How many others have it together with that one.
+    pub beside: u64,
+    /// Our place among the waiters, 1 for the next; none while we are not in the line.
+    pub position: Option<u64>,
+    /// What to wait for; none while we are not in the line.
+    pub awaited: Option<Awaited>,
+    /// When a minimum hold that is in our way is over.
+    pub until: Option<Instant>,
+    /// Whether there is a slot for us as soon as the one before us has entered its own.
+    pub is_entering: bool,
+}
+
+/// Where we stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// That is not certain before it is known whether these have entered a slot: see [`Line::tell`].
+    Unknown(Vec<Rival>),
+    /// We are in the line, and the lock is ours once it is certain that no minimum hold is in the way.
+    Enters {
+        /// The slot that is ours, if there are slots.
+        slot: Option<u32>,
+    },
+    /// We are not in the line, and could enter at once if we were and no minimum hold were in the way.
+    Welcome,
+    /// We could not enter.
+    Behind(Behind),
+    /// Another number of slots is in use.
+    OtherSlots {
+        /// That number.
+        slots: u32,
+        /// One of those who use it.
+        by: Who,
+    },
+}
+
+/// The contenders for a lock.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    /// The contenders, oldest first.
+    entries: Vec<Entry>,
+    /// The nodes of each one, by the name of its entry.
+    nodes: BTreeMap<String, Rival>,
+    /// The name of our entry.
+    own: String,
+    /// How we want to hold the lock.
+    mode: Mode,
+    /// The names of the entries of which it is known whether they have entered a slot.
+    read: BTreeSet<String>,
+    /// The minimum holds that are not over, the first one to end first; none before they have been looked at.
+    kept: Option<Vec<Kept>>,
+}
+
+impl Line {
+    /// The line that the `children` of a lock's directory make, for the one with these names. By the name of its last node,
+    /// `entered` has the slot of some who have entered one.
+    pub(super) fn read(children: &[String], names: &Names, entered: &BTreeMap<String, u32>) -> Self {
+        let mut contenders: BTreeMap<String, Vec<(i64, &String)>> = BTreeMap::new();
+        for child in children {
+            if let Some(sequence) = sequence(child) {
+                contenders.entry(contender(child)).or_default().push((sequence, child));
+            }
+        }
+        let own = contender(&names.last);
+        let mut line = Self {
+            entries: Vec::new(),
+            nodes: BTreeMap::new(),
+            own,
+            mode: names.mode,
+            read: BTreeSet::new(),
+            kept: None,
+        };
+        for (name, mut nodes) in contenders {
+            nodes.sort_unstable();
+            let (Some(&(order, first)), Some(&(_, last))) = (nodes.first(), nodes.last()) else { continue };
+            let (mode, slot) = (joint(nodes.iter().map(|(_, node)| mode_in(node))), entered.get(last).copied());
+            if slot.is_some() {
+                line.read.insert(name.clone());
+            }
+            line.nodes.insert(name.clone(), Rival { first: first.clone(), last: last.clone() });
+            line.entries.push(Entry { order, name, mode, slot });
+        }
+        line.entries.sort_unstable();
+        line
+    }
+
+    /// How many contenders there are.
+    pub(super) fn count(&self) -> u64 {
+        self.entries.len().try_into().unwrap_or(u64::MAX)
+    }
+
+    /// Takes note that `rival` has entered this slot, or none yet.
+    pub(super) fn tell(&mut self, rival: &Rival, slot: Option<u32>) {
+        let name = contender(&rival.last);
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
+            entry.slot = slot;
+        }
+        self.read.insert(name);
+    }
+
+    /// The slots of all of whom it is known that they have entered one, by the names of their last nodes.
+    pub(super) fn entered(&self) -> BTreeMap<String, u32> {
+        let last = |entry: &Entry| Some((self.nodes.get(&entry.name)?.last.clone(), entry.slot?));
+        self.entries.iter().filter_map(last).collect()
+    }
+
+    /// Whether the minimum holds have been looked at.
+    pub(super) fn knows_holds(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Takes note of the minimum holds that are not over. One whose owner still contends adds nothing to that.
+    pub(super) fn keep(&mut self, mut holds: Vec<Kept>) {
+        let contends = |name: &String| *name == self.own || self.nodes.contains_key(name);
+        holds.retain(|kept| !contends(&contender_of(kept.hold.owner())));
+        holds.sort_by_key(|kept| kept.over);
+        self.kept = Some(holds);
+    }
+
+    /// The nodes of the one that has the lock among these owners.
+    pub(super) fn holder_among(&self, owners: &[String]) -> Option<Rival> {
+        let holders = holders(self.entries.iter().map(|entry| entry.mode));
+        let is_one = |entry: &&Entry| owners.iter().any(|owner| contender_of(owner) == entry.name);
+        self.nodes.get(&self.entries.iter().take(holders).find(is_one)?.name).cloned()
+    }
+
+    /// Where we stand.
+    pub(super) fn standing(&self) -> Standing {
+        let Some(own) = self.entries.iter().find(|entry| entry.name == self.own) else { return self.outlook() };
+        let line = self.whole();
+        let before: Vec<&Entry> = line.iter().filter(|entry| *entry < own).collect();
+        match place(&line, |entry| entry.name == self.own) {
+            Place::Missing => self.outlook(),
+            Place::OtherSlots(slots) => self.other_slots(slots, &line),
+            Place::Enters { slot } => Standing::Enters { slot },
+            Place::Behind { watch: Watch::Turn(entry), .. } if self.is_unread(&entry) => self.unknown(&entry, &before),
+            Place::Behind { holder, watch, position } => self.behind(&holder, &watch, position, &before),
+        }
+    }
+
+    /// Where somebody stands who is not in the line: behind all.
+    fn outlook(&self) -> Standing {
+        let line = self.whole();
+        let slots = line.iter().find_map(|entry| entry.mode.slots().map(|slots| (slots, entry.mode)));
+        if let Some((slots, _)) = slots.filter(|(_, oldest)| self.mode.contradicts(*oldest)) {
+            return self.other_slots(slots, &line);
+        }
+        match line.first() {
+            Some(holder) if !enters(self.mode, line.iter().map(|entry| entry.mode)) => Standing::Behind(Behind {
+                holder: self.who(holder),
+                beside: beside(line.iter().map(|entry| entry.mode)),
+                position: None,
+                awaited: None,
+                until: None,
+                is_entering: false,
+            }),
+            _ => Standing::Welcome,
+        }
+    }
+
+    /// It is not known whether this entry has entered a slot. Where it is not the last one before us, that one has, and there
+    /// is a slot for us: then those of all others are needed at once.
+    fn unknown(&self, entry: &Entry, before: &[&Entry]) -> Standing {
+        if before.last().is_some_and(|last| *last == entry) {
+            return Standing::Unknown(vec![self.rival(entry)]);
+        }
+        let unread = before.iter().filter(|entry| self.is_unread(entry));
+        Standing::Unknown(unread.map(|entry| self.rival(entry)).collect())
+    }
+
+    fn behind(&self, holder: &Entry, watch: &Watch, position: u64, before: &[&Entry]) -> Standing {
+        let (awaited, until) = self.awaited(watch);
+        Standing::Behind(Behind {
+            holder: self.who(holder),
+            beside: beside(before.iter().map(|entry| entry.mode)),
+            position: Some(position),
+            awaited: Some(awaited),
+            until,
+            is_entering: matches!(watch, Watch::Turn(_)) && before.len() < self.mode.room(),
+        })
+    }
+
+    fn other_slots(&self, slots: u32, line: &[Entry]) -> Standing {
+        let by = line.iter().find(|entry| entry.mode.slots() == Some(slots));
+        Standing::OtherSlots { slots, by: by.map_or_else(|| Who::Rival(Rival::default()), |entry| self.who(entry)) }
+    }
+
+    /// What `watch` means here, and when a minimum hold ends that has a part in it.
+    fn awaited(&self, watch: &Watch) -> (Awaited, Option<Instant>) {
+        let last = |entry: &Entry| self.rival(entry).last;
+        let kept = |kept: &Kept| (Awaited::Kept(kept.hold.owner().to_owned()), Some(kept.over));
+        match watch {
+            Watch::Gone(entry) => self.kept_by(entry).map_or_else(|| (Awaited::Gone(last(entry)), None), kept),
+            Watch::Turn(entry) => self.kept_by(entry).map_or_else(|| (Awaited::Turn(last(entry)), None), kept),
+            Watch::Any(entries) => {
+                // They are in the order in which they end.
+                let first = entries.iter().find_map(|entry| self.kept_by(entry));
+                let nodes: Vec<String> =
+                    entries.iter().filter(|entry| self.kept_by(entry).is_none()).map(last).collect();
+                match first {
+                    Some(first) if nodes.is_empty() => kept(first),
+                    first => (Awaited::Any(nodes), first.map(|first| first.over)),
+                }
+            }
+        }
+    }
+
+    /// The minimum holds, as entries that came before all others, and the contenders.
+    fn whole(&self) -> Cow<'_, [Entry]> {
+        let kept = self.kept.as_deref().unwrap_or_default();
+        if kept.is_empty() {
+            return Cow::Borrowed(&self.entries);
+        }
+        let entry = |(order, kept): (i64, &Kept)| Entry {
+            order,
+            name: format!("{KEPT}{}", order.wrapping_sub(i64::MIN)),
+            mode: kept.hold.mode(),
+            slot: kept.hold.slot(),
+        };
+        (i64::MIN..).zip(kept).map(entry).chain(self.entries.iter().cloned()).collect()
+    }
+
+    /// The minimum hold that this entry stands for.
+    fn kept_by(&self, entry: &Entry) -> Option<&Kept> {
+        let index: usize = entry.name.strip_prefix(KEPT)?.parse().ok()?;
+        self.kept.as_ref()?.get(index)
+    }
+
+    /// Whether it is not known whether a contender has entered a slot.
+    fn is_unread(&self, entry: &Entry) -> bool {
+        !self.read.contains(&entry.name) && self.kept_by(entry).is_none()
+    }
+
+    fn rival(&self, entry: &Entry) -> Rival {
+        self.nodes.get(&entry.name).cloned().unwrap_or_default()
+    }
+
+    fn who(&self, entry: &Entry) -> Who {
+        match self.kept_by(entry) {
+            Some(kept) => Who::Kept(Box::new(kept.hold.clone())),
+            None => Who::Rival(self.rival(entry)),
+        }
+    }
+}
+
+/// How a contender wants to hold the lock whose nodes say this, each for itself.
+fn joint(modes: impl Iterator<Item = Mode>) -> Mode {
+    modes.fold(Mode::Exclusive, |joint, said| match (joint, said) {
+        (slots @ Mode::Slots(_), _) | (_, slots @ Mode::Slots(_)) => slots,
+        (Mode::Shared, _) | (_, Mode::Shared) => Mode::Shared,
+        (Mode::Exclusive, Mode::Exclusive) => Mode::Exclusive,
+    })
+}
+
+/// How many of them have the lock together with the first one.
+fn beside(modes: impl Iterator<Item = Mode>) -> u64 {
+    holders(modes).saturating_sub(1).try_into().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod model;
+
+#[cfg(test)]
+mod tests;
