@@ -1,5 +1,8 @@
 /*!
 The content of a lock file: the fencing counter, who holds the lock, and until when it stays taken.
+
+A file whose lock is held alone is its beginning only. Each holder that shares the lock has a record of its own after that,
+at a place that its seat decides, so that nobody writes where another one does. What is between two records is NULs.
 */
 
 use std::time::Duration;
@@ -8,24 +11,86 @@ use crate::backend::TOKEN_LIMIT;
 use crate::backend::file::errors;
 use crate::backend::file::kept::{Kept, millis};
 use crate::clock::wall_millis;
-use crate::holder::Holder;
+use crate::holder::{Holder, LOCK_FILE, Published};
+use crate::printable::MAX_SHOWN;
 
 /// The highest token that is granted. A counter that has reached it is damaged: it would leave no room for the next one.
 pub(super) const HIGHEST: u64 = TOKEN_LIMIT - 2;
 
 /// The first bytes of every lock file that dlock has written.
-pub(super) const MARK: &str = "dlock:1 ";
+pub(super) const MARK: &str = LOCK_FILE;
 
-/// The content of a lock file.
+/// The length of the beginning of a lock file, which has the counter, and of each record after it, in bytes.
+pub(super) const BLOCK: usize = MAX_SHOWN + 512;
+
+/// The length of the line with the counter.
+pub(super) const COUNTER: u64 = MARK.len() as u64 + 20;
+
+/// What a holder has written down: a line with what it publishes about itself, and one with how long it keeps the lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Record {
+    /// What it publishes; empty for nothing.
+    pub holder: Vec<u8>,
+    /// Until when the lock stays taken, if longer than it is in use.
+    pub kept: Option<Kept>,
+}
+
+impl Record {
+    /// Reads what has been written for a seat. What follows the first NUL does not belong to it.
+    #[must_use]
+    pub(super) fn parse(block: &[u8]) -> Self {
+        let text = block.split(|&byte| byte == 0).next().unwrap_or_default();
+        Self::of_lines(text.split(|&byte| byte == b'\n'))
+    }
+
+    fn of_lines<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Self {
+        let holder = lines.next().unwrap_or_default().to_vec();
+        Self { holder, kept: lines.next().and_then(Kept::parse) }
+    }
+
+    /// The lines, where `text` is what a holder publishes.
+    #[must_use]
+    pub(super) fn lines(text: &str, kept: Option<&Kept>) -> String {
+        let line = |text: &str| if text.is_empty() { String::new() } else { format!("{text}\n") };
+        line(text) + &line(&kept.map(Kept::text).unwrap_or_default())
+    }
+
+    /// The same as the whole block of a seat.
+    #[must_use]
+    pub(super) fn block(text: &str, kept: Option<&Kept>) -> Vec<u8> {
+        let mut block = Self::lines(text, kept).into_bytes();
+        block.resize(BLOCK, 0);
+        block
+    }
+
+    /// What a dlock has published here; none where that is not the text of one.
+    #[must_use]
+    pub(super) fn published(&self) -> Option<Box<Published>> {
+        match Holder::read(&self.holder) {
+            Holder::Dlock(published) => Some(published),
+            _ => None,
+        }
+    }
+
+    /// Where an earlier run keeps the lock taken although it does not use it any more: that run, and how long. Only while
+    /// the kernel does not say that it still runs.
+    #[must_use]
+    pub(super) fn finished(&self) -> Option<(Holder, Duration)> {
+        let left = self.kept.as_ref()?.left()?;
+        let Some(mut published) = self.published() else { return Some((Holder::Unknown, left)) };
+        (published.done, published.until) = (true, Some(wall_millis().saturating_add(millis(left))));
+        Some((Holder::Dlock(published), left))
+    }
+}
+
+/// The beginning of a lock file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Content {
     /// The last token, 0 when there was none; none when the counter is damaged: not a number, or so large that it leaves
     /// no room for another token.
     pub counter: Option<u64>,
-    /// What the holder has published about itself; empty for none.
-    pub holder: Vec<u8>,
-    /// Until when the lock stays taken, if longer than it is in use.
-    pub kept: Option<Kept>,
+    /// What the one who holds the lock alone has written down, or who held it alone last.
+    pub record: Record,
 }
 
 impl Content {
@@ -33,28 +98,16 @@ impl Content {
     /// data and an error.
     pub(super) fn parse(content: &[u8]) -> Result<Self, String> {
         if content.is_empty() {
-            return Ok(Self { counter: Some(0), holder: Vec::new(), kept: None });
+            return Ok(Self { counter: Some(0), record: Record::default() });
         }
         let Some(content) = content.strip_prefix(MARK.as_bytes()) else {
             return Err(errors::NOT_OURS.to_owned());
         };
+        // Records may follow.
+        let content = content.split(|&byte| byte == 0).next().unwrap_or_default();
         let mut lines = content.split(|&byte| byte == b'\n');
         let counter = lines.next().and_then(|line| std::str::from_utf8(line).ok()?.trim().parse().ok());
-        let holder = lines.next().unwrap_or_default().to_vec();
-        let kept = lines.next().and_then(Kept::parse);
-        Ok(Self { counter: counter.filter(|counter| *counter < HIGHEST), holder, kept })
-    }
-
-    /// Where an earlier run keeps the lock taken although it does not use it any more: that run, and how long. Only while
-    /// the kernel does not say that it still runs.
-    pub(super) fn finished(&self) -> Option<(Holder, Duration)> {
-        let left = self.kept.as_ref()?.left()?;
-        let mut published = match Holder::read(&self.holder) {
-            Holder::Dlock(published) => *published,
-            _ => return Some((Holder::Unknown, left)),
-        };
-        (published.done, published.until) = (true, Some(wall_millis().saturating_add(millis(left))));
-        Some((Holder::Dlock(Box::new(published)), left))
+        Ok(Self { counter: counter.filter(|counter| *counter < HIGHEST), record: Record::of_lines(lines) })
     }
 
     /// The token for the next holder, which `next` makes of the counter and the clock. The error says how to mend what
@@ -75,7 +128,8 @@ mod tests {
 
     #[test]
     fn contents() {
-        let content = |counter, holder: &[u8]| Ok(Content { counter, holder: holder.to_vec(), kept: None });
+        let record = |holder: &[u8]| Record { holder: holder.to_vec(), kept: None };
+        let content = |counter, holder: &[u8]| Ok(Content { counter, record: record(holder) });
         let whole = b"dlock:1 0000000000000000017\n{}\nrest of a longer one";
         assert_eq!(Content::parse(whole), content(Some(17), b"{}"));
         assert_eq!(Content::parse(b""), content(Some(0), b""));
@@ -114,7 +168,7 @@ mod tests {
             (Some(17), HIGHEST, Ok(HIGHEST)),
             (Some(17), HIGHEST + 1, Err(errors::WRONG_CLOCK)),
         ] {
-            let content = Content { counter, holder: Vec::new(), kept: None };
+            let content = Content { counter, record: Record::default() };
             let granted = content.token(|counter| clock.max(counter + 1));
             assert_eq!(granted, token.map_err(str::to_owned), "{counter:?} at {clock}");
         }
@@ -130,7 +184,7 @@ mod tests {
                 Ok(content) => {
                     prop_assert!(content.counter.is_none_or(|counter| counter < HIGHEST));
                     prop_assert!(bytes.is_empty() || bytes.starts_with(MARK.as_bytes()));
-                    prop_assert!(!content.holder.contains(&b'\n'));
+                    prop_assert!(!content.record.holder.contains(&b'\n'));
                 }
                 Err(_) => prop_assert!(!bytes.is_empty() && !bytes.starts_with(MARK.as_bytes())),
             }
@@ -140,12 +194,38 @@ mod tests {
 
     #[test]
     fn what_is_written_down_is_read_back_also_before_the_rest_of_a_longer_text() {
-        let holder = "[^\n]{0,40}";
+        let holder = "[^\n\0]{0,40}";
         holds(500, (0..HIGHEST, holder, any::<String>()), |(counter, holder, rest)| {
             let content = Content::parse(format!("{MARK}{counter:019}\n{holder}\n{rest}").as_bytes());
-            let content = content.map(|content| (content.counter, content.holder));
+            let content = content.map(|content| (content.counter, content.record.holder));
             prop_assert_eq!(content, Ok((Some(counter), holder.into_bytes())));
             Ok(())
         });
+    }
+
+    #[test]
+    fn a_record_is_read_back() {
+        holds(500, ("[^\n\0]{1,80}", any::<bool>()), |(text, hold)| {
+            let kept = Kept::from_now(Duration::from_secs(u64::from(hold)));
+            let block = Record::block(&text, kept.as_ref());
+            prop_assert_eq!(block.len(), BLOCK);
+            prop_assert_eq!(Record::parse(&block), Record { holder: text.into_bytes(), kept });
+            Ok(())
+        });
+        assert_eq!(Record::parse(&[]), Record::default());
+        assert_eq!(Record::parse(&Record::block("", None)), Record::default());
+        // The beginning of a file whose lock is shared, with the record of the first seat.
+        let mut file = format!("{MARK}{:019}\n\n", 17).into_bytes();
+        assert_eq!(file.len() as u64, COUNTER + 1);
+        file.resize(BLOCK, 0);
+        file.extend(Record::block("{}", None));
+        assert_eq!(Content::parse(&file), Ok(Content { counter: Some(17), record: Record::default() }));
+    }
+
+    #[test]
+    fn the_longest_text_with_the_longest_hold_fits_into_a_record() {
+        let line = format!("kept {} {most} {most}", "x".repeat(36), most = u64::MAX);
+        let kept = Kept::parse(line.as_bytes()).expect("a hold");
+        assert!(Record::lines(&"x".repeat(MAX_SHOWN), Some(&kept)).len() < BLOCK);
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct Place {
     pub(super) path: PathBuf,
     /// Whether a reboot of this host empties it.
     pub(super) is_volatile: bool,
+    /// Whether it is known to be on a file system of this host.
+    pub(super) is_local: bool,
     /// Whether its group shares it on purpose: then lock files are for the group too.
     is_shared: bool,
     descriptor: OwnedFd,
@@ -113,11 +115,12 @@ impl Place {
             Err(_) if remote => 0,
             Err(errno) => return Err(no_directory(path, errno.desc())),
         };
-        if !remote && let Some(problem) = locality::objection(magic) {
+        let objection = locality::objection(magic);
+        let (is_local, is_volatile) = (objection.is_none(), locality::is_volatile(magic));
+        if let Some(problem) = objection.filter(|_| !remote) {
             return Err(no_directory(path, &problem));
         }
-        let is_volatile = locality::is_volatile(magic);
-        Ok(Self { path: path.to_owned(), is_volatile, is_shared: false, descriptor })
+        Ok(Self { path: path.to_owned(), is_volatile, is_local, is_shared: false, descriptor })
     }
 
     fn metadata(&self) -> Result<std::fs::Metadata, Error> {
@@ -137,11 +140,6 @@ impl Place {
     pub(super) fn named_file(&self, name: &OsStr, remote: bool) -> Result<File, String> {
         let access = if remote { OFlag::O_RDWR } else { OFlag::O_RDONLY };
         regular(self.open_or_create(name, access).map_err(errors::named_file_refused)?, errors::NAMED_NO_FILE)
-    }
-
-    /// Opens the file `name` for reading, if it is there and a regular one.
-    pub(super) fn existing_file(&self, name: &OsStr) -> Option<File> {
-        regular(self.open_at(name, OFlag::O_RDONLY).ok()?, errors::NO_FILE).ok()
     }
 
     fn open_or_create(&self, name: &OsStr, access: OFlag) -> Result<OwnedFd, Errno> {

@@ -40,6 +40,20 @@ pub(super) fn no_lock_file(path: &Path, reason: &str) -> Error {
     Error::new(ErrorKind::CannotCreate, format!("could not use the lock file {}: {reason}", path.display()))
 }
 
+/// The error for a lock file that cannot be shared, because byte ranges of it cannot be locked.
+pub(super) fn no_ranges(path: &Path) -> Error {
+    let reason = "this kernel or this file system has no open file description locks, which --shared and --slots need: use \
+                  a directory on a local file system, or a server backend";
+    Error::new(ErrorKind::Unusable, format!("could not share the lock file {}: {reason}", path.display()))
+}
+
+/// The error for a lock file that cannot be shared, because another program has locked byte ranges of it.
+pub(super) fn foreign_ranges(path: &Path) -> Error {
+    let reason =
+        "another program has locked it with fcntl(2), which hides who shares it: use another file for the lock";
+    Error::new(ErrorKind::Unusable, format!("could not share the lock file {}: {reason}", path.display()))
+}
+
 /// The error for a lock directory that cannot be used, for this `reason`.
 pub(super) fn no_directory(path: &Path, reason: &str) -> Error {
     Error::new(ErrorKind::CannotCreate, format!("could not use the lock directory {}: {reason}", path.display()))
@@ -116,7 +130,7 @@ pub(super) fn unwritten(error: &std::io::Error) -> String {
 mod tests {
     use std::io;
 
-    use super::ErrorKind::{CannotCreate, Unavailable};
+    use super::ErrorKind::{CannotCreate, Unavailable, Unusable};
     use super::*;
 
     #[test]
@@ -184,6 +198,20 @@ mod tests {
                 no_directory(Path::new("/d"), OPEN_TO_ALL),
                 CannotCreate,
                 format!("could not use the lock directory /d: {OPEN_TO_ALL}"),
+            ),
+            (
+                no_ranges(Path::new("/d/k.lock")),
+                Unusable,
+                "could not share the lock file /d/k.lock: this kernel or this file system has no open file description \
+                 locks, which --shared and --slots need: use a directory on a local file system, or a server backend"
+                    .to_owned(),
+            ),
+            (
+                foreign_ranges(Path::new("/d/k.lock")),
+                Unusable,
+                "could not share the lock file /d/k.lock: another program has locked it with fcntl(2), which hides who \
+                 shares it: use another file for the lock"
+                    .to_owned(),
             ),
             (directory_not_open(), Unavailable, "the lock directory is not open".to_owned()),
             (file_not_open(), Unavailable, "the lock file is not open".to_owned()),

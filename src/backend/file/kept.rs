@@ -1,5 +1,5 @@
 /*!
-A lock that stays taken after it was used (`--min-hold`): until when, in the third line of the lock file.
+A lock that stays taken after it was used (`--min-hold`): until when, in the line after the holder's text.
 
 ```text
 kept 8e6c3d90-… 0000000000000612345 0000000000000040000
@@ -12,7 +12,7 @@ this, so only dlock waits for it.
 
 use std::time::Duration;
 
-use crate::clock::since_boot;
+use crate::clock::{Instant, since_boot};
 
 /// How the line begins.
 const MARK: &str = "kept ";
@@ -65,6 +65,36 @@ impl Kept {
     }
 }
 
+/// When the holds are over that one waiter has seen, by its own clock.
+///
+/// A hold cannot grow while it is waited for, whatever the waiter's clock makes of it: in a time namespace it may be far from
+/// the one by which the hold was written down.
+#[derive(Debug, Default)]
+pub(super) struct Ends(Vec<(Kept, Instant)>);
+
+impl Ends {
+    /// When each of the holds that are `found` at `now` is over; none if that has come. Holds that are not found any more are
+    /// forgotten.
+    pub(super) fn of(&mut self, found: &[Kept], now: Instant) -> Vec<Option<Instant>> {
+        let left: Vec<Option<Duration>> = found.iter().map(Kept::left).collect();
+        self.at(found, &left, now)
+    }
+
+    /// When each of the holds that are `found` at `now` is over, where so much is `left` of each; none if that has come.
+    fn at(&mut self, found: &[Kept], left: &[Option<Duration>], now: Instant) -> Vec<Option<Instant>> {
+        let known = std::mem::take(&mut self.0);
+        let end = |(kept, left): (&Kept, &Option<Duration>)| {
+            let at = now + (*left)?;
+            let before = known.iter().find(|(known, _)| known == kept).map(|(_, end)| *end);
+            Some(before.map_or(at, |before| before.min(at)))
+        };
+        let ends: Vec<Option<Instant>> = found.iter().zip(left).map(end).collect();
+        let seen = found.iter().zip(&ends).filter_map(|(kept, end)| Some((kept.clone(), (*end)?)));
+        self.0 = seen.collect();
+        ends.into_iter().map(|end| end.filter(|&end| now < end)).collect()
+    }
+}
+
 fn boot() -> Option<String> {
     std::fs::read_to_string(BOOT).ok().map(|boot| boot.trim_end().to_owned())
 }
@@ -108,6 +138,25 @@ mod tests {
         ] {
             assert_eq!(kept.left_at(boot, now), left.map(Duration::from_millis), "{boot} {now}");
         }
+    }
+
+    #[test]
+    fn a_hold_that_is_waited_for_does_not_grow() {
+        let kept = |until| Kept { boot: "a".to_owned(), until, hold: 40_000 };
+        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        let left = |seconds: u64| Some(Duration::from_secs(seconds));
+        let (one, other) = (kept(1), kept(2));
+        let mut ends = Ends::default();
+        let both = [one.clone(), other.clone()];
+        assert_eq!(ends.at(&both, &[left(5), left(9)], at(100)), [Some(at(105)), Some(at(109))]);
+        // By a clock that stands still, or is put back.
+        assert_eq!(ends.at(&both, &[left(5), left(40)], at(104)), [Some(at(105)), Some(at(109))]);
+        assert_eq!(ends.at(&both, &[left(5), left(3)], at(105)), [None, Some(at(108))]);
+        assert_eq!(ends.at(&both, &[left(5), None], at(106)), [None, None]);
+        // One that is seen for the first time, or again after it was gone.
+        assert_eq!(ends.at(std::slice::from_ref(&other), &[left(2)], at(107)), [Some(at(109))]);
+        assert_eq!(ends.at(&[one], &[left(5)], at(108)), [Some(at(113))]);
+        assert!(ends.at(&[], &[], at(109)).is_empty());
     }
 
     #[test]

@@ -1,97 +1,155 @@
 /*!
-An open lock file: taking its lock, and the counter and the holder that are written down while it is held.
+An open lock file: taking its lock alone, and the counter and the holder that are written down while it is held. How it is
+shared is in `group`, and who has it in `look`.
 */
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::errno::Errno;
-use tokio::sync::oneshot;
+use nix::sys::stat::futimens;
+use nix::sys::time::TimeSpec;
 
-use crate::backend::file::content::{Content, MARK};
+use crate::backend::claim::Known;
+use crate::backend::file::content::{Content, Record};
 use crate::backend::file::directory::Place;
 use crate::backend::file::errors::{self, no_lock_file};
 use crate::backend::file::floor;
-use crate::backend::file::kept::Kept;
-use crate::backend::file::kernel::{KernelLocks, command_name, flock, unlock, wait_in_kernel};
-use crate::backend::{Busy, Claim, Error, Queue, Released, Used};
-use crate::clock::{Instant, wall_micros};
+use crate::backend::file::kept::{Ends, Kept};
+use crate::backend::file::line::{Files, Line, Step};
+use crate::backend::file::ranges::{self, SEATS};
+use crate::backend::file::seats::{Entry, Seat, entry};
+use crate::backend::file::text::{header, is_ours, numbers, record, write};
+use crate::backend::file::watch::Watcher;
+use crate::backend::{Claim, Error, Queue, Released, Used};
+use crate::clock::{Instant, sleep_until, wall_micros, wall_millis};
 use crate::holder::{BESIDE, Holder, finished};
-use crate::printable::MAX_SHOWN;
+use crate::lock::admission::Mode;
+
+/// How often a waiter checks who holds the lock. The kernel tells it when the lock is free.
+const REFRESH: Duration = Duration::from_secs(1);
+/// How often an attempt that does not wait checks whether somebody waits in front of it while others look.
+const PASSING: Duration = Duration::from_millis(20);
 
 /// An open lock file.
 #[derive(Debug)]
 pub(super) struct LockFile {
-    /// The file that is locked.
-    file: File,
+    /// The file that is locked, and the one that has counter and holders.
+    pub(super) files: Files,
     path: PathBuf,
     /// The path that the user gave, which may lead elsewhere by now; none for the lock file of a key.
     given: Option<PathBuf>,
-    /// The name of the file for counter and holder, where they are not in the locked file itself.
-    beside: Option<OsString>,
-    /// That file, while the lock is held.
-    record: Option<File>,
+    /// The path of the file that has counter and holders.
+    record_path: PathBuf,
     /// Whether a reboot of this host removes it.
     is_volatile: bool,
-    /// Our place in the kernel's queue: receives the result of a thread that is blocked in `flock(2)`.
-    queued: Option<oneshot::Receiver<io::Result<()>>>,
-    /// The granted token while the lock is ours.
-    token: Option<u64>,
-    /// What is published while the lock is ours.
-    published: String,
-    /// Until when this lock stays taken once it is ours, if longer than it is in use.
-    kept: Option<Kept>,
-    /// When an earlier run's hold is over, while we wait for that with the file locked.
-    free_at: Option<Instant>,
+    /// Our place among those who want the lock.
+    pub(super) line: Line,
+    /// When the holds of earlier runs are over.
+    ends: Ends,
+    /// When it is worth looking again, if it is known.
+    pub(super) again_at: Option<Instant>,
+    /// Reports what happens to the file, while we wait for a seat.
+    pub(super) watcher: Option<Watcher>,
+    /// The lock, while it is ours.
+    pub(super) held: Option<Held>,
 }
 
-/// What came of taking a lock whose file is locked.
+/// A lock that is ours.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// The granted token.
+    pub token: u64,
+    /// Our seat; none for a lock that we have alone.
+    pub seat: Option<Seat>,
+    /// What is published.
+    pub text: String,
+    /// Until when the lock stays taken, if longer than it is in use.
+    pub kept: Option<Kept>,
+}
+
+/// What came of an attempt to take the lock.
 #[derive(Debug)]
 pub(super) enum Taken {
-    /// It is ours: the token, and what to warn of.
-    Held(u64, Option<String>),
-    /// An earlier run keeps it taken for so long.
-    Kept(Holder, Duration),
+    /// It is ours.
+    Held {
+        /// The fencing token.
+        token: u64,
+        /// The slot.
+        slot: Option<u32>,
+        /// What to warn of.
+        concern: Option<String>,
+    },
+    /// Others have it, or are in front of us.
+    Blocked,
+    /// An earlier run keeps it taken, and we are the next to have it.
+    Kept {
+        /// That run.
+        holder: Holder,
+        /// How many others keep a slot.
+        beside: u64,
+    },
+    /// Another contender is just looking whether it may have it. Ask again in a moment.
+    Passing,
+    /// Others use this number of slots.
+    OtherSlots(u32),
+    /// The file was replaced, or a link on the way to it: the new one is the lock.
+    Replaced,
+}
+
+/// A hold of an earlier run that does not use the lock any more.
+#[derive(Debug)]
+pub(super) struct Hold {
+    /// The seat that it had.
+    pub seat: Seat,
+    /// When it is over.
+    pub until: Instant,
+    /// That run.
+    pub holder: Holder,
 }
 
 impl LockFile {
-    /// The lock file `name` of dlock in `place`, created if it does not exist.
-    pub(super) fn of_key(place: &Place, name: &str) -> Result<Self, Error> {
+    /// The lock file `name` of dlock in `place` for a lock of this mode, created if it does not exist.
+    pub(super) fn of_key(place: &Place, name: &str, mode: Mode) -> Result<Self, Error> {
         let path = place.path.join(name);
-        let file = place.lock_file(name.as_ref()).map_err(|reason| no_lock_file(&path, &reason))?;
-        Ok(Self::new(place, path, file, None))
+        let open = || place.lock_file(name.as_ref()).map_err(|reason| no_lock_file(&path, &reason));
+        let (file, gate) = (open()?, if mode == Mode::Exclusive { None } else { Some(open()?) });
+        Ok(Self::new(place, path.clone(), path, Files { file, gate, has_ranges: place.is_local }))
     }
 
-    /// The file `name` in `place`, which may be anybody's, created if it does not exist. Counter and holder are in a file
+    /// The file `name` in `place`, which may be anybody's, created if it does not exist. Counter and holders are in a file
     /// beside it: programs that lock a file may write to it, or empty it. `given` is the path that led there, and `remote` is
     /// as [`Place::named_file`] has it.
     pub(super) fn named(place: &Place, name: &OsString, given: &Path, remote: bool) -> Result<Self, Error> {
         let path = place.path.join(name);
         let file = place.named_file(name, remote).map_err(|reason| no_lock_file(&path, &reason))?;
+        if is_ours(&file) {
+            return Err(no_lock_file(&path, errors::OURS));
+        }
         let mut beside = name.clone();
         beside.push(BESIDE);
-        Ok(Self { given: Some(given.to_owned()), ..Self::new(place, path, file, Some(beside)) })
+        let record_path = place.path.join(&beside);
+        let gate = place.lock_file(&beside).map_err(|reason| no_lock_file(&record_path, &reason))?;
+        let files = Files { file, gate: Some(gate), has_ranges: place.is_local };
+        Ok(Self { given: Some(given.to_owned()), ..Self::new(place, path, record_path, files) })
     }
 
-    fn new(place: &Place, path: PathBuf, file: File, beside: Option<OsString>) -> Self {
-        let is_volatile = place.is_volatile;
+    fn new(place: &Place, path: PathBuf, record_path: PathBuf, files: Files) -> Self {
         Self {
-            file,
+            files,
             path,
             given: None,
-            beside,
-            record: None,
-            is_volatile,
-            queued: None,
-            token: None,
-            published: String::new(),
-            kept: None,
-            free_at: None,
+            record_path,
+            is_volatile: place.is_volatile,
+            line: Line::new(),
+            ends: Ends::default(),
+            again_at: None,
+            watcher: None,
+            held: None,
         }
     }
 
@@ -100,233 +158,220 @@ impl LockFile {
         &self.path
     }
 
+    /// The paths of its files.
+    pub(super) fn watched(&self) -> Vec<&Path> {
+        let mut paths = vec![self.path.as_path(), self.record_path.as_path()];
+        paths.dedup();
+        paths
+    }
+
     /// The locked descriptor, while the lock is ours.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.token.map(|_| self.file.as_fd())
+        self.held.as_ref().map(|_| self.files.file.as_fd())
     }
 
     /// Whether the lock is ours, as far as is known.
     pub(super) fn is_ours(&self) -> bool {
-        self.token.is_some()
+        self.held.is_some()
     }
 
-    /// Resolves when the thread that waits in the kernel's queue is done; at once where there is none.
-    pub(super) async fn queue_moved(&mut self) {
-        let Some(queued) = &mut self.queued else { return };
-        // The attempt that follows looks into the file's own state: put the answer back there.
-        let answer = (&mut *queued).await;
-        let (done, receiver) = oneshot::channel();
-        // The receiver is alive: it is in this scope.
-        let _ = done.send(answer.unwrap_or_else(|_| Err(io::Error::other("the waiting thread ended"))));
-        *queued = receiver;
-    }
-
-    /// Whether a thread waits in the kernel's queue.
-    pub(super) fn is_queued(&self) -> bool {
-        self.queued.is_some()
-    }
-
-    /// When an earlier run's hold is over, while we wait for that.
-    pub(super) fn free_at(&self) -> Option<Instant> {
-        self.free_at
-    }
-
-    /// Unlocks the file if it is locked only because we wait for the end of an earlier run's hold.
-    pub(super) fn let_go(&mut self) -> Result<(), Error> {
-        if self.free_at.take().is_some() { self.unlock() } else { Ok(()) }
-    }
-
-    /// Gives the lock back if it is ours.
-    pub(super) fn release(mut self, used: Used) -> Result<Released, Error> {
-        self.let_go()?;
-        let Some(token) = self.token.take() else { return Ok(Released::NotMine) };
-        let mine = self.is_in_place();
-        let kept = self.kept.as_ref().filter(|kept| used == Used::Yes && kept.left().is_some());
-        let is_kept = kept.is_some();
-        if mine {
-            // Best effort: a leftover text names a holder that `/proc/locks` does not confirm. A nested run that is left must
-            // not take one for its outer run.
-            let text = kept.map(|_| finished(&self.published)).unwrap_or_default();
-            let _ = write(self.record.as_ref().unwrap_or(&self.file), token, &text, kept);
+    /// Takes the lock as the claim wants it, or says why it is not ours. A place in the line is kept if the claim is to wait,
+    /// and then again an attempt goes on from there. After an error or where the file was replaced, this must be dropped.
+    pub(super) fn advance(&mut self, claim: &Claim, queue: Queue) -> Result<Taken, Error> {
+        if let Some(Held { token, seat, .. }) = &self.held {
+            return Ok(Taken::Held { token: *token, slot: seat.and_then(Seat::slot), concern: None });
         }
-        // Explicitly, because a daemon that the command left behind may have inherited the descriptor.
-        self.unlock()?;
-        Ok(match (mine, is_kept) {
-            (true, true) => Released::Kept,
-            (true, false) => Released::Freed,
-            (false, _) => Released::NotMine,
-        })
+        self.again_at = None;
+        let taken = match claim.mode {
+            Mode::Exclusive => self.take_alone(claim, queue)?,
+            Mode::Shared | Mode::Slots(_) => self.take_a_seat(claim, queue)?,
+        };
+        let left = match &taken {
+            Taken::Held { .. } => self.line.entered(&self.files),
+            Taken::Blocked | Taken::Kept { .. } if self.line.is_queued() || queue == Queue::Join => Ok(()),
+            Taken::Passing if self.line.is_pending() => Ok(()),
+            _ => self.line.leave(&self.files),
+        };
+        left.map_err(|error| self.unusable(&error))?;
+        Ok(taken)
     }
 
-    fn unlock(&self) -> Result<(), Error> {
-        unlock(&self.file).map_err(|error| no_lock_file(&self.path, &error.to_string()))
+    fn take_alone(&mut self, claim: &Claim, queue: Queue) -> Result<Taken, Error> {
+        let step = self.line.alone(&mut self.files, queue);
+        match step.map_err(|error| self.unusable(&error))? {
+            Step::Passing => return Ok(Taken::Passing),
+            Step::Blocked => return Ok(Taken::Blocked),
+            Step::Done | Step::NoRanges => {}
+        }
+        if !self.is_current() {
+            return Ok(Taken::Replaced);
+        }
+        let content = self.content()?;
+        let holds = self.holds(&content.record, &[]);
+        if let Entry::Kept(until) = may_enter(Mode::Exclusive, &[], &holds) {
+            return Ok(self.waits_until(until, holds));
+        }
+        let (token, concern) = self.next_token(&content)?;
+        let known = Known { token: Some(token), since: Some(wall_millis()), ..Known::default() };
+        let (text, kept) = (claim.text(known), Kept::from_now(claim.min_hold));
+        let written = write(self.files.gate(), token, &text, kept.as_ref());
+        written.map_err(|error| self.unwritten(&error))?;
+        self.held = Some(Held { token, seat: None, text, kept });
+        Ok(Taken::Held { token, slot: None, concern })
     }
 
-    /// Tries to take the lock, and returns whether it is held now. With [`Queue::Join`] a thread waits for it in the
-    /// kernel's queue from then on.
-    pub(super) fn try_lock(&mut self, queue: Queue) -> io::Result<bool> {
-        if self.token.is_some() || self.free_at.is_some() {
-            return Ok(true);
+    /// What comes of an attempt that must wait until then, where the last of these holds is over.
+    pub(super) fn waits_until(&mut self, until: Instant, holds: Vec<Hold>) -> Taken {
+        self.again_at = Some(until);
+        let slots = holds.iter().filter(|hold| hold.seat.slot().is_some()).count() as u64;
+        let last = holds.into_iter().find(|hold| hold.until == until);
+        let holder = last.map_or(Holder::Unknown, |hold| hold.holder);
+        Taken::Kept { holder, beside: slots.saturating_sub(1) }
+    }
+
+    /// The holds of earlier runs, where these seats are `taken` and `record` is of one that had the lock alone. The file must
+    /// be locked.
+    pub(super) fn holds(&mut self, alone: &Record, taken: &[Seat]) -> Vec<Hold> {
+        let mut found: Vec<(Seat, Kept, Record)> = Vec::new();
+        if let Some(kept) = &alone.kept {
+            found.push((Seat::ALONE, kept.clone(), alone.clone()));
         }
-        if let Some(queued) = &mut self.queued {
-            return match queued.try_recv() {
-                Ok(answer) => {
-                    self.queued = None;
-                    answer.map(|()| true)
-                }
-                Err(oneshot::error::TryRecvError::Empty) => Ok(false),
-                Err(oneshot::error::TryRecvError::Closed) => Err(io::Error::other("the waiting thread ended")),
-            };
+        let file = self.files.gate();
+        for number in numbers(file).filter(|number| !taken.iter().any(|seat| seat.number == *number)) {
+            let Some(record) = record(file, number) else { continue };
+            let Some(kept) = record.kept.clone() else { continue };
+            // A mode that this dlock does not know keeps everybody out.
+            let mode = record.published().and_then(|published| published.mode()).unwrap_or_default();
+            found.push((Seat { mode, number }, kept, record));
         }
-        match flock(&self.file, libc::LOCK_EX | libc::LOCK_NB) {
-            Err(Errno::EWOULDBLOCK) if queue == Queue::Join => {
-                self.queued = Some(wait_in_kernel(self.file.try_clone()?)?);
-                Ok(false)
+        let kept: Vec<Kept> = found.iter().map(|(_, kept, _)| kept.clone()).collect();
+        let ends = self.ends.of(&kept, Instant::now());
+        let hold = |((seat, _, record), until): ((Seat, Kept, Record), Option<Instant>)| {
+            let holder = record.finished().map_or(Holder::Unknown, |(holder, _)| holder);
+            Some(Hold { seat, until: until?, holder })
+        };
+        found.into_iter().zip(ends).filter_map(hold).collect()
+    }
+
+    /// The token for the next holder, and what to warn of.
+    pub(super) fn next_token(&self, content: &Content) -> Result<(u64, Option<String>), Error> {
+        let (clock, mut concern) = (wall_micros(), None);
+        let token = content.token(|counter| {
+            if self.is_volatile && nix::unistd::geteuid().is_root() {
+                let (token, warning) = floor::token(Path::new(floor::PLACE), counter, clock);
+                concern = warning;
+                token
+            } else {
+                clock.max(counter + 1)
             }
-            Err(Errno::EWOULDBLOCK) => Ok(false),
-            Err(error) => Err(error.into()),
-            Ok(()) => Ok(true),
+        });
+        let token = token.map_err(|reason| no_lock_file(&self.record_path, &reason))?;
+        Ok((token, concern))
+    }
+
+    /// What is written down at the beginning of the file. Fails where that is not ours, or the file that a user named is the
+    /// lock file of a key: its own counter would be passed over, and that lock's next holder would pass over ours.
+    pub(super) fn content(&self) -> Result<Content, Error> {
+        if self.given.is_some() && is_ours(&self.files.file) {
+            return Err(no_lock_file(&self.path, errors::OURS));
         }
+        header(self.files.gate()).map_err(|reason| no_lock_file(&self.record_path, &reason))
     }
 
     /// Whether the file is still the one at its path, by all symbolic links that the user's path goes through.
     pub(super) fn is_in_place(&self) -> bool {
-        let ours = self.file.metadata();
         let there = match &self.given {
             Some(given) => std::fs::metadata(given),
             None => std::fs::symlink_metadata(&self.path),
         };
-        matches!((ours, there), (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino())
+        is_same(&self.files.file, there)
     }
 
-    /// Writes down the new token and the holder, unless an earlier run keeps the lock taken; the file must be locked, and it
-    /// stays so. Where it fails, nothing was changed and the lock is given back.
-    pub(super) fn take(&mut self, place: &Place, claim: &Claim) -> Result<Taken, Error> {
-        if let Some(token) = self.token {
-            return Ok(Taken::Held(token, None));
-        }
-        // While we have the file locked the hold does not grow, whatever this process's clock makes of it.
-        let free_at = self.free_at.take();
-        match self.write_down(place, claim, free_at.is_some_and(|at| at <= Instant::now())) {
-            Ok(came) => {
-                match &came {
-                    Taken::Held(token, _) => self.token = Some(*token),
-                    Taken::Kept(_, left) => {
-                        let at = Instant::now() + *left;
-                        self.free_at = Some(free_at.map_or(at, |before| before.min(at)));
-                    }
-                }
-                Ok(came)
-            }
-            Err(error) => {
-                // It ends with the process at the latest.
-                let _ = unlock(&self.file);
-                Err(error)
-            }
-        }
+    /// Whether the file is still the one at its path, and so is the one with counter and holders: whoever comes next must see
+    /// what this one writes there.
+    pub(super) fn is_current(&self) -> bool {
+        let is_gate_in_place = |gate| is_same(gate, std::fs::symlink_metadata(&self.record_path));
+        self.is_in_place() && self.files.gate.as_ref().is_none_or(is_gate_in_place)
     }
 
-    fn write_down(&mut self, place: &Place, claim: &Claim, waited: bool) -> Result<Taken, Error> {
-        let path = match &self.beside {
-            None => self.path.clone(),
-            Some(name) => {
-                // Its own counter would be passed over, and that lock's next holder would pass over ours.
-                let is_ours = read(&self.file).is_ok_and(|content| content.starts_with(MARK.as_bytes()));
-                if is_ours {
-                    return Err(no_lock_file(&self.path, errors::OURS));
-                }
-                let path = place.path.join(name);
-                // Only now: before it was locked, the file could have been replaced.
-                self.record = Some(place.lock_file(name).map_err(|reason| no_lock_file(&path, &reason))?);
-                path
+    /// Resolves when it is worth trying again, after an attempt that is to wait.
+    pub(super) async fn changed(&mut self) {
+        let limit = Instant::now() + REFRESH;
+        let limit = self.again_at.map_or(limit, |at| at.min(limit));
+        if self.line.is_pending() {
+            tokio::select! {
+                () = self.line.moved() => {}
+                () = sleep_until(limit) => {}
             }
-        };
-        let record = self.record.as_ref().unwrap_or(&self.file);
-        let (mut kept, mut published) = (None, String::new());
-        let mut write_down = || {
-            let content = Content::parse(&read(record)?)?;
-            if let Some((holder, left)) = content.finished().filter(|_| !waited) {
-                return Ok(Taken::Kept(holder, left));
-            }
-            let (clock, mut concern) = (wall_micros(), None);
-            let token = content.token(|counter| {
-                let (token, warning) = self.next_token(counter, clock);
-                concern = warning;
-                token
-            })?;
-            let text = claim.text(token, wall_micros() / 1000);
-            kept = Kept::from_now(claim.min_hold);
-            write(record, token, &text, kept.as_ref()).map_err(|error| errors::unwritten(&error))?;
-            published = text;
-            Ok(Taken::Held(token, concern))
-        };
-        let taken = write_down().map_err(|reason: String| no_lock_file(&path, &reason));
-        (self.kept, self.published) = (kept, published);
-        taken
-    }
-
-    fn next_token(&self, counter: u64, clock: u64) -> (u64, Option<String>) {
-        if self.is_volatile && nix::unistd::geteuid().is_root() {
-            floor::token(Path::new(floor::PLACE), counter, clock)
+        } else if let Some(watcher) = self.watcher.as_mut().filter(|_| !self.line.is_locked()) {
+            watcher.changed(limit).await;
         } else {
-            (clock.max(counter + 1), None)
+            sleep_until(limit).await;
         }
     }
 
-    /// Finds out who holds the lock, and our place in the queue.
-    pub(super) fn look(&self, place: &Place, claim: &Claim) -> Busy {
-        let record = self.beside.as_ref().map(|name| place.existing_file(name));
-        let content = match &record {
-            None => read(&self.file).ok(),
-            Some(record) => record.as_ref().and_then(|record| read(record).ok()),
+    /// Resolves when it is worth trying again, after an attempt that others have kept from looking, at `limit` at the latest.
+    pub(super) async fn passed(&mut self, limit: Instant) -> Result<(), Error> {
+        self.line.comes_next(&self.files).map_err(|error| self.unusable(&error))?;
+        let limit = limit.min(Instant::now() + PASSING);
+        tokio::select! {
+            () = self.line.moved() => {}
+            () = sleep_until(limit) => {}
+        }
+        Ok(())
+    }
+
+    /// Gives the lock back if it is ours, and leaves the line.
+    pub(super) fn release(mut self, used: Used) -> Result<Released, Error> {
+        let Some(held) = self.held.take() else {
+            self.line.leave(&self.files).map_err(|error| self.unusable(&error))?;
+            return Ok(Released::NotMine);
         };
-        let content = content.and_then(|content| Content::parse(&content).ok());
-        let finished = content.as_ref().and_then(Content::finished);
-        let published = content.map(|content| content.holder);
-        let locks = self.file.metadata().ok().and_then(|meta| KernelLocks::find(meta.dev(), meta.ino()));
-        let holder = match (published.as_deref(), locks.as_ref().and_then(|locks| locks.holder)) {
-            // The kernel knows the process that took the lock; the text may be left over from a dlock that was killed.
-            (published, Some(pid)) => match (published.map(Holder::read), finished) {
-                (Some(Holder::Dlock(published)), _) if published.about.pid == pid => Holder::Dlock(published),
-                // The first in line has it until the hold of the one before is over.
-                (_, Some((holder, _))) if command_name(pid) == "dlock" => holder,
-                _ => Holder::Process(pid, command_name(pid)),
-            },
-            (Some(_), None) if finished.is_some() => finished.map_or(Holder::Unknown, |(holder, _)| holder),
-            (Some(published), None) if !published.is_empty() => Holder::read(published),
-            _ => Holder::Unknown,
-        };
-        let position = self.queued.as_ref().map(|_| {
-            let before = locks.map_or(0, |locks| {
-                locks.waiting.iter().position(|&pid| pid == claim.about.pid).unwrap_or(locks.waiting.len())
-            });
-            before as u64 + 1
-        });
-        Busy { holder, position, now: wall_micros() / 1000 }
+        let mine = self.is_in_place();
+        let kept = held.kept.as_ref().filter(|kept| used == Used::Yes && kept.left().is_some());
+        if mine {
+            // Best effort: a leftover text names a holder that the kernel does not confirm. A nested run that is left must
+            // not take one for its outer run.
+            let text = kept.map(|_| finished(&held.text)).unwrap_or_default();
+            match held.seat {
+                None => drop(write(self.files.gate(), held.token, &text, kept)),
+                Some(seat) => self.vacate(seat, &text, kept),
+            }
+        }
+        // Explicitly, because a daemon that the command left behind may have inherited the descriptor.
+        if held.seat.is_some() {
+            let _ = ranges::unlock(&self.files.file, SEATS);
+        }
+        self.line.leave(&self.files).map_err(|error| self.unusable(&error))?;
+        if held.seat.is_some() {
+            // Now, and not before: a waiter that hears of it finds the seat free.
+            let _ = futimens(self.files.gate(), &TimeSpec::UTIME_NOW, &TimeSpec::UTIME_NOW);
+        }
+        Ok(match (mine, kept) {
+            (true, Some(_)) => Released::Kept,
+            (true, None) => Released::Freed,
+            (false, _) => Released::NotMine,
+        })
+    }
+
+    /// The error of a system call on the locked file.
+    pub(super) fn unusable(&self, error: &io::Error) -> Error {
+        no_lock_file(&self.path, &error.to_string())
+    }
+
+    /// The error where the token could not be written down.
+    pub(super) fn unwritten(&self, error: &io::Error) -> Error {
+        no_lock_file(&self.record_path, &errors::unwritten(error))
     }
 }
 
-/// Reads as much of a file as a lock file can hold.
-fn read(mut file: &File) -> Result<Vec<u8>, String> {
-    let mut content = Vec::new();
-    file.seek(SeekFrom::Start(0))
-        .and_then(|_| file.take(2 * MAX_SHOWN as u64).read_to_end(&mut content))
-        .map_err(|error| errors::unread(&error))?;
-    Ok(content)
+/// Whether a contender of this mode may enter, where these seats are `taken` and earlier runs have these `holds`.
+pub(super) fn may_enter(mode: Mode, taken: &[Seat], holds: &[Hold]) -> Entry {
+    let kept: Vec<(Seat, Instant)> = holds.iter().map(|hold| (hold.seat, hold.until)).collect();
+    entry(mode, taken, &kept)
 }
 
-/// Replaces the content of `file` with a single write, so that a reader without the lock sees the old or the new text.
-/// What is left of a longer one is cut off afterwards.
-fn write(file: &File, counter: u64, holder: &str, kept: Option<&Kept>) -> io::Result<()> {
-    let mut text = format!("{MARK}{counter:019}\n");
-    if !holder.is_empty() {
-        text.push_str(holder);
-        text.push('\n');
-    }
-    if let Some(kept) = kept {
-        text.push_str(&kept.text());
-        text.push('\n');
-    }
-    file.write_all_at(text.as_bytes(), 0)?;
-    file.set_len(text.len() as u64)
+/// Whether an open file is the one that is `there`.
+fn is_same(file: &File, there: io::Result<std::fs::Metadata>) -> bool {
+    matches!((file.metadata(), there), (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino())
 }

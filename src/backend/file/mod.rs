@@ -11,8 +11,11 @@ dlock:1 0001795190000000123
 kept 8e6c3d90-… 0000000000000612345 0000000000000040000
 ```
 
+Readers and slots lock the file as `flock -s` does. Locks on bytes far beyond its content tell who they are ([`seats`]) and
+who comes next ([`line`](mod@line)), and each of them has a record of its own in the file ([`content`]).
+
 Where the URL names a file itself (`file:///dir/file?path`), that file is locked and never written to: other programs that
-lock it may fill or empty it. Then counter and holder are in `<file>.dlock` beside it, under the same lock.
+lock it may fill or empty it. Then counter and holders are in `<file>.dlock` beside it, under the same lock.
 
 The kernel wakes waiters in the order in which they came. The command inherits the locked descriptor, so that the lock
 lives as long as the work whatever happens to dlock. A lock file that is removed or replaced is no lock any more; a
@@ -24,10 +27,17 @@ mod directory;
 mod driver;
 mod errors;
 mod floor;
+mod group;
 mod kept;
 mod kernel;
+mod line;
 mod locality;
 mod lock_file;
+mod look;
+mod ranges;
+mod seats;
+mod text;
+mod watch;
 
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
@@ -35,15 +45,15 @@ use std::time::Duration;
 
 use self::directory::{Place, Spot};
 pub(crate) use self::driver::DRIVER;
-use self::errors::no_lock_file;
 use self::lock_file::{LockFile, Taken};
 use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used};
-use crate::clock::{Instant, sleep_until, wall_millis};
+use crate::clock::{Instant, wall_millis};
 
 /// How often a holder checks that its lock file is still in place.
 const CHECK: Duration = Duration::from_millis(500);
-/// How often a waiter checks who holds the lock. The kernel tells it when the lock is free.
-const REFRESH: Duration = Duration::from_secs(1);
+/// How long an attempt without a wait goes on while other contenders are just looking too, which takes each of them a
+/// millisecond or two. There may be hundreds, and on a busy machine one of them may not get on for a while.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Lock files in one directory, or one file.
 #[derive(Debug)]
@@ -110,8 +120,18 @@ impl FileContender {
             let (place, name) = self.place.as_ref().ok_or_else(errors::directory_not_open)?;
             self.lock = Some(match (name, &self.spot) {
                 (Some(name), Spot::File(given)) => LockFile::named(place, name, given, self.remote)?,
-                _ => LockFile::of_key(place, &self.claim.key.file_name())?,
+                _ => LockFile::of_key(place, &self.claim.key.file_name(), self.claim.mode)?,
             });
+        }
+        Ok(())
+    }
+
+    /// Closes the lock file, which was replaced, and finds the directory again, to which a link may have led.
+    fn reopen(&mut self) -> Result<(), Error> {
+        self.lock = None;
+        if matches!(self.spot, Spot::File(_)) {
+            self.place = None;
+            self.find()?;
         }
         Ok(())
     }
@@ -127,50 +147,55 @@ impl Contender for FileContender {
         self.find()
     }
 
+    fn forget_around(&mut self) {
+        self.claim.around.clear();
+    }
+
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
+        // Well within what an attempt may take.
+        let give_up_at = Instant::now() + PATIENCE.min(self.claim.ttl / 6);
         loop {
             self.open()?;
-            let Self { claim, place: Some((place, _)), lock: Some(lock), .. } = self else {
-                return Err(errors::file_not_open());
-            };
-            if !lock.try_lock(queue).map_err(|error| no_lock_file(lock.path(), &error.to_string()))? {
-                return Ok(Attempt::Busy(lock.look(place, claim)));
+            let Self { claim, lock: Some(lock), .. } = self else { return Err(errors::file_not_open()) };
+            if let Some(outer) = lock.around(claim) {
+                return Ok(Attempt::Around(outer));
             }
-            // The file may have been replaced while we waited, or a link on the way to it: then the new one is the lock.
-            if lock.is_in_place() {
-                return match lock.take(place, claim)? {
-                    Taken::Held(token, concern) => {
-                        self.concerns.extend(concern);
-                        Ok(Attempt::Held(Grant { token, lease: Lease::Unlimited { check: CHECK } }))
+            match lock.advance(claim, queue) {
+                Ok(Taken::Held { token, slot, concern }) => {
+                    self.concerns.extend(concern);
+                    return Ok(Attempt::Held(Grant { token, slot, lease: Lease::Unlimited { check: CHECK } }));
+                }
+                Ok(Taken::Kept { holder, beside }) => {
+                    let position = (queue == Queue::Join).then_some(1);
+                    return Ok(Attempt::Busy(Busy { holder, beside, position, now: wall_millis() }));
+                }
+                Ok(Taken::Passing) if Instant::now() < give_up_at => lock.passed(give_up_at).await?,
+                Ok(Taken::Blocked | Taken::Passing) => {
+                    let busy = lock.look(claim);
+                    if queue == Queue::Pass && !lock.line.is_queued() {
+                        // A thread of it may still wait in the kernel.
+                        self.lock = None;
                     }
-                    Taken::Kept(holder, _) => {
-                        if queue == Queue::Pass {
-                            lock.let_go()?;
-                        }
-                        let position = (queue == Queue::Join).then_some(1);
-                        Ok(Attempt::Busy(Busy { holder, position, now: wall_millis() }))
-                    }
-                };
-            }
-            self.lock = None;
-            if matches!(self.spot, Spot::File(_)) {
-                self.place = None;
-                self.find()?;
+                    return Ok(Attempt::Busy(busy));
+                }
+                Ok(Taken::OtherSlots(slots)) => {
+                    let other = lock.user_of(slots);
+                    self.lock = None;
+                    return Ok(Attempt::OtherSlots(other));
+                }
+                Ok(Taken::Replaced) => self.reopen()?,
+                Err(error) => {
+                    // What it has locked ends with it.
+                    self.lock = None;
+                    return Err(error);
+                }
             }
         }
     }
 
     async fn changed(&mut self) -> Result<(), Error> {
-        let Some(lock) = self.lock.as_mut() else { return Ok(()) };
-        if let Some(at) = lock.free_at() {
-            sleep_until(at.min(Instant::now() + REFRESH)).await;
-        }
-        if !lock.is_queued() {
-            return Ok(());
-        }
-        tokio::select! {
-            () = lock.queue_moved() => {}
-            () = sleep_until(Instant::now() + REFRESH) => {}
+        if let Some(lock) = &mut self.lock {
+            lock.changed().await;
         }
         Ok(())
     }

@@ -1,0 +1,378 @@
+/*!
+The line at a lock file: whose turn it is to take the lock.
+
+Every contender comes to the turnstile first, and there the kernel lets one in at a time, in the order in which they came.
+
+* One that wants the lock alone tries flock(2). If that fails, it starts to wait in flock(2), marks that it does, and lets the
+  next one in at once. So it waits in one queue with flock(1), and with every dlock that knows of no turnstile.
+* One that shares the lock stays at the turnstile until it has the lock, so that nobody passes it. It does not enter while one
+  that wants the lock alone waits in front of it, and nobody can come to wait in front of it meanwhile.
+
+Thus readers that come after a writer wait until it has had the lock, and readers that come together get it together. The
+turnstile is for the order alone: it is flock(2) that holds the lock.
+
+Where there are no byte ranges, there is no turnstile, and no lock can be shared.
+*/
+
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
+
+use crate::backend::Queue;
+use crate::backend::file::kernel::{KernelLocks, Stand, flock, unlock, wait_in_kernel};
+use crate::backend::file::ranges::{self, EXCLUSIVE, FIRST, Kind, LINE, TURNSTILE, WAITERS};
+use crate::backend::file::seats::wish_for;
+use crate::clock::Instant;
+
+/// How often a holder that leaves tries to come to the turnstile, and how long it pauses in between.
+const TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(1);
+/// How long a process may need to go on that the kernel has woken.
+const COMES_BACK: Duration = Duration::from_millis(20);
+
+/// The open files of a lock.
+#[derive(Debug)]
+pub(super) struct Files {
+    /// The file that is locked.
+    pub file: File,
+    /// The file with counter, holders and the line of waiters, opened for itself, because what the command inherits must not
+    /// keep a place in the line. None where `file` serves.
+    pub gate: Option<File>,
+    /// Whether byte ranges can be locked.
+    pub has_ranges: bool,
+}
+
+impl Files {
+    /// The file with counter, holders and the line of waiters.
+    #[must_use]
+    pub(super) fn gate(&self) -> &File {
+        self.gate.as_ref().unwrap_or(&self.file)
+    }
+}
+
+/// What a step towards the lock has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It has what it asked for.
+    Done,
+    /// Others have the lock, or are in front.
+    Blocked,
+    /// Another contender is just looking whether it may have the lock. Ask again in a moment.
+    Passing,
+    /// There are no byte ranges.
+    NoRanges,
+}
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug)]
+enum Wish {
+    Turnstile,
+    /// The turnstile, unless somebody comes to wait there.
+    Passage,
+    Flock,
+}
+
+/// The place of this process in the line.
+#[derive(Debug)]
+pub(super) struct Line {
+    pid: i32,
+    /// Receives the result of the thread that waits in the kernel.
+    pending: Option<(Wish, oneshot::Receiver<io::Result<()>>)>,
+    /// Whether this process is at the turnstile.
+    is_first: bool,
+    /// Whether the file is locked by flock(2).
+    is_locked: bool,
+    /// Whether byte ranges may be locked that show others how this process waits.
+    is_marked: bool,
+    /// Until when a writer that knows of no turnstile goes first: it was waiting at the last look.
+    writer_first: Option<Instant>,
+    /// When it is worth looking again, if it is known.
+    again_at: Option<Instant>,
+}
+
+impl Line {
+    /// A process that has not come yet.
+    #[must_use]
+    pub(super) fn new() -> Self {
+        let pid = nix::unistd::getpid().as_raw();
+        Self {
+            pid,
+            pending: None,
+            is_first: false,
+            is_locked: false,
+            is_marked: false,
+            writer_first: None,
+            again_at: None,
+        }
+    }
+
+    /// Whether it has a place in the line, which it keeps until [`Line::entered`] or [`Line::leave`].
+    #[must_use]
+    pub(super) fn is_queued(&self) -> bool {
+        self.pending.is_some() && !self.is_passing() || self.is_marked
+    }
+
+    /// Whether a thread waits in the kernel.
+    #[must_use]
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Whether the file is locked by this process.
+    #[must_use]
+    pub(super) fn is_locked(&self) -> bool {
+        self.is_locked
+    }
+
+    /// When it is worth looking again, if it is known.
+    #[must_use]
+    pub(super) fn again_at(&self) -> Option<Instant> {
+        self.again_at
+    }
+
+    /// Where it stands while it waits.
+    #[must_use]
+    pub(super) fn stand(&self) -> Option<Stand> {
+        match &self.pending {
+            Some((Wish::Turnstile | Wish::Passage, _)) => Some(Stand::Behind),
+            Some((Wish::Flock, _)) => Some(Stand::Flock),
+            None => self.is_queued().then_some(Stand::First),
+        }
+    }
+
+    /// Takes the lock alone, or waits for it.
+    pub(super) fn alone(&mut self, files: &mut Files, queue: Queue) -> io::Result<Step> {
+        if self.is_waiting()? {
+            return self.standstill(files);
+        }
+        if self.is_locked {
+            return Ok(Step::Done);
+        }
+        match self.turnstile(files, queue)? {
+            Step::Done | Step::NoRanges => {}
+            other => return Ok(other),
+        }
+        if !self.flock(&files.file, libc::LOCK_EX)? && queue == Queue::Join {
+            self.mark(files, EXCLUSIVE)?;
+            self.wait(Wish::Flock, &files.file, |file| flock(file, libc::LOCK_EX))?;
+        }
+        if self.is_first {
+            ranges::unlock(files.gate(), TURNSTILE)?;
+            self.is_first = false;
+        }
+        Ok(if self.is_locked { Step::Done } else { Step::Blocked })
+    }
+
+    /// Locks the file together with others, or waits for that. Whether they are others with whom the lock can be shared is
+    /// for the caller to see, who [steps back](Line::step_back) if not.
+    pub(super) fn together(&mut self, files: &mut Files, queue: Queue) -> io::Result<Step> {
+        if self.is_waiting()? {
+            return self.standstill(files);
+        }
+        if self.is_locked {
+            return Ok(Step::Done);
+        }
+        match self.turnstile(files, queue)? {
+            Step::Done => {}
+            other => return Ok(other),
+        }
+        let is_in_front = ranges::conflict(files.gate(), EXCLUSIVE)?.is_some();
+        // The kernel lets a reader pass a writer that waits, and one that it has woken and that is not back yet.
+        let (now, writer_waits) = (Instant::now(), is_writer_waiting(files));
+        self.again_at = self.writer_first.filter(|until| !writer_waits && now < *until);
+        if writer_waits {
+            self.writer_first = Some(now + COMES_BACK);
+        }
+        if writer_waits || self.again_at.is_some() {
+            self.stay(files, queue)?;
+            return Ok(Step::Blocked);
+        }
+        if !is_in_front && self.flock(&files.file, libc::LOCK_SH)? {
+            return Ok(Step::Done);
+        }
+        if queue == Queue::Join {
+            self.mark(files, FIRST)?;
+            if !is_in_front {
+                self.wait(Wish::Flock, &files.file, |file| flock(file, libc::LOCK_SH))?;
+            }
+        }
+        Ok(Step::Blocked)
+    }
+
+    /// Gives the lock back that others have in a way in which it cannot be shared, and keeps the place at the turnstile if
+    /// this process is to wait.
+    pub(super) fn step_back(&mut self, files: &Files, queue: Queue) -> io::Result<()> {
+        unlock(&files.file)?;
+        self.is_locked = false;
+        self.stay(files, queue)
+    }
+
+    /// Keeps the place at the turnstile if this process is to wait.
+    pub(super) fn stay(&mut self, files: &Files, queue: Queue) -> io::Result<()> {
+        if queue == Queue::Join { self.mark(files, FIRST) } else { Ok(()) }
+    }
+
+    /// Shows others that this process wants one of so many slots.
+    pub(super) fn wants(&mut self, files: &Files, slots: u32) -> io::Result<()> {
+        self.is_marked = true;
+        ranges::lock(files.gate(), Kind::Read, wish_for(slots))?;
+        Ok(())
+    }
+
+    /// Leaves the line with the lock.
+    pub(super) fn entered(&mut self, files: &Files) -> io::Result<()> {
+        if self.is_first || self.is_marked {
+            ranges::unlock(files.gate(), LINE)?;
+        }
+        (self.is_first, self.is_marked) = (false, false);
+        Ok(())
+    }
+
+    /// Waits for the turnstile for a moment, if nobody waits there.
+    pub(super) fn comes_next(&mut self, files: &Files) -> io::Result<()> {
+        if self.pending.is_none() {
+            let range = TURNSTILE.of_process(self.pid);
+            self.wait(Wish::Passage, files.gate(), move |file| ranges::wait_for(file, range))?;
+        }
+        Ok(())
+    }
+
+    /// Leaves the line, and unlocks the file. A thread that still waits cannot be ended: what it gets is unlocked with the
+    /// last copy of its descriptor, so the files must be closed after this.
+    pub(super) fn leave(&mut self, files: &Files) -> io::Result<()> {
+        self.pending = None;
+        if std::mem::take(&mut self.is_locked) {
+            unlock(&files.file)?;
+        }
+        self.entered(files)
+    }
+
+    /// Comes to the turnstile for a moment, unless somebody waits there; returns whether it worked.
+    pub(super) fn comes_back(&mut self, files: &mut Files) -> bool {
+        for _ in 0..TRIES {
+            match self.turnstile(files, Queue::Pass) {
+                Ok(Step::Done) => return true,
+                Ok(Step::Passing) => std::thread::sleep(PAUSE),
+                Ok(Step::Blocked | Step::NoRanges) | Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    /// Resolves when the thread that waits in the kernel is done; at once where there is none.
+    pub(super) async fn moved(&mut self) {
+        let Some((_, receiver)) = &mut self.pending else { return };
+        // The step that follows looks for the answer here: put it back.
+        let answer = (&mut *receiver).await;
+        let (done, again) = oneshot::channel();
+        // The receiver is alive: it is in this scope.
+        let _ = done.send(answer.unwrap_or_else(|_| Err(ended())));
+        *receiver = again;
+    }
+
+    /// Whether a thread waits in the kernel. If it is done, what it has got is ours.
+    fn is_waiting(&mut self) -> io::Result<bool> {
+        let Some((wish, receiver)) = &mut self.pending else { return Ok(false) };
+        let wish = *wish;
+        let answer = match receiver.try_recv() {
+            Err(TryRecvError::Empty) => return Ok(true),
+            Err(TryRecvError::Closed) => Err(ended()),
+            Ok(answer) => answer,
+        };
+        self.pending = None;
+        answer?;
+        match wish {
+            Wish::Turnstile | Wish::Passage => self.is_first = true,
+            Wish::Flock => self.is_locked = true,
+        }
+        Ok(false)
+    }
+
+    /// Comes to the turnstile, or waits for that.
+    fn turnstile(&mut self, files: &mut Files, queue: Queue) -> io::Result<Step> {
+        if self.is_first {
+            return Ok(Step::Done);
+        }
+        if !files.has_ranges {
+            return Ok(Step::NoRanges);
+        }
+        let range = TURNSTILE.of_process(self.pid);
+        match ranges::lock(files.gate(), Kind::Write, range) {
+            Ok(true) => {
+                self.is_first = true;
+                Ok(Step::Done)
+            }
+            Ok(false) if queue == Queue::Join => {
+                self.wait(Wish::Turnstile, files.gate(), move |file| ranges::wait_for(file, range))?;
+                Ok(Step::Blocked)
+            }
+            Ok(false) => passing(files),
+            Err(errno) if ranges::is_unknown(errno) => {
+                files.has_ranges = false;
+                Ok(Step::NoRanges)
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Whether a thread waits only while others pass the turnstile.
+    fn is_passing(&self) -> bool {
+        matches!(self.pending, Some((Wish::Passage, _)))
+    }
+
+    /// What it has come to while a thread waits in the kernel.
+    fn standstill(&self, files: &Files) -> io::Result<Step> {
+        if self.is_passing() { passing(files) } else { Ok(Step::Blocked) }
+    }
+
+    /// Tries flock(2) without waiting; returns whether the file is locked.
+    fn flock(&mut self, file: &File, operation: libc::c_int) -> io::Result<bool> {
+        match flock(file, operation | libc::LOCK_NB) {
+            Ok(()) => self.is_locked = true,
+            Err(Errno::EWOULDBLOCK) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        Ok(self.is_locked)
+    }
+
+    /// Starts a thread that blocks in `wait`.
+    fn wait(
+        &mut self,
+        wish: Wish,
+        file: &File,
+        wait: impl FnOnce(&File) -> nix::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let file = file.try_clone()?;
+        self.pending = Some((wish, wait_in_kernel(move || wait(&file))?));
+        Ok(())
+    }
+
+    /// Shows others that this process waits.
+    fn mark(&mut self, files: &Files, range: ranges::Range) -> io::Result<()> {
+        if files.has_ranges {
+            self.is_marked = true;
+            ranges::lock(files.gate(), Kind::Read, range.of_process(self.pid))?;
+        }
+        Ok(())
+    }
+}
+
+/// What keeps others away from the turnstile: one that waits there, or one that is just passing.
+fn passing(files: &Files) -> io::Result<Step> {
+    let waits = ranges::conflict(files.gate(), WAITERS)?.is_some();
+    Ok(if waits { Step::Blocked } else { Step::Passing })
+}
+
+/// Whether a program that knows of no turnstile waits in flock(2) to have the lock alone.
+fn is_writer_waiting(files: &Files) -> bool {
+    let (Ok(file), Ok(gate)) = (files.file.metadata(), files.gate().metadata()) else { return false };
+    KernelLocks::look(&file, &gate).is_some_and(|locks| locks.writer_waits)
+}
+
+fn ended() -> io::Error {
+    io::Error::other("the waiting thread ended")
+}

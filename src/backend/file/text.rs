@@ -1,0 +1,134 @@
+/*!
+Reading and writing what is in a lock file.
+*/
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+
+use crate::backend::file::content::{BLOCK, COUNTER, Content, MARK, Record};
+use crate::backend::file::errors;
+use crate::backend::file::kept::Kept;
+use crate::backend::file::seats::MOST;
+use crate::printable::MAX_SHOWN;
+
+/// Reads as much of a file as the beginning of a lock file can be.
+pub(super) fn read(mut file: &File) -> Result<Vec<u8>, String> {
+    let mut content = Vec::new();
+    file.seek(SeekFrom::Start(0))
+        .and_then(|_| file.take(2 * MAX_SHOWN as u64).read_to_end(&mut content))
+        .map_err(|error| errors::unread(&error))?;
+    Ok(content)
+}
+
+/// Whether `file` is a lock file that dlock has written.
+pub(super) fn is_ours(file: &File) -> bool {
+    read(file).is_ok_and(|content| content.starts_with(MARK.as_bytes()))
+}
+
+/// Reads the beginning of a lock file.
+pub(super) fn header(file: &File) -> Result<Content, String> {
+    Content::parse(&read(file)?)
+}
+
+/// The numbers of the seats for which the file may have a record.
+pub(super) fn numbers(file: &File) -> std::ops::Range<u32> {
+    let block = BLOCK as u64;
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    // The first block is the beginning of the file.
+    let blocks = length.div_ceil(block).saturating_sub(1).min(MOST.into());
+    0..u32::try_from(blocks).unwrap_or(MOST)
+}
+
+/// Reads the record of a seat; none where there is none.
+pub(super) fn record(file: &File, number: u32) -> Option<Record> {
+    let mut block = vec![0; BLOCK];
+    let length = file.read_at(&mut block, place(number)).ok()?;
+    let record = Record::parse(&block[..length]);
+    (record != Record::default()).then_some(record)
+}
+
+/// Writes the record of a seat: what its holder publishes, and until when it keeps the lock. Both may be missing.
+pub(super) fn write_record(file: &File, number: u32, text: &str, kept: Option<&Kept>) -> io::Result<()> {
+    file.write_all_at(&Record::block(text, kept), place(number))
+}
+
+/// Replaces the content of `file` with a single write, so that a reader without the lock sees the old or the new text.
+/// What is left of a longer one is cut off afterwards, and with it all records.
+pub(super) fn write(file: &File, counter: u64, holder: &str, kept: Option<&Kept>) -> io::Result<()> {
+    let text = format!("{MARK}{counter:019}\n{}", Record::lines(holder, kept));
+    file.write_all_at(text.as_bytes(), 0)?;
+    file.set_len(text.len() as u64)
+}
+
+/// Writes the counter for a holder that shares the lock, and nothing about one that has it alone. For the first of those who
+/// share it, all records are removed.
+pub(super) fn write_counter(file: &File, counter: u64, is_first: bool) -> io::Result<()> {
+    file.write_all_at(format!("{MARK}{counter:019}\n\n").as_bytes(), 0)?;
+    if is_first { file.set_len(COUNTER + 1) } else { Ok(()) }
+}
+
+/// Removes everything but the counter.
+pub(super) fn clear(file: &File) -> io::Result<()> {
+    file.set_len(COUNTER)
+}
+
+/// The first byte of a seat's record.
+fn place(number: u32) -> u64 {
+    (u64::from(number) + 1) * BLOCK as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> File {
+        let file = tempfile::tempfile().expect("a file");
+        file.write_all_at(text.as_bytes(), 0).expect("written");
+        file
+    }
+
+    fn all(file: &File) -> Vec<u8> {
+        let mut all = vec![0; 1 << 20];
+        let length = file.read_at(&mut all, 0).expect("read");
+        all.truncate(length);
+        all
+    }
+
+    #[test]
+    fn records_are_beside_each_other_and_the_counter_is_in_front_of_them() {
+        let file = file("");
+        assert_eq!((header(&file).map(|header| header.counter), numbers(&file)), (Ok(Some(0)), 0..0));
+        write(&file, 17, "{\"holder\":1}", None).expect("written");
+        assert_eq!(all(&file), b"dlock:1 0000000000000000017\n{\"holder\":1}\n");
+        assert_eq!(numbers(&file), 0..0, "one block at most");
+        write_counter(&file, 18, true).expect("written");
+        assert_eq!(all(&file), b"dlock:1 0000000000000000018\n\n");
+        write_record(&file, 2, "{\"seat\":2}", None).expect("written");
+        write_record(&file, 0, "{\"seat\":0}", None).expect("written");
+        write_counter(&file, 19, false).expect("written");
+        let text = |number| record(&file, number).map(|record| String::from_utf8_lossy(&record.holder).into_owned());
+        assert_eq!(numbers(&file), 0..3);
+        let seat = |number| Some(format!("{{\"seat\":{number}}}"));
+        assert_eq!([0, 1, 2, 3].map(text), [seat(0), None, seat(2), None]);
+        // A dlock that knows of no records sees a counter and no holder.
+        let content = header(&file).expect("ours");
+        assert_eq!((content.counter, content.record), (Some(19), Record::default()));
+        write_record(&file, 2, "", None).expect("written");
+        assert_eq!(text(2), None);
+        clear(&file).expect("cleared");
+        assert_eq!(all(&file), b"dlock:1 0000000000000000019\n");
+        write_record(&file, 0, "{\"seat\":0}", None).expect("written");
+        write(&file, 20, "", None).expect("written");
+        assert_eq!(all(&file), b"dlock:1 0000000000000000020\n");
+    }
+
+    #[test]
+    fn a_file_of_any_length_has_a_bounded_number_of_records() {
+        let file = file("dlock:1 7\n");
+        file.set_len(1 << 40).expect("a sparse file");
+        assert_eq!(numbers(&file), 0..MOST);
+        assert!(is_ours(&file) && header(&file).is_ok());
+        assert!(!is_ours(&tempfile::tempfile().expect("a file")));
+    }
+}

@@ -1,0 +1,107 @@
+/*!
+Hearing that something has happened to a lock file, for a waiter that the kernel does not wake: one that waits for a seat.
+
+A holder that leaves touches the file after it has unlocked it. One that is killed does not, but the kernel reports that its
+descriptor was closed, and does so just before it drops the locks of that descriptor.
+*/
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::unistd::read;
+use tokio::io::unix::AsyncFd;
+
+use crate::clock::{Instant, sleep_until};
+use crate::readable::readable;
+
+/// For how long after an event its cause may not have taken effect, and how often to look until then.
+const UNSETTLED: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Watches files. Without a free descriptor, or where the user has too many watches already, it reports nothing.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    events: Option<AsyncFd<OwnedFd>>,
+    /// Until when to look again without an event.
+    unsettled_until: Option<Instant>,
+}
+
+impl Watcher {
+    /// A watcher of these files: what happens from now on is reported.
+    #[must_use]
+    pub(super) fn new(paths: &[&Path]) -> Self {
+        let events = || {
+            let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok()?;
+            let kinds = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_CLOSE;
+            for path in paths {
+                inotify.add_watch(*path, kinds).ok()?;
+            }
+            readable(OwnedFd::from(inotify)).ok()
+        };
+        Self { events: events(), unsettled_until: None }
+    }
+
+    /// Resolves when it is worth looking at the files again, at `limit` at the latest.
+    pub(super) async fn changed(&mut self, limit: Instant) {
+        let now = Instant::now();
+        let limit = match self.unsettled_until {
+            Some(until) if now < until => limit.min(now + LOOK),
+            _ => limit,
+        };
+        let Some(events) = &self.events else {
+            return sleep_until(limit).await;
+        };
+        tokio::select! {
+            () = event(events) => self.unsettled_until = Some(Instant::now() + UNSETTLED),
+            () = sleep_until(limit) => {}
+        }
+    }
+}
+
+/// Resolves when there has been an event.
+async fn event(events: &AsyncFd<OwnedFd>) {
+    let Ok(mut ready) = events.readable().await else { return std::future::pending().await };
+    // What has happened is for the waiter to see. More than one buffer of events only makes it look once more.
+    let mut buffer = [0; 4096];
+    let _ = read(events.get_ref(), &mut buffer);
+    ready.clear_ready();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use nix::sys::stat::futimens;
+    use nix::sys::time::TimeSpec;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_touched_or_closed_is_heard_of() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let (one, other) = (scratch.path().join("one"), scratch.path().join("other"));
+        for path in [&one, &other] {
+            File::create(path).expect("created");
+        }
+        let file = File::open(&one).expect("opened");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        runtime.block_on(async {
+            let soon = || Instant::now() + Duration::from_secs(20);
+            let mut watcher = Watcher::new(&[&one, &other]);
+            futimens(&file, &TimeSpec::UTIME_NOW, &TimeSpec::UTIME_NOW).expect("touched");
+            watcher.changed(soon()).await;
+            assert!(watcher.unsettled_until.is_some());
+            // Its cause may take effect later.
+            watcher.changed(soon()).await;
+            watcher.unsettled_until = None;
+            drop(File::open(&other).expect("opened"));
+            watcher.changed(soon()).await;
+            assert!(watcher.unsettled_until.is_some());
+            watcher.unsettled_until = None;
+            watcher.changed(Instant::now() + Duration::from_millis(1)).await;
+            assert_eq!(watcher.unsettled_until, None, "nothing happened");
+        });
+    }
+}
