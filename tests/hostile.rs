@@ -20,10 +20,10 @@ const MOST_MEMORY: u64 = 32 * 1024;
 const MOST_TAKEN: u64 = 16 << 20;
 
 /// `attempt.lua` says: yours, with token 7.
-const GRANTED: &[u8] = b"*2\r\n:1\r\n$1\r\n7\r\n";
+const GRANTED: &[u8] = b"*3\r\n:1\r\n$1\r\n7\r\n:-1\r\n";
 
 /// `attempt.lua` says: somebody else's, and you are next in line.
-const BUSY: &[u8] = b"*6\r\n:0\r\n$6\r\nstring\r\n$5\r\nliar!\r\n:-1\r\n:1\r\n$13\r\n1700000000000\r\n";
+const BUSY: &[u8] = b"*7\r\n:0\r\n$6\r\nstring\r\n$5\r\nliar!\r\n:-1\r\n:1\r\n$13\r\n1700000000000\r\n:0\r\n";
 
 fn url(port: u16) -> String {
     format!("redis://127.0.0.1:{port}")

@@ -42,6 +42,9 @@ mod waiting;
 // A lock that stays taken for a time after it was granted.
 mod min_hold;
 
+// Locks that several hold together: readers next to each other, writers alone, slots with their numbers.
+mod modes;
+
 // The first contact with a server: how long it may take, and which failures are retried.
 mod first_contact;
 
@@ -108,7 +111,7 @@ mod exhausted;
 // Too little memory and too few processes from the start: which is said as a reason.
 mod scarce;
 
-// Lock files: damaged counters, directories that a group shares, and files that are locked by their path.
+// Lock files: damaged counters, directories that a group shares, files that are locked by their path, readers and slots.
 mod files;
 
 // Passwords and other users: what ps and /proc show, and password files that are not as they should be.

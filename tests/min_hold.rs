@@ -34,15 +34,17 @@ fn the_documented_commands_free_a_lock_that_is_kept() {
     let lock_file = file.scratch().lock_dir().join("job.lock");
     let edit = || {
         let mut flock = Command::new("flock");
-        flock.arg("-n").arg(&lock_file).args(["sed", "-i", "3d"]).arg(&lock_file).status().unwrap().success()
+        flock.arg("-n").arg(&lock_file).args(["sed", "-i", "2,$d"]).arg(&lock_file).status().unwrap().success()
     };
-    let holder = Gated::spawn(file.scratch(), file.run("job").args(["--min-hold", "1h"]));
-    holder.wait_held();
-    assert!(!edit(), "a lock that is in use must not be freed");
-    holder.let_go().success();
-    is_refused(&file, "job");
-    assert!(edit());
-    file.assert_free("job");
+    for mode in [&[][..], &["--shared"], &["--slots", "3"]] {
+        let holder = Gated::spawn(file.scratch(), file.run("job").args(["--min-hold", "1h"]).args(mode));
+        holder.wait_held();
+        assert!(!edit(), "a lock that is in use must not be freed");
+        holder.let_go().success();
+        is_refused(&file, "job");
+        assert!(edit());
+        file.assert_free("job");
+    }
 
     let redis = RedisService::fresh();
     let waiter = kept_with_a_waiter(&redis);
@@ -58,7 +60,9 @@ fn the_documented_commands_free_a_lock_that_is_kept() {
 
     let zookeeper = ZooKeeperService::fresh();
     let waiter = kept_with_a_waiter(&zookeeper);
-    assert!(zookeeper.zookeeper.delete("/dlock/job%dlock"));
+    // What `deleteall` of the directory does.
+    let [holder] = &zookeeper.zookeeper.children("/dlock/job%dlock").unwrap()[..] else { panic!("one holder") };
+    assert!(zookeeper.zookeeper.delete(&format!("/dlock/job%dlock/{holder}")));
     goes_on(&zookeeper, waiter);
 }
 

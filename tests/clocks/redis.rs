@@ -12,7 +12,7 @@ use crate::support::rendezvous::{Fifo, Gate, boottime, eventually};
 use crate::support::scene::{KEY, assert_lost};
 use crate::support::scratch::Scratch;
 use crate::support::servers::Redis;
-use crate::support::service::{RedisService, Service};
+use crate::support::service::{Gated, RedisService, Service};
 
 use super::{hold, is_not_noticed, queue_up, run, takes_over, ttl};
 
@@ -154,4 +154,22 @@ fn an_hour_behind_a_dead_waiter_delays_the_others_by_seconds() {
     // Longer than without the fault: a live waiter needs time for another heartbeat, half a ttl and three seconds.
     takes_over::<RedisService>(&waiter, before + Duration::from_secs(6));
     waiter.let_go().success();
+}
+
+/// Nor would it take a reader that died for one that holds the lock.
+#[test]
+fn an_hour_behind_a_reader_that_was_killed_delays_a_writer_by_its_lease() {
+    let service = with_clock();
+    let [dead, other] = [(); 2].map(|()| Gated::spawn(service.scratch(), run(&service).arg("-s")));
+    dead.wait_held();
+    other.wait_held();
+    let writer = queue_up(&service);
+    process::signal(dead.pid(), Signal::SIGKILL);
+    service.redis.clock().set(-HOUR);
+    let killed = boottime();
+    dead.running.wait().signal(Signal::SIGKILL).stderr();
+    other.let_go().success();
+    // A new lease begins when the first script finds the old one.
+    takes_over::<RedisService>(&writer, killed + ttl::<RedisService>() + Duration::from_secs(1));
+    writer.let_go().success();
 }

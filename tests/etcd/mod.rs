@@ -7,6 +7,7 @@ mod clusters;
 mod credentials;
 mod faults;
 mod hostile;
+mod modes;
 mod recipe;
 mod taken_away;
 mod waiting;

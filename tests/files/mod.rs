@@ -1,8 +1,12 @@
 /*!
-Lock files: counters that are damaged, directories that a group shares, and files that a user names himself.
+Lock files: counters that are damaged, directories that a group shares, files that a user names himself, and locks that
+are shared.
 */
 
+mod held;
+mod modes;
 mod named;
+mod seats;
 mod shared;
 
 use std::fs;

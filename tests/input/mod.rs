@@ -152,8 +152,8 @@ const ODD_PASSWORD: &str = "p@ss:w%rd/é?#[ ]";
 
 /// All that a user needs on the key patterns of the namespace `dlock`.
 const ACL: &str = "resetkeys ~dlock:* ~{dlock:* resetchannels -@all +eval +blpop +select +time +type +get +getrange \
-                   +set +del +exists +pexpire +pttl +lpush +hget +hset +hdel +zadd +zrem +zrange +zrevrange +zscore \
-                   +zrank";
+                   +set +del +exists +pexpire +pttl +lpush +hget +hset +hdel +hvals +hgetall +zadd +zrem +zrange \
+                   +zrangebyscore +zrevrange +zscore +zrank +zcard";
 
 fn with_user(redis: &Redis, rules: &str) {
     let password = format!(">{ODD_PASSWORD}");
@@ -298,6 +298,9 @@ fn a_wrong_value_of_a_variable_is_refused_like_a_wrong_flag() {
         ("NONBLOCK", "maybe"),
         ("QUIET", "2"),
         ("STRICT_FENCING", "please"),
+        ("SHARED", "perhaps"),
+        ("SLOTS", "0"),
+        ("SLOTS", "1001"),
         ("REPLICAS", "many"),
         ("REPLICAS", "-1"),
         ("REPLICAS", "4294967296"),

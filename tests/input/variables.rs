@@ -57,6 +57,53 @@ fn exclusive() {
     variable.command(["true"]).output().success();
 }
 
+/// How many hold the lock, by the last flag or the variables; of those that exclude each other none is chosen.
+#[test]
+fn shared_and_slots() {
+    let scratch = Scratch::new();
+    let run = |flags: &[&str]| run_file(&scratch).args(flags).arg("-n").shell("printf %s \"${DLOCK_SLOT-none}\"");
+    let refused = |run: Dlock| {
+        run.output().code(75).stdout_is("").stderr_is_one_line("did not get k: held by");
+    };
+    let wrong = |run: Dlock, what: &str| {
+        run.output().code(64).stdout_is("").stderr_is_one_line(what);
+    };
+    // As `flock -s` would.
+    let reader = File::create(scratch.lock_dir().join("k.lock")).unwrap();
+    reader.lock_shared().unwrap();
+    for flags in [&["-s"][..], &["--shared"], &["-x", "-s"]] {
+        run(flags).output().success().stdout_is("none");
+    }
+    run(&[]).env("DLOCK_SHARED", "1").output().success().stdout_is("none");
+    // One that says no.
+    for no in ["0", "no", ""] {
+        refused(run(&[]).env("DLOCK_SHARED", no));
+    }
+    // A flag beats the environment also across the options.
+    refused(run(&["-x"]).env("DLOCK_SHARED", "1"));
+    refused(run(&["-s", "-x"]));
+    run(&["-s"]).env("DLOCK_SLOTS", "3").env("DLOCK_EXCLUSIVE", "1").output().success().stdout_is("none");
+    drop(reader);
+    let gate = Gate::new(scratch.path("gate"));
+    let holder =
+        run_file(&scratch).env("DLOCK_SLOTS", "2").shell(format!("echo held $DLOCK_SLOT; {}", gate.wait())).spawn();
+    holder.wait_stdout("held 0");
+    run(&["--slots", "2"]).output().success().stdout_is("1");
+    run(&["--slots", "2"]).env("DLOCK_SLOTS", "3").env("DLOCK_SHARED", "1").output().success().stdout_is("1");
+    run(&[]).env("DLOCK_SLOTS", "2").output().success().stdout_is("1");
+    wrong(run(&[]).env("DLOCK_SLOTS", "3"), "in use with --slots 2");
+    gate.open();
+    holder.wait().success();
+    // A variable that was inherited says nothing of this run.
+    run(&[]).env("DLOCK_SLOT", "7").output().success().stdout_is("none");
+    run(&[]).env("DLOCK_SLOTS", "").output().success().stdout_is("none");
+    wrong(run(&["-s", "--slots", "2"]), "--shared and --slots exclude each other");
+    wrong(run(&["-x", "--slots", "2"]), "--exclusive and --slots exclude each other");
+    let both = |one: &str, other: &str| run(&[]).env(one, "1").env(other, "1");
+    wrong(both("DLOCK_SHARED", "DLOCK_SLOTS"), "DLOCK_SHARED and DLOCK_SLOTS exclude each other");
+    wrong(both("DLOCK_SHARED", "DLOCK_EXCLUSIVE"), "DLOCK_EXCLUSIVE and DLOCK_SHARED exclude each other");
+}
+
 #[test]
 fn namespace_and_ttl() {
     let scratch = Scratch::new();

@@ -114,7 +114,11 @@ shared_with!(etcdctl: EtcdService, Etcdctl: exclusion respect leases);
 shared_with!(etcds_go_client: EtcdService, EtcdMutex: exclusion respect leases);
 shared_with!(etcds_lock_service: EtcdService, EtcdLockService: exclusion respect leases);
 shared_with!(kazoo: ZooKeeperService, Kazoo: exclusion respect leases);
+shared_with!(kazoos_reader: ZooKeeperService, KazooRead: exclusion);
+shared_with!(kazoos_writer: ZooKeeperService, KazooWrite: exclusion);
 shared_with!(curator: ZooKeeperService, Curator: exclusion respect leases);
+shared_with!(curators_reader: ZooKeeperService, CuratorRead: exclusion);
+shared_with!(curators_writer: ZooKeeperService, CuratorWrite: exclusion);
 
 fn dlock_keeps_the_other_out_and_hands_over<S: Shared>(service: &S, kind: Kind) {
     let mut other = service.other(kind);

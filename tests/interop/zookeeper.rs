@@ -17,10 +17,10 @@ fn nodes(service: &ZooKeeperService) -> Vec<(String, Node)> {
     names.into_iter().filter_map(read).collect()
 }
 
-/// The paths of the nodes that dlocks created: two in each session.
+/// The paths of the nodes that dlocks created: three in each session.
 fn dlocks(service: &ZooKeeperService) -> Vec<String> {
     let nodes = nodes(service);
-    let is_dlocks = |session| nodes.iter().filter(|(_, node)| node.ephemeral_owner == session).count() == 2;
+    let is_dlocks = |session| nodes.iter().filter(|(_, node)| node.ephemeral_owner == session).count() == 3;
     let own = nodes.iter().filter(|(_, node)| is_dlocks(node.ephemeral_owner));
     own.map(|(name, _)| format!("{}/{name}", ZooKeeperService::lock(KEY))).collect()
 }
@@ -49,7 +49,7 @@ impl Shared for ZooKeeperService {
 
     fn is_left_by(&self, kind: Kind, litter: &str) -> bool {
         // The directories that they created, or that dlock did not create for itself alone.
-        matches!(kind, Kind::Kazoo | Kind::Curator) && ["/dlock", &ZooKeeperService::lock(KEY)].contains(&litter)
+        kind.is_of_zookeeper() && ["/dlock", &ZooKeeperService::lock(KEY)].contains(&litter)
     }
 }
 
@@ -75,7 +75,7 @@ fn one_dlock_keeps_both_others_out_at_the_same_time() {
     let held: u64 = holder.token();
     holder.let_go().success();
     let tokens = others.each_mut().map(|other| other.wait_held().parse::<u64>().unwrap());
-    // One of the two nodes is not enough.
+    // To be seen by one of them is not enough.
     for other in &mut others {
         assert!(!dlock.has_held(), "both hold the lock");
         other.release();
@@ -89,7 +89,7 @@ fn one_dlock_keeps_both_others_out_at_the_same_time() {
 #[test]
 fn a_dlock_that_was_robbed_of_one_node_does_not_hold_the_lock_any_more() {
     let service = ZooKeeperService::fresh();
-    for (marker, kind) in [("-lock-", Kind::Curator), ("__lock__", Kind::Kazoo)] {
+    for (marker, kind) in [("-lock-", Kind::Curator), ("-__WRIT__", Kind::CuratorRead), ("__lock__", Kind::Kazoo)] {
         let mut other = service.other(kind);
         let holder = service.run(KEY).args(["--ttl", "3s"]);
         let holder = Gated::spawn(service.scratch(), holder);
@@ -114,17 +114,20 @@ fn dlocks_nodes_are_named_as_the_others_name_theirs() {
     let holder = service.hold(KEY);
     let waiters = [(); 7].map(|()| service.queue_up(KEY, &["-q"]));
     let nodes = nodes(&service);
-    assert_eq!(nodes.len(), 16);
+    assert_eq!(nodes.len(), 24);
     let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    for pair in nodes.chunks(2) {
-        let [(first, one), (second, other)] = pair else { unreachable!() };
-        let (curator, kazoo) = if first.starts_with("_c_") { (first, second) } else { (second, first) };
-        let uuid = curator.strip_prefix("_c_").unwrap().rsplit_once("-lock-").unwrap().0;
-        let lengths: Vec<usize> = uuid.split('-').map(str::len).collect();
-        assert!(lengths == [8, 4, 4, 4, 12] && is_hex(&uuid.replace('-', "")), "{curator}");
+    for triple in nodes.chunks(3) {
+        let [(curator, one), (read_write, other), (kazoo, third)] = triple else { unreachable!() };
+        for (name, mark) in [(curator, "-lock-"), (read_write, "-__WRIT__")] {
+            let uuid = name.strip_prefix("_c_").unwrap().rsplit_once(mark).unwrap().0;
+            let lengths: Vec<usize> = uuid.split('-').map(str::len).collect();
+            assert!(lengths == [8, 4, 4, 4, 12] && is_hex(&uuid.replace('-', "")), "{name}");
+        }
         let id = kazoo.rsplit_once("__lock__").unwrap().0;
         assert!(id.len() == 32 && is_hex(id) && id.starts_with('f'), "{kazoo}");
-        assert_eq!((one.czxid, one.ephemeral_owner), (other.czxid, other.ephemeral_owner));
+        for node in [other, third] {
+            assert_eq!((one.czxid, one.ephemeral_owner), (node.czxid, node.ephemeral_owner));
+        }
     }
     holder.let_go().success();
     for waiter in waiters {

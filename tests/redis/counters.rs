@@ -69,6 +69,9 @@ fn a_side_key_of_another_type_is_named() {
         ("queue", &["SET", "KEY", "x"][..]),
         ("queue", &["HSET", "KEY", "x", "y"]),
         ("alive", &["LPUSH", "KEY", "x"]),
+        ("modes", &["SADD", "KEY", "x"]),
+        ("holders", &["SET", "KEY", "x"]),
+        ("details", &["ZADD", "KEY", "1", "x"]),
         ("fence", &["HSET", "KEY", "x", "y"]),
         ("fence", &["ZADD", "KEY", "1", "x"]),
     ] {

@@ -27,16 +27,23 @@ fn advice(refused: &Outcome, may_use_all: bool) -> Vec<String> {
     }
 }
 
-/// Runs alone, and hands the lock over.
+/// Runs alone, holds the lock together with another, and hands it over.
 fn assert_works(scratch: &Scratch, run: impl Fn() -> Dlock) {
     run().command(["echo", "ran"]).output().success().stdout_is("ran\n");
-    let holder = Gated::spawn(scratch, run().args(["-t", "1s"]));
-    holder.wait_held();
-    let waiter = Gated::spawn(scratch, run());
-    waiter.running.wait_stderr("waiting for job");
-    holder.let_go().success();
-    waiter.wait_held();
-    waiter.let_go().code(0).stderr();
+    for (together, mode) in [(1, &["-x"][..]), (2, &["-s"]), (2, &["--slots", "2"])] {
+        let holders: Vec<Gated> =
+            (0..together).map(|_| Gated::spawn(scratch, run().args(["-t", "1s"]).args(mode))).collect();
+        holders.iter().for_each(Gated::wait_held);
+        // Another reader would not have to wait.
+        let next: &[&str] = if mode == ["-s"] { &["-x"] } else { mode };
+        let waiter = Gated::spawn(scratch, run().args(next));
+        waiter.running.wait_stderr("waiting for job");
+        for holder in holders {
+            holder.let_go().success();
+        }
+        waiter.wait_held();
+        waiter.let_go().code(0).stderr();
+    }
 }
 
 #[test]
@@ -95,7 +102,7 @@ fn that_are_missing_on_a_majority_are_told_for_each_server() {
     for redis in servers.iter() {
         redis.cli(&words);
     }
-    run().command(["echo", "ran"]).output().success().stdout_is("ran\n");
+    assert_works(&scratch, run);
     eventually("the votes to be given back", || {
         servers.iter().all(|redis| redis.get("dlock:job").is_none()).then_some(())
     });

@@ -176,7 +176,7 @@ fn a_zookeeper_ends_sessions_by_the_rate_of_its_clock() {
         let nodes = || zookeeper.children("/dlock/job").unwrap_or_default().len();
         proxy.set(Mode::Silent);
         let silent = boottime();
-        assert_eq!(nodes(), 2);
+        assert_eq!(nodes(), 3);
         eventually("the end of the session", || (nodes() == 0).then_some(()));
         drop(holder);
         boottime() - silent

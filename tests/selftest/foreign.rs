@@ -187,6 +187,29 @@ fn curator_excludes_curator_but_not_kazoo() {
 }
 
 #[test]
+fn readers_of_kazoo_and_curator_share_and_writers_exclude_all_of_their_own_kind() {
+    let zookeeper = ZooKeeper::start();
+    for (read, write) in [(Kind::KazooRead, Kind::KazooWrite), (Kind::CuratorRead, Kind::CuratorWrite)] {
+        let path = format!("/locks/{read:?}");
+        let nodes = || zookeeper.children(&path).map_or(0, |children| children.len());
+        exclude_each_other(write, &zookeeper.url(), &path, Some(&nodes));
+        let spawn = |kind| Foreign::spawn(kind, &zookeeper.url(), &path);
+        let (mut readers, mut writer) = ([spawn(read), spawn(read)], spawn(write));
+        for reader in &mut readers {
+            reader.acquire();
+        }
+        assert!(readers.iter_mut().all(Foreign::owns));
+        assert_eq!(writer.try_acquire(), None);
+        readers.iter_mut().for_each(Foreign::release);
+        writer.acquire();
+        assert_eq!(readers[0].try_acquire(), None);
+        writer.release();
+        readers.into_iter().for_each(Foreign::close);
+        writer.close();
+    }
+}
+
+#[test]
 fn a_foreign_program_goes_with_all_that_it_started() {
     let etcd = Etcd::start();
     let mut etcdctl = Foreign::spawn(Kind::Etcdctl, &etcd.url(), "k");

@@ -6,6 +6,9 @@ mod basics;
 // The tools that break things: proxy, terminal, witness, network namespaces.
 mod faults;
 
+// The witness of locks that several hold.
+mod modes;
+
 // Wall clocks that are moved.
 mod clock;
 

@@ -14,6 +14,7 @@ pub mod etcd;
 pub mod exhausted;
 pub mod foreign;
 pub mod islands;
+pub mod mode_witness;
 pub mod netns;
 pub mod process;
 pub mod programs;

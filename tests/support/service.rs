@@ -126,7 +126,7 @@ impl Gated {
     pub fn spawn(scratch: &Scratch, dlock: Dlock) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let gate = Gate::new(scratch.path(format!("gate-{}", NUMBER.fetch_add(1, Ordering::Relaxed))));
-        let running = dlock.shell(format!("echo held $DLOCK_TOKEN; {}", gate.wait())).spawn();
+        let running = dlock.shell(format!("echo held $DLOCK_TOKEN $DLOCK_SLOT; {}", gate.wait())).spawn();
         Self { gate, running }
     }
 
@@ -140,7 +140,15 @@ impl Gated {
     #[track_caller]
     pub fn token(&self) -> u64 {
         let line = self.running.wait_stdout("held");
-        line.trim_start_matches("held ").parse().unwrap_or_else(|_| panic!("no token: {line:?}"))
+        let token = line.split_whitespace().nth(1).and_then(|token| token.parse().ok());
+        token.unwrap_or_else(|| panic!("no token: {line:?}"))
+    }
+
+    /// Waits until its command runs; returns its slot, if it has one.
+    #[track_caller]
+    pub fn slot(&self) -> Option<u32> {
+        let line = self.running.wait_stdout("held");
+        line.split_whitespace().nth(2).map(|slot| slot.parse().unwrap_or_else(|_| panic!("no slot: {line:?}")))
     }
 
     /// Whether its command has run.

@@ -51,13 +51,13 @@ fn scene() -> Scene {
     let before = nodes(&service.zookeeper);
     armed.store(true, Ordering::SeqCst);
     // It has to make new ones.
-    for (name, _) in &before[2..] {
+    for (name, _) in &before[3..] {
         service.zookeeper.delete(&format!("{LOCK}/{name}"));
     }
     let made = eventually("new nodes", || {
         let all = nodes(&service.zookeeper);
         let new: Vec<_> = all.into_iter().filter(|(name, _)| !before.iter().any(|(old, _)| old == name)).collect();
-        (new.len() == 2).then_some(new)
+        (new.len() == 3).then_some(new)
     });
     Scene { service, holder, waiter, proxy, armed, made }
 }
@@ -68,7 +68,7 @@ fn follows(scene: Scene, nodes: &[(String, Node)]) {
     assert!(!waiter.has_held());
     holder.let_go().success();
     waiter.wait_held();
-    assert_eq!(service.zookeeper.children(LOCK).unwrap().len(), 2);
+    assert_eq!(service.zookeeper.children(LOCK).unwrap().len(), 3);
     let token = &process::environ(waiter.running.command_pid())["DLOCK_TOKEN"];
     assert_eq!(*token, nodes[0].1.czxid.to_string());
     ends_well(waiter);
@@ -95,13 +95,14 @@ fn nodes_with_our_name_that_another_session_owns_are_never_ours() {
     for (name, _) in &scene.made {
         scene.service.zookeeper.delete(&format!("{LOCK}/{name}"));
     }
-    other.create_together(&[&twins[0], &twins[1]], &scene.made[0].1.data).unwrap();
+    let twins: Vec<&str> = twins.iter().map(String::as_str).collect();
+    other.create_together(&twins, &scene.made[0].1.data).unwrap();
     scene.armed.store(false, Ordering::SeqCst);
     let own = eventually("nodes of its own session", || {
         let (waiters, session) = (&scene.made[0].1, other.session());
         let all = nodes(&scene.service.zookeeper);
         let own = all.into_iter().filter(|(_, node)| owner(node) == owner(waiters)).collect::<Vec<_>>();
-        let replaced = own.len() == 2 && own.iter().all(|(_, node)| node.ephemeral_owner != session);
+        let replaced = own.len() == 3 && own.iter().all(|(_, node)| node.ephemeral_owner != session);
         replaced.then_some(own)
     });
     follows(scene, &own);

@@ -12,7 +12,9 @@ mod ensemble;
 mod hostile;
 mod lost_answers;
 mod sessions;
+mod slots;
 mod spelling;
+mod together;
 
 use std::net::TcpStream;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ fn a_waiter_whose_session_has_ended_queues_anew_behind_those_who_came_meanwhile(
     let proxy = Proxy::to(service.zookeeper.server(0).port());
     let behind = format!("zk://127.0.0.1:{}", proxy.port());
     let waiter = queue_up_at(&service, &behind, &["-t", "1s"]);
-    let old = nodes(&service.zookeeper)[2].clone();
+    let old = nodes(&service.zookeeper)[3].clone();
     proxy.set(Mode::Hold);
     service.wait_queued("job", 0);
     let second = service.queue_up("job", &["-q"]);
@@ -59,7 +59,7 @@ fn a_waiter_that_came_early_counts_the_queue_before_it_lists_it() {
         service.zookeeper.create(&node(&format!("other-{number}"), 1000 + number), "");
     }
     let requests = service.zookeeper.count_requests();
-    // One comes every third of a second: twice the interval of a short queue has gone by, and not half of the one of 200.
+    // One comes every third of a second: twice the interval of a short queue has gone by, and not the one of 130.
     let seen = eventually("signs of life", || {
         let seen = requests.so_far();
         seen.get("exists").is_some_and(|signs| *signs >= 24).then_some(seen)
@@ -100,11 +100,11 @@ fn a_waiter_whose_nodes_are_deleted_makes_new_ones() {
     let holder = service.hold("job");
     let waiter = service.queue_up("job", &["-q", "-t", "2s"]);
     // One is enough: who knows only that spelling would pass the waiter.
-    let (name, _) = nodes(&service.zookeeper)[3].clone();
+    let (name, _) = nodes(&service.zookeeper)[5].clone();
     service.zookeeper.delete(&format!("{LOCK}/{name}"));
-    eventually("both nodes anew", || {
+    eventually("all nodes anew", || {
         let sequences: Vec<i64> = nodes(&service.zookeeper).iter().map(|(name, _)| sequence(name)).collect();
-        (sequences == [0, 1, 4, 5]).then_some(())
+        (sequences == [0, 1, 2, 6, 7, 8]).then_some(())
     });
     holder.let_go().success();
     waiter.wait_held();
@@ -113,14 +113,14 @@ fn a_waiter_whose_nodes_are_deleted_makes_new_ones() {
 
 #[test]
 fn a_holder_one_of_whose_nodes_is_deleted_has_lost() {
-    for index in [0, 1] {
+    for index in [0, 1, 2] {
         let service = ZooKeeperService::fresh();
         let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "2s"]));
         holder.wait_held();
         let (name, _) = nodes(&service.zookeeper)[index].clone();
         service.zookeeper.delete(&format!("{LOCK}/{name}"));
         holder.running.wait().code(79).stderr_is_one_line("its node is gone from the server");
-        // The other one is of no use to anybody.
+        // The others are of no use to anybody.
         assert!(service.zookeeper.tree().is_empty());
     }
 }

@@ -1,28 +1,40 @@
-//! The two spellings of a lock, and other programs that use them.
+//! The spellings of a lock, and other programs that use them.
 
 use super::*;
 
 #[test]
-fn a_holder_has_one_node_as_curator_and_one_as_kazoo_spell_it() {
-    let service = ZooKeeperService::fresh();
-    let running =
-        service.run("job").shell("echo $DLOCK_OWNER $DLOCK_TOKEN; read -r line").stdin(std::process::Stdio::piped());
-    let mut running = running.spawn();
-    let line = running.wait_stdout(" ");
-    let (id, token) = line.trim().split_once(' ').unwrap();
-    let nodes = nodes(&service.zookeeper);
-    let [(curator, first), (kazoo, second)] = nodes.as_slice() else { panic!("{nodes:?}") };
-    let uuid = format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]);
-    assert_eq!(*curator, format!("_c_{uuid}-lock-0000000000"));
-    assert_eq!(*kazoo, format!("f{}__lock__0000000001", &id[1..]));
-    for node in [first, second] {
-        // Made in one transaction, which is the token.
-        assert_eq!(node.czxid.to_string(), token);
-        assert!(node.ephemeral_owner != 0 && node.ephemeral_owner == first.ephemeral_owner);
-        assert_eq!(owner(node), id);
+fn a_holder_has_nodes_as_curators_two_locks_and_kazoos_spell_them() {
+    for (options, curator, read_write, kazoo, mode, slot) in [
+        (&[][..], "-lock-", "-__WRIT__", "__lock__", None, None),
+        (&["-s"], "-lock-", "-__READ__", "__rlock__", Some("shared"), None),
+        (&["--slots", "5"], "-slots5-lock-", "-slots5-__WRIT__", "-slots5__lock__", Some("slots5"), Some(0)),
+    ] {
+        let service = ZooKeeperService::fresh();
+        let dlock = service.run("job").args(options).shell("echo $DLOCK_OWNER $DLOCK_TOKEN; read -r line");
+        let mut running = dlock.stdin(std::process::Stdio::piped()).spawn();
+        let line = running.wait_stdout(" ");
+        let (id, token) = line.trim().split_once(' ').unwrap();
+        let nodes = nodes(&service.zookeeper);
+        let uuid = format!("_c_{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]);
+        let expected = [
+            format!("{uuid}{curator}0000000000"),
+            format!("{uuid}{read_write}0000000001"),
+            format!("f{}{kazoo}0000000002", &id[1..]),
+        ];
+        assert_eq!(nodes.iter().map(|(name, _)| name).collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>());
+        for (index, (_, node)) in nodes.iter().enumerate() {
+            // Made in one transaction, which is the token.
+            assert_eq!(node.czxid.to_string(), token);
+            assert!(node.ephemeral_owner != 0 && node.ephemeral_owner == nodes[0].1.ephemeral_owner);
+            assert_eq!(owner(node), id);
+            let published: serde_json::Value = serde_json::from_str(&node.data).unwrap();
+            assert_eq!(published["mode"].as_str(), mode);
+            // Who enters a slot says so on the first node, which names the holder, and on the last, which others watch.
+            assert_eq!(published["slot"].as_u64(), slot.filter(|_| index != 1), "{index}");
+        }
+        drop(running.take_stdin());
+        running.wait().code(1).quiet();
     }
-    drop(running.take_stdin());
-    running.wait().code(1).quiet();
 }
 
 #[test]
@@ -46,7 +58,7 @@ fn a_chroot_stands_before_everything() {
     let url = format!("{}/apps/one", service.url());
     let holder = Gated::spawn(service.scratch(), run_at(&service, &url, &[]));
     holder.wait_held();
-    assert_eq!(service.zookeeper.children("/apps/one/dlock/job").unwrap().len(), 2);
+    assert_eq!(service.zookeeper.children("/apps/one/dlock/job").unwrap().len(), 3);
     service.assert_free("job");
     run_at(&service, &url, &["-n"]).command(["true"]).output().code(75).stderr_is_one_line("held by ");
     holder.let_go().success();
@@ -103,7 +115,7 @@ fn sequence_numbers_near_their_end_are_refused() {
     // As if two thousand million nodes had been made there before.
     let (low, high) = ("000000", "214700");
     let swap = |bytes: &mut Vec<u8>, from: &str, to: &str| {
-        for mark in ["-lock-", "__lock__"] {
+        for mark in ["-lock-", "__WRIT__", "__lock__"] {
             let (from, to) = (format!("{mark}{from}"), format!("{mark}{to}"));
             for at in 0..bytes.len().saturating_sub(from.len()) {
                 if bytes[at..].starts_with(from.as_bytes()) {

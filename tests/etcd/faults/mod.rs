@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::etcd::{assert_clean, assert_lost, assert_waited, behind, contenders, renewed, watchers};
+use crate::etcd::{assert_clean, assert_lost, assert_waited, behind, contenders, renewed, told, watchers};
 use crate::support::daemon::Port;
 use crate::support::dlock::{Dlock, Running};
 use crate::support::etcd::{Etcd, EtcdOptions};

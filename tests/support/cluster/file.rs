@@ -25,12 +25,15 @@ impl Cluster for Scratch {
     }
 }
 
+/// Where the byte ranges begin that contenders lock in a lock file. Their length is the process id.
+const TURNSTILE: i64 = 1 << 30;
+const FIRST: i64 = TURNSTILE + (2 << 23);
+
 impl Scratch {
     /// The processes that wait for `key`. The kernel prints its table in pieces, and a table that changes meanwhile may
     /// lack a line or repeat one: a missing line is there at the next look, and a repeated one does not count twice.
     pub fn waiting(&self, key: &str) -> BTreeSet<i32> {
-        let pid = |line: &String| line.split_once(" -> ")?.1.split_whitespace().nth(3)?.parse().ok();
-        self.kernel_locks(key).iter().filter_map(pid).collect()
+        self.kernel_locks(key).iter().filter_map(|line| waiter(line)).collect()
     }
 
     /// The lines of `/proc/locks` about `key`; those of waiters contain an arrow.
@@ -39,6 +42,21 @@ impl Scratch {
         // Without the device, which some file systems spell differently there.
         let inode = format!(":{} ", about.ino());
         let table = fs::read_to_string("/proc/locks").unwrap();
-        table.lines().filter(|line| line.contains("FLOCK") && line.contains(&inode)).map(str::to_owned).collect()
+        let is_ours = |line: &&str| line.contains(&inode) && (line.contains("FLOCK") || line.contains("OFDLCK"));
+        table.lines().filter(is_ours).map(str::to_owned).collect()
     }
+}
+
+/// The process that waits according to this line of `/proc/locks`: in flock(2), at the turnstile, or to get there.
+fn waiter(line: &str) -> Option<i32> {
+    let (_, lock) = line.split_once(':')?;
+    let (waits, lock) = lock.trim_start().strip_prefix("->").map_or((false, lock), |lock| (true, lock));
+    let words: Vec<&str> = lock.split_whitespace().collect();
+    let [kind, _, _, pid, _, start, end] = words[..] else { return None };
+    if kind == "FLOCK" {
+        return if waits { pid.parse().ok() } else { None };
+    }
+    let (start, end): (i64, i64) = (start.parse().ok()?, end.parse().ok()?);
+    let is_waiter = if waits { start == TURNSTILE } else { start == FIRST };
+    if is_waiter { i32::try_from(end - start).ok() } else { None }
 }

@@ -52,7 +52,7 @@ impl Cluster for ZooKeeper {
     }
 
     fn queued(&self, key: &str) -> usize {
-        // A contender has two nodes, and one session. One of them is the holder.
+        // A contender has one session, however many nodes. One of them is the holder.
         let below = format!("{}/", lock(key));
         let ephemerals = self.ephemerals();
         let contends = |nodes: &&BTreeSet<String>| nodes.iter().any(|node| node.starts_with(&below));
@@ -61,7 +61,7 @@ impl Cluster for ZooKeeper {
 
     /// By the nodes alone: listing all sessions of a multitude takes long.
     fn contenders(&self, key: &str) -> usize {
-        self.children(&lock(key)).map_or(0, |all| all.len() / 2)
+        self.children(&lock(key)).map_or(0, |all| all.len() / 3)
     }
 
     fn litter(&self, _keys: &[&str]) -> Vec<String> {

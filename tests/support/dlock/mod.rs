@@ -164,6 +164,12 @@ impl Dlock {
         self
     }
 
+    /// Starts this program, another dlock, instead of the one under test.
+    pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
+    }
+
     /// Puts the program where every user can execute it, for a wrapper that changes the user.
     pub fn reachable(mut self) -> Self {
         self.make_reachable();

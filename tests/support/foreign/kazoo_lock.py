@@ -1,4 +1,4 @@
-"""The `Lock` of kazoo."""
+"""The `Lock`, `ReadLock` or `WriteLock` of kazoo, whichever is named first."""
 
 import logging
 import sys
@@ -11,11 +11,11 @@ logging.basicConfig()
 
 
 class Lock:
-    def __init__(self, servers, path, lease):
+    def __init__(self, kind, servers, path, lease):
         self.client = kazoo.client.KazooClient(hosts=servers, timeout=float(lease))
         self.client.start()
         self.path = path
-        self.lock = self.client.Lock(path, identifier='kazoo')
+        self.lock = getattr(self.client, kind)(path, identifier='kazoo')
 
     def take(self, blocking):
         if not self.lock.acquire(blocking=blocking):

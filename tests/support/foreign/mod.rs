@@ -37,11 +37,25 @@ pub enum Kind {
     EtcdLockService,
     /// `Lock` of kazoo; the key is the path of the parent node.
     Kazoo,
+    /// `ReadLock` of kazoo; the key is the path of the parent node.
+    KazooRead,
+    /// `WriteLock` of kazoo; the key is the path of the parent node.
+    KazooWrite,
     /// `InterProcessMutex` of Curator; the key is the path of the parent node.
     Curator,
+    /// The reader's side of Curator's `InterProcessReadWriteLock`; the key is the path of the parent node.
+    CuratorRead,
+    /// The writer's side of Curator's `InterProcessReadWriteLock`; the key is the path of the parent node.
+    CuratorWrite,
 }
 
 impl Kind {
+    /// Whether it takes locks at ZooKeeper. Such a program leaves the directories that it made.
+    pub fn is_of_zookeeper(self) -> bool {
+        use Kind::{Curator, CuratorRead, CuratorWrite, Kazoo, KazooRead, KazooWrite};
+        matches!(self, Kazoo | KazooRead | KazooWrite | Curator | CuratorRead | CuratorWrite)
+    }
+
     /// The program, before the servers, the key and the lease.
     #[track_caller]
     fn command(self) -> Command {
@@ -66,12 +80,24 @@ impl Kind {
             }
             Self::EtcdMutex => script(need_python("json", "python3"), "etcd_mutex.py"),
             Self::EtcdLockService => script(need_python("json", "python3"), "etcd_lock_service.py"),
-            Self::Kazoo => script(need_python("kazoo", "python3-kazoo"), "kazoo_lock.py"),
-            Self::Curator => {
+            Self::Kazoo | Self::KazooRead | Self::KazooWrite => {
+                let mut command = script(need_python("kazoo", "python3-kazoo"), "kazoo_lock.py");
+                command.arg(match self {
+                    Self::KazooRead => "ReadLock",
+                    Self::KazooWrite => "WriteLock",
+                    _ => "Lock",
+                });
+                command
+            }
+            Self::Curator | Self::CuratorRead | Self::CuratorWrite => {
                 let mut command = Command::new(need("java", "default-jdk-headless"));
                 command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
                 command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", &made::curator_class_path()]);
-                command.arg("CuratorLock");
+                command.arg("CuratorLock").arg(match self {
+                    Self::CuratorRead => "read",
+                    Self::CuratorWrite => "write",
+                    _ => "mutex",
+                });
                 command
             }
         }

@@ -21,6 +21,8 @@ pub struct Seen {
     pub source: String,
     /// The command's name as it was sent, and its arguments.
     pub words: Vec<String>,
+    /// When that was by the server's clock, since 1970.
+    pub by_server: Duration,
 }
 
 /// The commands that a server carries out, as it reports them itself (`MONITOR`). It leaves out administrators'
@@ -85,14 +87,19 @@ impl<'a> Monitor<'a> {
         given.unwrap_or_else(|| panic!("nobody took the lock at {key}: {seen:?}"))
     }
 
-    /// When the lease of the lock at `key` that belongs to `owner`, whose id is in the value that it sets, can expire
-    /// at the earliest, as in [`Self::expiry`]; none if that owner never had it.
+    /// When the lease of the lock at `key` that belongs to `owner`, whose id is in the value that it sets or among the
+    /// holders of a lock that several hold, can expire at the earliest, as in [`Self::expiry`]; none if that owner never
+    /// had it.
     pub fn lease_end_of(&self, owner: &str, key: &str, until: Duration) -> Option<Duration> {
         let (mut end, mut is_owners) = (None, false);
         for seen in self.others().iter().filter(|seen| seen.at <= until) {
+            if let Some(length) = share(seen, key, owner) {
+                end = Some(seen.at + self.redis.true_length(length) - Duration::from_millis(1));
+            }
             let Some(until) = self.lease_until(seen, key) else { continue };
             if seen.words[0] == "SET" {
-                is_owners = seen.words[2].contains(owner);
+                // What several hold together says when all of them are over.
+                is_owners = seen.words[2].contains(owner) && !seen.words[2].starts_with("{\"v\":1,\"mode\":");
             }
             if is_owners {
                 end = Some(until);
@@ -154,15 +161,25 @@ fn lease(seen: &Seen, key: &str) -> Option<Duration> {
     seen.words.last()?.parse().ok().map(Duration::from_millis)
 }
 
+/// The length of the lease that this command gave to `owner` at `key`, if it is one that does that for one of several holders:
+/// `ZADD holders END ID`, where the end is in milliseconds by the server's clock.
+fn share(seen: &Seen, key: &str, owner: &str) -> Option<Duration> {
+    let [name, holders, end, id] = &seen.words[..] else { return None };
+    if name != "ZADD" || *holders != format!("{{{key}}}\u{1}holders") || id != owner {
+        return None;
+    }
+    Duration::from_millis(end.parse().ok()?).checked_sub(seen.by_server)
+}
+
 /// Reads `1700000000.123456 [0 127.0.0.1:50000] "SET" "key" "va\"lue"`, where the time is by the server's clock.
 fn parse_seen(line: &str, clock: Option<&ClockShim>) -> Seen {
     let parse = || {
         let (at, rest) = line.split_once(" [")?;
         let (seconds, micros) = at.split_once('.')?;
-        let at = Duration::new(seconds.parse().ok()?, micros.parse::<u32>().ok()? * 1000);
+        let by_server = Duration::new(seconds.parse().ok()?, micros.parse::<u32>().ok()? * 1000);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
         // How long ago that was is the same by every clock that was not changed.
-        let ago = now.saturating_sub(clock.map_or(at, |clock| clock.true_time(at, now)));
+        let ago = now.saturating_sub(clock.map_or(by_server, |clock| clock.true_time(by_server, now)));
         let (origin, rest) = rest.split_once("] ")?;
         let (db, source) = origin.split_once(' ')?;
         Some(Seen {
@@ -170,6 +187,7 @@ fn parse_seen(line: &str, clock: Option<&ClockShim>) -> Seen {
             db: db.parse().ok()?,
             source: source.to_owned(),
             words: unquote(rest),
+            by_server,
         })
     };
     parse().unwrap_or_else(|| panic!("not a line of MONITOR: {line:?}"))
