@@ -13,7 +13,6 @@ use clap::Parser;
 use super::episode::Length;
 use super::matrix::{self, Cell};
 use super::results::Results;
-use super::world::Column;
 use super::{AT_ONCE, play};
 
 /// Injects every fault that dlock claims to survive, and checks the invariants each time.
@@ -29,7 +28,7 @@ struct Options {
     /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Tries this service only (may be repeated).
+    /// Tries this service only (may be repeated): `redis`, or `redis-shared` and `redis-slots` where several hold the lock.
     #[arg(long, value_name = "NAME")]
     backend: Vec<String>,
     /// Tries this fault only (may be repeated); `--list` prints the names.
@@ -115,8 +114,10 @@ pub fn run() -> i32 {
 fn try_run(options: &Options) -> Result<i32, String> {
     if options.list {
         for fault in matrix::FAULTS {
-            let columns: Vec<String> =
-                fault.cells.iter().map(|(column, class)| format!("{column} ({class:?})")).collect();
+            let columns: Vec<String> = matrix::cells()
+                .filter(|cell| std::ptr::eq(cell.fault, fault))
+                .map(|cell| format!("{} ({:?})", cell.service(), cell.class))
+                .collect();
             println!("{}: {}: {}", fault.name, fault.title, columns.join(", "));
         }
         return Ok(0);
@@ -163,7 +164,7 @@ fn try_run(options: &Options) -> Result<i32, String> {
 /// The cells selected by the options.
 fn chosen(options: &Options) -> Result<Vec<Cell>, String> {
     for name in &options.backend {
-        if !Column::ALL.iter().any(|column| column.name() == name) {
+        if !matrix::cells().any(|cell| cell.service() == *name) {
             return Err(format!("there is no service {name}; see --list"));
         }
     }
@@ -174,7 +175,7 @@ fn chosen(options: &Options) -> Result<Vec<Cell>, String> {
     }
     let wanted = |list: &[String], name: &str| list.is_empty() || list.iter().any(|wanted| wanted == name);
     let cells: Vec<Cell> = matrix::cells()
-        .filter(|cell| wanted(&options.backend, cell.column.name()) && wanted(&options.fault, cell.fault.name))
+        .filter(|cell| wanted(&options.backend, &cell.service()) && wanted(&options.fault, cell.fault.name))
         .collect();
     if cells.is_empty() { Err("that fault is not tried on that service; see --list".to_owned()) } else { Ok(cells) }
 }
@@ -197,7 +198,7 @@ fn one(cells: &[Cell], shared: &Mutex<Shared>, length: Length) {
     let report = play::play(cell, seed, length);
     let mut shared = lock(shared);
     shared.episodes += 1;
-    let replay = format!("{}:{}:{seed}", cell.fault.name, cell.column);
+    let replay = format!("{}:{}:{seed}", cell.fault.name, cell.service());
     let (number, took) = (shared.episodes, start.elapsed());
     if let Some(why) = report.void() {
         println!("{number:>5} {replay} {took:.1?} void ({why})\n{}", play::shown(&report.violations));
@@ -218,7 +219,7 @@ fn one(cells: &[Cell], shared: &Mutex<Shared>, length: Length) {
 fn replay_one(replay: &str, length: Length) -> Result<i32, String> {
     let parts: Vec<&str> = replay.split(':').collect();
     let [fault, column, seed] = parts[..] else { return Err("--replay wants FAULT:SERVICE:SEED".to_owned()) };
-    let cell = matrix::cells().find(|cell| cell.fault.name == fault && cell.column.name() == column);
+    let cell = matrix::cells().find(|cell| cell.fault.name == fault && cell.service() == column);
     let cell = cell.ok_or("there is no such cell; see --list")?;
     let seed = seed.parse().map_err(|_| "the seed is a number")?;
     let report = play::play(cell, seed, length);

@@ -2,8 +2,9 @@
 The matrix of faults: the campaign injects every fault that dlock claims to survive, on real servers, and checks the
 invariants each time. See `README.md` in this folder.
 
-Without arguments this is an ordinary test program: nearly every cell of the matrix is a test. As `campaign …` (see `tests/run
-campaign --help`) it goes on for a given time with new random choices, and accumulates what it has seen.
+Without arguments this is an ordinary test program: nearly every cell of a lock that is held alone is a test, and some of
+locks that several hold. As `campaign …` (see `tests/run campaign --help`) it goes on for a given time with new random choices,
+and accumulates what it has seen.
 */
 
 // A test says what it expects by unwrapping it, and its name says what it proves.
@@ -25,6 +26,7 @@ mod support;
 mod campaign;
 mod episode;
 mod faults;
+mod held;
 mod islands;
 mod matrix;
 mod net;
@@ -42,6 +44,7 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use episode::Length;
+use held::Held;
 use matrix::{Cell, Needs};
 use support::rendezvous::boottime;
 use world::Column;
@@ -70,6 +73,9 @@ fn is_for_the_campaign(cell: &Cell) -> bool {
         _ => cell.fault.needs == Needs::Minutes,
     }
 }
+
+/// The faults that are also tested on locks that several hold; the others are cells of the campaign there.
+const TESTED_TOGETHER: &[&str] = &["one-of-several", "queue-churn"];
 
 /// How long each cell took.
 static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
@@ -102,12 +108,13 @@ impl Options {
     }
 }
 
-/// Runs every cell once, as a test, but for those that are for the campaign.
+/// Runs every cell once, as a test, but for those that only the campaign plays.
 fn test() -> i32 {
     let mut options = Options::parse();
-    let brief = matrix::cells().filter(|cell| !is_for_the_campaign(cell));
+    let is_tested = |cell: &Cell| cell.held == Held::Alone || TESTED_TOGETHER.contains(&cell.fault.name);
+    let brief = matrix::cells().filter(|cell| is_tested(cell) && !is_for_the_campaign(cell));
     let trials = brief.map(|cell| {
-        let name = format!("{}::{}", cell.column, cell.fault.name);
+        let name = format!("{}::{}", cell.service(), cell.fault.name);
         Trial::test(name.clone(), move || {
             let begun = boottime();
             // An episode that says nothing, because the machine stood still or was too busy, is repeated.

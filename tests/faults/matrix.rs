@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::episode::Episode;
 use super::faults::{
     clocks, crowds, failover, files, group, leftovers, limits, min_hold, mixed, multitude, network, partitions,
-    process, redis, servers, signals, storms, tampering, terminal, unseen,
+    process, redis, servers, signals, storms, tampering, terminal, together, unseen,
 };
+use super::held::Held;
 use super::world::Column;
 use Class::{Documented, Safe};
 use Column::{Etcd, File, Redis, Redlock, Redlock3, Sentinel, ZooKeeper};
@@ -57,7 +58,23 @@ pub struct Fault {
 pub struct Cell {
     pub fault: &'static Fault,
     pub column: Column,
+    pub held: Held,
     pub class: Class,
+}
+
+impl Cell {
+    /// The service's name, and how its lock is held unless that is alone: `redis-shared`.
+    pub fn service(self) -> String {
+        format!("{}{}", self.column, self.held.suffix())
+    }
+
+    /// The service's title, and how its lock is held unless that is alone.
+    pub fn title(self) -> String {
+        match self.held {
+            Held::Alone => self.column.title().to_owned(),
+            held => format!("{}, {}", self.column.title(), held.title()),
+        }
+    }
 }
 
 const EVERYWHERE: &[(Column, Class)] = &[(File, Safe), (Redis, Safe), (Redlock, Safe), (Etcd, Safe), (ZooKeeper, Safe)];
@@ -86,6 +103,56 @@ const fn heavy(
 ) -> Fault {
     Fault { needs: Needs::Machine, ..fault(name, title, cells, run) }
 }
+
+/// The faults that are also tried on locks that several hold together.
+const ALSO_TOGETHER: &[&str] = &[
+    "none",
+    "dlock-killed",
+    "dlock-frozen",
+    "guard-killed",
+    "guard-frozen",
+    "all-frozen",
+    "command-killed",
+    "command-stubborn",
+    "command-ended",
+    "group-hit",
+    "covered-run",
+    "waiter-killed",
+    "min-hold",
+    "servers-frozen",
+    "servers-restarted",
+    "server-emptied",
+    "minority-killed",
+    "leader-killed",
+    "leader-frozen",
+    "follower-frozen",
+    "majority-killed",
+    "majority-frozen",
+    "cut-off",
+    "acquire-answer-lost",
+    "renew-answer-lost",
+    "release-answer-lost",
+    "refused",
+    "reset",
+    "silent",
+    "late-then-silent",
+    "drip",
+    "latency",
+    "flapping",
+    "script-flush",
+    "client-kill",
+    "oom",
+    "failover",
+    "failover-replicated",
+    "server-clock-back",
+    "server-clock-rate",
+    "client-clock-rate",
+    "queue-churn",
+    "mixed",
+];
+
+/// The faults that are tried on such locks only.
+const ONLY_TOGETHER: &[&str] = &["one-of-several"];
 
 /// All rows of the matrix.
 pub static FAULTS: &[Fault] = &[
@@ -129,6 +196,7 @@ pub static FAULTS: &[Fault] = &[
         unseen::two_at_once,
     ),
     fault("waiter-killed", "kill -9 one who waits", EVERYWHERE, process::waiter_killed),
+    fault("one-of-several", "one of several holders killed or frozen", EVERYWHERE, together::one_of_several),
     fault("min-hold", "the holder ends or is killed before its `--min-hold` is over", EVERYWHERE, min_hold::kept),
     fault("servers-frozen", "SIGSTOP all servers for 3 ttl", SERVERS, servers::frozen),
     fault("servers-restarted", "kill -9 all servers, restart with their data", SERVERS, servers::restarted),
@@ -284,7 +352,21 @@ pub static FAULTS: &[Fault] = &[
     fault("mixed", "several of these at random, for eight seconds", EVERYWHERE, mixed::mixed),
 ];
 
+/// On which locks a fault is tried.
+fn held(fault: &Fault) -> &'static [Held] {
+    if ONLY_TOGETHER.contains(&fault.name) {
+        &[Held::Shared, Held::Slots]
+    } else if ALSO_TOGETHER.contains(&fault.name) {
+        &[Held::Alone, Held::Shared, Held::Slots]
+    } else {
+        &[Held::Alone]
+    }
+}
+
 /// Every cell of the matrix, row by row.
 pub fn cells() -> impl Iterator<Item = Cell> {
-    FAULTS.iter().flat_map(|fault| fault.cells.iter().map(move |&(column, class)| Cell { fault, column, class }))
+    let row = |fault: &'static Fault, held: Held| {
+        fault.cells.iter().map(move |&(column, class)| Cell { fault, column, held, class })
+    };
+    FAULTS.iter().flat_map(move |fault| held(fault).iter().flat_map(move |&held| row(fault, held)))
 }

@@ -67,7 +67,7 @@ pub fn play(cell: Cell, seed: u64, length: Length) -> Report {
         _together = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
     }
     let mut hasher = DefaultHasher::new();
-    (seed, cell.fault.name, cell.column.name()).hash(&mut hasher);
+    (seed, cell.fault.name, cell.service()).hash(&mut hasher);
     let rng = fastrand::Rng::with_seed(hasher.finish());
     LAST_PANIC.take();
     let start = boottime();
@@ -75,7 +75,7 @@ pub fn play(cell: Cell, seed: u64, length: Length) -> Report {
     let played = panic::catch_unwind(AssertUnwindSafe(|| {
         let (world, uses) = take(cell.column, cell.fault.needs);
         let world = &taken.insert((world, uses)).0;
-        let mut episode = Episode::new(world, rng, cell.class == Class::Documented);
+        let mut episode = Episode::new(world, rng, cell.held, cell.class == Class::Documented);
         episode.length = length;
         let fault = panic::catch_unwind(AssertUnwindSafe(|| {
             (cell.fault.run)(&mut episode);

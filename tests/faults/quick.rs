@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use super::episode::Episode;
+use super::held::Held;
 
 /// The witness of [`crate::support::witness`], without a shell and without flock(1). `%k` in the directory stands for
 /// the key. It adds 1 to the number in the file `counter` there, which only the lock under test protects. If there is a
@@ -50,8 +51,17 @@ pub enum Stay {
     Forever,
 }
 
-/// The argument vector of a section under the episode's own witness, which reports to the store.
+/// The argument vector of a section under the episode's own witness, which reports to the store. Where the lock is not held
+/// alone it takes more than one process.
 pub fn section(episode: &Episode<'_>, stay: Stay) -> Vec<OsString> {
+    if episode.held != Held::Alone {
+        let stay = match stay {
+            Stay::Not => "0".to_owned(),
+            Stay::For(seconds) => format!("{seconds:.3}"),
+            Stay::Forever => "1000".to_owned(),
+        };
+        return episode.section(&format!("sleep {stay}; {}", episode.store.write()));
+    }
     let stay = match stay {
         Stay::Not => String::new(),
         Stay::For(seconds) => seconds.to_string(),

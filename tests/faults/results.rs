@@ -9,6 +9,7 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 
 use super::episode::Report;
+use super::held::Held;
 use super::matrix::{self, Cell, Class};
 use super::world::Column;
 
@@ -61,14 +62,21 @@ pub struct Sum {
 struct Line {
     fault: String,
     column: Column,
+    #[serde(default, skip_serializing_if = "is_alone")]
+    held: Held,
     #[serde(flatten)]
     sum: Sum,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_alone(held: &Held) -> bool {
+    *held == Held::Alone
 }
 
 /// The results of all cells.
 pub struct Results {
     path: PathBuf,
-    sums: BTreeMap<(String, Column), Sum>,
+    sums: BTreeMap<(String, Column, Held), Sum>,
 }
 
 impl Results {
@@ -81,14 +89,14 @@ impl Results {
         let mut sums = BTreeMap::new();
         for line in text.lines() {
             let line: Line = serde_json::from_str(line).map_err(io::Error::other)?;
-            sums.insert((line.fault, line.column), line.sum);
+            sums.insert((line.fault, line.column, line.held), line.sum);
         }
         Ok(Self { path: path.to_owned(), sums })
     }
 
     /// Adds an episode, and rewrites the file.
     pub fn add(&mut self, cell: Cell, report: &Report) -> io::Result<()> {
-        let sum = self.sums.entry((cell.fault.name.to_owned(), cell.column)).or_default();
+        let sum = self.sums.entry((cell.fault.name.to_owned(), cell.column, cell.held)).or_default();
         if report.void().is_some() {
             sum.void += 1;
             return self.write();
@@ -108,8 +116,8 @@ impl Results {
 
     fn write(&self) -> io::Result<()> {
         let mut text = String::new();
-        for ((fault, column), sum) in &self.sums {
-            let line = Line { fault: fault.clone(), column: *column, sum: sum.clone() };
+        for ((fault, column, held), sum) in &self.sums {
+            let line = Line { fault: fault.clone(), column: *column, held: *held, sum: sum.clone() };
             text += &serde_json::to_string(&line).map_err(io::Error::other)?;
             text.push('\n');
         }
@@ -124,7 +132,7 @@ impl Results {
     }
 
     fn of(&self, cell: Cell) -> Option<&Sum> {
-        self.sums.get(&(cell.fault.name.to_owned(), cell.column))
+        self.sums.get(&(cell.fault.name.to_owned(), cell.column, cell.held))
     }
 
     /// The sums over all cells: faults, hand-overs, violations.
@@ -134,8 +142,8 @@ impl Results {
         })
     }
 
-    /// The table of the cells in which everything has to hold, fault by service.
-    pub fn matrix(&self) -> String {
+    /// The table of the cells in which everything has to hold, fault by service, of locks that are held like this.
+    pub fn matrix(&self, held: Held) -> String {
         let columns = [Column::File, Column::Redis, Column::Redlock, Column::Etcd, Column::ZooKeeper];
         let mut text = String::from("| fault |");
         for column in columns {
@@ -148,7 +156,8 @@ impl Results {
             let cells: Vec<Option<Cell>> = columns
                 .iter()
                 .map(|&column| {
-                    let of = |cell: &Cell| std::ptr::eq(cell.fault, fault) && cell.class == Class::Safe;
+                    let is_safe = |cell: &Cell| cell.held == held && cell.class == Class::Safe;
+                    let of = |cell: &Cell| std::ptr::eq(cell.fault, fault) && is_safe(cell);
                     // What only redis under sentinels can suffer is in the column of redis.
                     let fits = |of: Column| of == column || (of == Column::Sentinel && column == Column::Redis);
                     matrix::cells().find(|cell| of(cell) && fits(cell.column))
@@ -199,7 +208,7 @@ impl Results {
                 text,
                 "| {} | {} | {} | {} | {} | {} | {} |",
                 cell.fault.title,
-                cell.column.title(),
+                cell.title(),
                 sum.runs,
                 sum.violations,
                 sum.overlaps,
@@ -217,7 +226,8 @@ impl Results {
              | --- | --- | --- | --- | --- | --- |\n",
         );
         for column in Column::ALL {
-            let sums: Vec<&Sum> = self.sums.iter().filter(|((_, of), _)| *of == column).map(|(_, sum)| sum).collect();
+            let sums: Vec<&Sum> =
+                self.sums.iter().filter(|((_, of, _), _)| *of == column).map(|(_, sum)| sum).collect();
             let total = |count: fn(&Sum) -> u64| sums.iter().map(|sum| count(sum)).sum::<u64>();
             let all = |list: fn(&Sum) -> &Vec<u64>| {
                 let mut all: Vec<u64> = sums.iter().flat_map(|sum| list(sum)).copied().collect();
@@ -255,10 +265,18 @@ impl Results {
             "{runs} runs, {faults} faults, {hand_overs} hand-overs, {violations} of the runs with a violation; {void} more do not \
              count, because the machine itself stood still meanwhile, the lock could not be had before anything was broken, or the \
              servers did not come back.\n\n{}\n{}\n{}",
-            self.matrix(),
-            self.windows(),
+            self.matrix(Held::Alone),
+            self.together() + &self.windows(),
             self.distribution()
         )
+    }
+
+    /// The tables of locks that several hold, as far as there is something to show.
+    fn together(&self) -> String {
+        let tried = |held: Held| self.sums.keys().any(|(.., of)| *of == held);
+        let table =
+            |held: Held| format!("Locks that are held by several ({}):\n\n{}\n", held.title(), self.matrix(held));
+        [Held::Shared, Held::Slots].into_iter().filter(|&held| tried(held)).map(table).collect()
     }
 }
 

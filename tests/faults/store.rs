@@ -1,6 +1,8 @@
 /*!
 A store that knows nothing of locks: it accepts a write whose token is not smaller than the largest that it has seen,
-and refuses all others. Commands write to it through a named pipe, so it also sees the order of the writes.
+and refuses all others. Where several hold a lock together, only the tokens count of those who exclude the writer: writers
+and readers exclude each other, and work on one slot has nothing to do with that on another. Commands write to it through
+a named pipe, so it also sees the order of the writes.
 */
 
 use std::fs::{File, OpenOptions};
@@ -10,24 +12,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::support::mode_witness::Hold;
 use crate::support::rendezvous::{boottime, make_fifo};
 use crate::support::scratch::Scratch;
 
 /// What a command tells the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// It begins, with this token.
-    Start(u64),
-    /// It writes.
-    Write(u64),
-}
-
-impl Word {
-    fn token(self) -> u64 {
-        match self {
-            Self::Start(token) | Self::Write(token) => token,
-        }
-    }
+    /// It begins, with this hold.
+    Start(Hold),
+    /// It writes, with this hold.
+    Write(Hold),
 }
 
 /// What became of all writes.
@@ -95,12 +90,14 @@ impl Store {
 
     /// Shell code that writes twenty times a second until it is killed: one process, in a session of its own.
     pub fn write_on(&self) -> String {
-        let program = r#"$| = 1; while (1) { print "write $ENV{DLOCK_TOKEN}\n"; select undef, undef, undef, 0.05 }"#;
+        let program = r#"$| = 1; my ($mode, $slot) = ($ENV{HELD_AS} // "x", $ENV{DLOCK_SLOT} // "-");
+            while (1) { print "write $ENV{DLOCK_TOKEN} $mode $slot\n"; select undef, undef, undef, 0.05 }"#;
         format!("setsid perl -e '{program}' > '{}'", self.path.display())
     }
 
     fn say(&self, what: &str) -> String {
-        format!("echo \"{what} ${{DLOCK_TOKEN:-none}}\" > '{}'", self.path.display())
+        let hold = "${DLOCK_TOKEN:-none} ${HELD_AS:-x} ${DLOCK_SLOT:--}";
+        format!("echo \"{what} {hold}\" > '{}'", self.path.display())
     }
 
     /// Everything reported up to now, and when.
@@ -108,9 +105,9 @@ impl Store {
         self.lock().words.clone()
     }
 
-    /// When each command has begun, and its token.
-    pub fn starts(&self) -> Vec<(Duration, u64)> {
-        let start = |(at, word)| if let Word::Start(token) = word { Some((at, token)) } else { None };
+    /// When each command has begun, and its hold.
+    pub fn starts(&self) -> Vec<(Duration, Hold)> {
+        let start = |(at, word)| if let Word::Start(hold) = word { Some((at, hold)) } else { None };
         self.words().into_iter().filter_map(start).collect()
     }
 
@@ -127,15 +124,20 @@ impl Store {
         if let Some(line) = heard.nonsense.first() {
             return Err(format!("a command wrote {line:?}"));
         }
-        let (mut writes, mut largest, mut latest) = (Writes::default(), 0, 0);
+        let mut writes = Writes::default();
+        let mut begun: Vec<Hold> = Vec::new();
         for (_, word) in &heard.words {
-            let token = word.token();
-            if let Word::Start(token) = *word {
-                latest = token;
-            } else if token != latest {
-                *(if token < largest { &mut writes.late_refused } else { &mut writes.late_taken }) += 1;
+            match *word {
+                Word::Start(hold) => begun.push(hold),
+                Word::Write(hold) => {
+                    let own = begun.iter().rposition(|other| *other == hold).map_or(0, |own| own + 1);
+                    let mut others = begun.iter().filter(|other| **other != hold && other.excludes(&hold));
+                    if begun[own..].iter().any(|later| *later != hold && later.excludes(&hold)) {
+                        let is_refused = others.any(|other| other.token > hold.token);
+                        *(if is_refused { &mut writes.late_refused } else { &mut writes.late_taken }) += 1;
+                    }
+                }
             }
-            largest = largest.max(token);
         }
         Ok(writes)
     }
@@ -145,12 +147,17 @@ impl Store {
     }
 }
 
+/// Reads `start TOKEN` or `write TOKEN`, with the mode and the slot unless the lock is held alone.
 fn parse(line: &str) -> Option<Word> {
-    let (what, token) = line.split_once(' ')?;
-    let token = token.parse().ok()?;
+    let words: Vec<&str> = line.split(' ').collect();
+    let (what, hold) = match words[..] {
+        [what, token] => (what, Hold::read("x", "-", token)?),
+        [what, token, mode, slot] => (what, Hold::read(mode, slot, token)?),
+        _ => return None,
+    };
     match what {
-        "start" => Some(Word::Start(token)),
-        "write" => Some(Word::Write(token)),
+        "start" => Some(Word::Start(hold)),
+        "write" => Some(Word::Write(hold)),
         _ => None,
     }
 }

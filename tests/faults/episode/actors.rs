@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::held::Held;
 use crate::support::dlock::{Dlock, Running};
 use crate::support::process;
 use crate::support::rendezvous::{CAP, Gate, Lifeline, eventually_within};
@@ -71,7 +72,7 @@ impl Episode<'_> {
     pub fn section(&self, work: &str) -> Vec<std::ffi::OsString> {
         let script = format!("{}; exec \"$@\"", self.store.start());
         let mut command: Vec<std::ffi::OsString> = ["/bin/sh", "-c", &script, "section"].map(Into::into).into();
-        command.extend(self.witness.command(work));
+        command.extend(self.witnessed(work));
         command
     }
 
@@ -88,13 +89,14 @@ impl Episode<'_> {
     pub fn hold_stubbornly_by(&mut self, dlock: Dlock) -> Holder {
         let mut tree = Tree::new(&self.scratch);
         let (lifeline, _) = Lifeline::pair();
-        let dlock = dlock.command(self.section(&tree.work()));
+        let dlock = self.held.wanted_by(dlock).command(self.section(&tree.work()));
         // In a process group of its own, so that all of it can be frozen.
         let running = dlock.new_process_group().lifeline(tree.end()).spawn();
         self.holders += 1;
         self.expect_begun(&running, |episode| episode.store.starts().len() >= episode.holders);
         let members = tree.wait_grown();
         let owner = owner_of(members.command);
+        self.accompany();
         Holder { running, owner, lifeline, gate: None, tree: Some((tree, members)) }
     }
 
@@ -113,6 +115,7 @@ impl Episode<'_> {
         // When its writer runs, all of it does.
         self.expect_begun(&holder.running, |episode| episode.store.has_written(episode.holders));
         holder.owner = owner_of(holder.running.command_pid());
+        self.accompany();
         holder
     }
 
@@ -125,7 +128,8 @@ impl Episode<'_> {
         let (write_on, write) = (self.store.write_on(), self.store.write());
         // Nothing of the command may be left when dlock ends.
         let work = format!("{write_on} & writer=$!; {}; kill $writer; wait $writer 2>/dev/null; {write}", gate.wait());
-        let running = dlock.command(self.section(&work)).new_process_group().lifeline(end).spawn();
+        let dlock = self.held.wanted_by(dlock).command(self.section(&work));
+        let running = dlock.new_process_group().lifeline(end).spawn();
         Holder { running, owner: None, lifeline, gate: Some(gate), tree: None }
     }
 
@@ -134,10 +138,11 @@ impl Episode<'_> {
     #[track_caller]
     pub fn hold_as_told(&mut self, dlock: Dlock) -> Holder {
         let (lifeline, end) = Lifeline::pair();
-        let running = dlock.lifeline(end).spawn();
+        let running = self.held.wanted_by(dlock).lifeline(end).spawn();
         self.holders += 1;
         self.expect_begun(&running, |episode| episode.store.starts().len() >= episode.holders);
         let owner = owner_of(running.command_pid());
+        self.accompany();
         Holder { running, owner, lifeline, gate: None, tree: None }
     }
 
@@ -163,11 +168,19 @@ impl Episode<'_> {
     }
 
     /// Starts one waiter by each of these ways that wants the lock for a moment. Returns once all have said that they
-    /// wait.
+    /// wait. The first of them wants it alone, so that the others wait too, whatever they want.
     #[track_caller]
     pub fn queue_by(&mut self, ways: &[Way]) {
-        let more: Vec<Running> =
-            ways.iter().map(|&way| self.dlock(way).command(self.section(&self.store.write())).spawn()).collect();
+        let mut more: Vec<Running> = Vec::new();
+        for (place, &way) in ways.iter().enumerate() {
+            let is_first = self.waiters.is_empty() && place == 0;
+            let dlock = if is_first { self.dlock(way) } else { self.contender(way) };
+            more.push(dlock.command(self.section(&self.store.write())).spawn());
+            if is_first && self.held != Held::Alone {
+                let first = &more[0];
+                self.expect_begun(first, |_| first.stderr_so_far().contains("waiting for "));
+            }
+        }
         for waiter in &more {
             self.expect_begun(waiter, |_| waiter.stderr_so_far().contains("waiting for "));
         }
@@ -178,7 +191,8 @@ impl Episode<'_> {
     /// have said or done anything.
     pub fn come(&mut self, count: usize) {
         for _ in 0..count {
-            let newcomer = self.dlock(Way::Straight).command(self.section(&self.store.write())).spawn();
+            let dlock = self.contender(Way::Straight);
+            let newcomer = dlock.command(self.section(&self.store.write())).spawn();
             self.waiters.push(newcomer);
         }
     }

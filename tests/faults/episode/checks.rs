@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::support::dlock::Running;
+use crate::support::mode_witness::Hold;
 use crate::support::process;
 use crate::support::rendezvous::{boottime, eventually_within};
 use crate::support::witness::OVERLAP_CODE;
@@ -37,6 +38,7 @@ impl Episode<'_> {
 
     /// Lets all waiters have their turn, and then checks everything but what [`Self::into_report`] checks.
     pub fn finish(&mut self) {
+        self.dismiss();
         self.closed = Some(boottime());
         let healed = self.healed.unwrap_or_else(boottime);
         if self.waiters.is_empty() {
@@ -58,6 +60,7 @@ impl Episode<'_> {
                 self.ended(&outcome, allowed);
             }
         }
+        self.see_them_off();
         self.check_recovery(healed);
         self.check_litter(&[KEY]);
     }
@@ -69,18 +72,18 @@ impl Episode<'_> {
     }
 
     fn check_sections(&mut self) {
-        let starts = self.store.starts();
+        let starts: Vec<Hold> = self.store.starts().into_iter().map(|(_, hold)| hold).collect();
         self.report.hand_overs += starts.len() as u64;
-        self.report.overlaps = self.witness.overlaps().len() as u64;
-        if !starts.is_sorted_by(|(_, one), (_, next)| one < next) {
-            self.violation(Invariant::TokensRise, format!("the tokens do not rise: {starts:?}"));
+        self.report.overlaps = self.overlaps().len() as u64;
+        if let Some((earlier, later)) = Hold::out_of_order(&starts) {
+            let what = format!("the token does not rise from {earlier:?} to {later:?}: {starts:?}");
+            self.violation(Invariant::TokensRise, what);
         }
-        let verdict = if self.documented { self.witness.verdict_but_overlaps() } else { self.witness.verdict() };
-        if let Err(wrong) = verdict {
-            self.violation(Invariant::NoOverlap, format!("{wrong}\n{}", self.witness.log()));
+        if let Err(wrong) = self.verdict() {
+            self.violation(Invariant::NoOverlap, format!("{wrong}\n{}", self.witness_log()));
         }
-        if let Some(late) = self.witness.overlaps().into_iter().find(|&at| self.closed.is_some_and(|end| at > end)) {
-            let what = format!("an overlap at {late:?}, when the window was closed\n{}", self.witness.log());
+        if let Some(late) = self.overlaps().into_iter().find(|&at| self.closed.is_some_and(|end| at > end)) {
+            let what = format!("an overlap at {late:?}, when the window was closed\n{}", self.witness_log());
             self.violation(Invariant::NoOverlap, what);
         }
         match self.store.writes() {

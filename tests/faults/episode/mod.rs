@@ -7,6 +7,7 @@ end. The invariants are checked by [`Episode::finish`].
 
 mod actors;
 mod checks;
+mod company;
 mod ends;
 mod report;
 
@@ -16,13 +17,17 @@ pub use actors::Holder;
 pub use ends::Ending;
 pub use report::{Invariant, Report};
 
+use crate::held::Held;
 use crate::store::Store;
 use crate::support::dlock::Running;
+use crate::support::mode_witness::ModeWitness;
 use crate::support::rendezvous::{boottime, last_until};
 use crate::support::scratch::Scratch;
 use crate::support::servers::Monitor;
 use crate::support::witness::Witness;
 use crate::world::{Column, World};
+
+use company::Company;
 
 /// The key that every contender wants.
 pub const KEY: &str = "job";
@@ -53,9 +58,13 @@ pub struct Episode<'w> {
     pub rng: fastrand::Rng,
     /// The lease that every contender asks for.
     pub ttl: Duration,
-    pub witness: Witness,
+    /// How it is held.
+    pub held: Held,
+    witness: Witness,
+    mode_witness: ModeWitness,
     pub store: Store,
     pub report: Report,
+    company: Company,
     waiters: Vec<Running>,
     /// Whether those that come after the first holder may lose the lock too.
     pub waiters_may_lose: bool,
@@ -81,18 +90,21 @@ pub struct Episode<'w> {
 }
 
 impl<'w> Episode<'w> {
-    /// Begins an episode on `world` with all choices made by `rng`. If the fault is in a `documented` window of the
-    /// algorithm, overlaps are counted and are no violation.
-    pub fn new(world: &'w World, mut rng: fastrand::Rng, documented: bool) -> Self {
+    /// Begins an episode on `world`, in which the lock is `held` like this, with all choices made by `rng`. If the fault is
+    /// in a `documented` window of the algorithm, overlaps are counted and are no violation.
+    pub fn new(world: &'w World, mut rng: fastrand::Rng, held: Held, documented: bool) -> Self {
         let scratch = Scratch::new();
         let ttl = Duration::from_secs(if world.column == Column::ZooKeeper { rng.u64(4..=5) } else { rng.u64(2..=3) });
         Self {
             world,
             rng,
             ttl,
+            held,
             witness: Witness::in_dir(scratch.root()),
+            mode_witness: ModeWitness::in_dir(scratch.root()),
             store: Store::new(&scratch),
             report: Report::default(),
+            company: Company::default(),
             waiters: Vec::new(),
             waiters_may_lose: false,
             monitors: world.monitors(),
@@ -159,6 +171,7 @@ impl<'w> Episode<'w> {
 
     /// Notes that everything has been repaired, and that the lock could be held, since `when`.
     pub fn mended_at(&mut self, when: Duration) {
+        self.dismiss();
         self.healed = Some(when);
         self.epoch = self.world.epoch();
     }

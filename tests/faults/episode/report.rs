@@ -9,9 +9,9 @@ use crate::stall;
 /// What must hold in every episode, whatever the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Invariant {
-    /// No two commands overlap.
+    /// No two commands overlap that exclude each other, no slot is had twice, and there are no more than there are slots.
     NoOverlap,
-    /// Tokens strictly increase from holder to holder.
+    /// Tokens strictly increase from holder to holder, of those who exclude each other.
     TokensRise,
     /// A store that refuses smaller tokens accepts no late write.
     NoLateWrite,

@@ -27,6 +27,7 @@ fn server_steps(episode: &mut Episode<'_>, seconds: i64) {
     let ttl = episode.ttl;
     let which = episode.rng.usize(..episode.world.size());
     let world = episode.world;
+    episode.servers_fail();
     episode.broken();
     world.node(which).clock().step(seconds);
     episode.mended();

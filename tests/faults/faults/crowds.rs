@@ -365,6 +365,6 @@ fn visit(episode: &mut Episode<'_>, shortest: Duration) -> Visitor {
     let killed = signal.map(|signal| (boottime() + episode.some_time(Duration::from_millis(400)), signal));
     allowed.extend(signal.map(Ending::By));
     let stay = if episode.coin() { Stay::Not } else { Stay::For(episode.rng.f64() * 0.03) };
-    let dlock = episode.dlock(Way::Straight).args(patience).command(quick::section(episode, stay));
+    let dlock = episode.contender(Way::Straight).args(patience).command(quick::section(episode, stay));
     Visitor { running: dlock.spawn(), killed, allowed }
 }

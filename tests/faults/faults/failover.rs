@@ -78,6 +78,7 @@ pub(super) fn fail_over<'w>(
     set: &'w RedisSentinels,
     old: &'w Redis,
 ) -> Box<dyn FnOnce() + 'w> {
+    episode.servers_fail();
     episode.broken();
     match episode.rng.u8(..3) {
         0 => {

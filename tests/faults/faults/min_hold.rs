@@ -47,7 +47,12 @@ pub fn kept(episode: &mut Episode<'_>) {
     let over = since + HOLD;
     episode.mended_at(over.max(boottime()));
     episode.ends(holder.running, &[ending]);
-    let next = || episode.store.starts().get(1).map(|&(at, _)| at);
+    // The next one that may not run next to it.
+    let next = || {
+        let starts = episode.store.starts();
+        let (_, first) = *starts.first()?;
+        starts.iter().skip(1).find(|(_, hold)| hold.excludes(&first)).map(|(at, _)| *at)
+    };
     match eventually_within(HOLD + PATIENCE, next) {
         Some(at) if at < over => {
             let early = over.saturating_sub(at);

@@ -78,7 +78,8 @@ pub fn mixed(episode: &mut Episode<'_>) {
 fn contender(episode: &mut Episode<'_>) -> Contender {
     let way = if episode.coin() { Way::Straight } else { Way::Detour };
     let work = format!("{}; sleep 0.{}; {}", episode.store.write(), episode.rng.u8(0..=3), episode.store.write());
-    let running = episode.dlock(way).args(["-w", "20"]).command(episode.section(&work)).new_process_group().spawn();
+    let dlock = episode.contender(way).args(["-w", "20"]).command(episode.section(&work));
+    let running = dlock.new_process_group().spawn();
     Contender { running, is_hurt: false }
 }
 

@@ -19,4 +19,5 @@ pub mod signals;
 pub mod storms;
 pub mod tampering;
 pub mod terminal;
+pub mod together;
 pub mod unseen;

@@ -42,6 +42,7 @@ pub fn full(episode: &mut Episode<'_>) {
 /// Does `harm` to some of the servers several times, also during the release; nobody notices.
 fn again_and_again<'w>(episode: &mut Episode<'w>, harm: impl Fn(&mut Episode<'w>, &'w Redis)) {
     let (servers, _) = some_servers(episode);
+    episode.servers_fail();
     let holder = episode.hold(Way::Straight, &[]);
     episode.queue_some();
     let ttl = episode.ttl;
@@ -217,6 +218,7 @@ pub fn oom(episode: &mut Episode<'_>) {
     let (servers, all) = some_servers(episode);
     let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
+    episode.servers_fail();
     episode.broken();
     set_memory(&servers, "1");
     let newcomer = episode.dlock(Way::Straight).arg("-n").command(["false"]).spawn();

@@ -21,6 +21,7 @@ fn frozen_for_long(episode: &mut Episode<'_>, servers: &[usize]) {
     let holder = episode.stubborn_scene(Way::Straight);
     let ttl = episode.ttl;
     let world = episode.world;
+    episode.servers_fail();
     let frozen = episode.broken();
     for &index in servers {
         world.node(index).freeze();
@@ -67,6 +68,7 @@ fn killed_for_a_while(episode: &mut Episode<'_>, servers: &[usize]) {
     let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
     let world = episode.world;
+    episode.servers_fail();
     let killed = episode.broken();
     for &index in servers {
         world.node(index).kill();
@@ -126,6 +128,7 @@ fn forgets(episode: &mut Episode<'_>, away: &[usize]) {
         holders = others;
     }
     let which = *episode.rng.choice(&holders).expect("somebody has the lock");
+    episode.servers_fail();
     episode.broken();
     world.redis()[which].restart_empty();
     if !away.is_empty() {
@@ -180,6 +183,7 @@ fn one_frozen(episode: &mut Episode<'_>, server: usize) -> Option<Ending> {
     let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
     let world = episode.world;
+    episode.servers_fail();
     let frozen = episode.broken();
     world.node(server).freeze();
     let longer = ttl + episode.some_time(ttl);
@@ -202,6 +206,7 @@ fn killed_unnoticed(episode: &mut Episode<'_>, servers: &[usize]) {
     let holder = episode.scene(Way::Straight);
     let ttl = episode.ttl;
     let world = episode.world;
+    episode.servers_fail();
     let killed = episode.broken();
     for &index in servers {
         world.node(index).kill();

@@ -152,10 +152,10 @@ fn take_from_zookeeper(episode: &mut Episode<'_>, zookeeper: &ZooKeeper) {
     match episode.rng.u8(..3) {
         0 => assert!(zookeeper.end_session(session), "the session had ended"),
         both => {
-            // Each kind of foreign client sees only one of the two nodes.
+            // Each kind of foreign client sees only one of the three nodes.
             if both == 1 {
                 let kept = if episode.coin() { nodes.pop_first() } else { nodes.pop_last() };
-                assert!(kept.is_some() && nodes.len() == 1, "a holder has two nodes");
+                assert!(kept.is_some() && nodes.len() == 2, "a holder has three nodes");
             }
             assert!(nodes.iter().all(|node| zookeeper.delete(node)), "they were there");
         }
