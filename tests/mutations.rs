@@ -53,6 +53,7 @@ fn every_test_that_a_patch_names_is_there() {
 fn is_cell(name: &str) -> bool {
     let Some((fault, column)) = name.split_once(':') else { return false };
     let matrix = fs::read_to_string(root().join("tests/faults/matrix.rs")).unwrap();
+    let column = ["-shared", "-slots"].iter().find_map(|held| column.strip_suffix(held)).unwrap_or(column);
     let columns = ["file", "redis", "sentinel", "redlock3", "redlock", "etcd", "zookeeper"];
     columns.contains(&column) && matrix.contains(&format!("\"{fault}\","))
 }
@@ -61,7 +62,7 @@ fn is_cell(name: &str) -> bool {
 fn is_unit_test(name: &str) -> bool {
     let Some((module, name)) = name.split_once("::tests::") else { return false };
     let module = root().join("src").join(module.replace("::", "/"));
-    let source =
-        [module.with_extension("rs"), module.join("mod.rs")].into_iter().find_map(|path| fs::read_to_string(path).ok());
-    source.is_some_and(|source| source.contains(&format!("#[test]\n    fn {name}() {{")))
+    let files = [module.with_extension("rs"), module.join("mod.rs"), module.join("tests.rs")];
+    let mut sources = files.into_iter().filter_map(|path| fs::read_to_string(path).ok());
+    sources.any(|source| source.contains(&format!(" fn {name}() {{")) || source.contains(&format!("\nfn {name}() {{")))
 }
