@@ -87,7 +87,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__run)
-            opts="-k -n -x -E -c -o -q -v -b -w -t -h --key --namespace --require-backend --nb --nonblock --exclusive --conflict-exit-code --on-lost --leftovers --command --close --reason --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --timeout --wait --ttl --kill-after --min-hold --max-run --connect-timeout --help"
+            opts="-k -n -x -s -E -c -o -q -v -b -w -t -h --key --namespace --require-backend --nb --nonblock --exclusive --shared --slots --conflict-exit-code --on-lost --leftovers --command --close --reason --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --timeout --wait --ttl --kill-after --min-hold --max-run --connect-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -102,6 +102,10 @@ _dlock() {
                     return 0
                     ;;
                 --namespace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --slots)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -33,6 +33,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand generate" -s h -l help -d 'P
 complete -c dlock -n "__fish_dlock_using_subcommand help" -s h -l help -d 'Print help'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l slots -d 'Let up to N runs (1 to 1000) hold the lock at the same time; each finds a number of its own, from 0 to N-1, in DLOCK_SLOT. While the lock is in use with another N, exit with 64' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; 0 makes a skipped run a success' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l on-lost -d 'What to do with the command when the lock is lost' -r -f -a "stop\t'SIGTERM, then SIGKILL'
 kill\t'SIGKILL at once, without SIGTERM'
@@ -86,7 +87,8 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l connect-timeout -d '
 10s\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s n -l nonblock -l nb -d 'Do not wait: exit with 75 when the lock is held'
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s x -l exclusive -d 'Take an exclusive lock, which is the default'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s x -l exclusive -d 'Hold the lock alone, which is the default; of -x and -s the last one counts'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s s -l shared -d 'Hold the lock together with other --shared runs (readers), never next to an --exclusive or --slots run; waiters are served in their order, so that a stream of readers does not keep a writer out'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s o -l close -d 'file: do not let the command inherit the locked descriptor'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s q -l quiet -d 'Errors only'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s v -l verbose -d 'Also report when the lock is acquired and released'

@@ -51,6 +51,7 @@ _arguments "${_arguments_options[@]}" : \
 '-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'--slots=[Let up to N runs (1 to 1000) hold the lock at the same time; each finds a number of its own, from 0 to N-1, in DLOCK_SLOT. While the lock is in use with another N, exit with 64]:N:_default' \
 '-E+[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
 '--conflict-exit-code=[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
 '--on-lost=[What to do with the command when the lock is lost]:ACTION:((stop\:"SIGTERM, then SIGKILL"
@@ -84,8 +85,10 @@ kill\:"Stop them, then release the lock"))' \
 '-n[Do not wait\: exit with 75 when the lock is held]' \
 '--nonblock[Do not wait\: exit with 75 when the lock is held]' \
 '--nb[Do not wait\: exit with 75 when the lock is held]' \
-'-x[Take an exclusive lock, which is the default]' \
-'--exclusive[Take an exclusive lock, which is the default]' \
+'-x[Hold the lock alone, which is the default; of -x and -s the last one counts]' \
+'--exclusive[Hold the lock alone, which is the default; of -x and -s the last one counts]' \
+'-s[Hold the lock together with other --shared runs (readers), never next to an --exclusive or --slots run; waiters are served in their order, so that a stream of readers does not keep a writer out]' \
+'--shared[Hold the lock together with other --shared runs (readers), never next to an --exclusive or --slots run; waiters are served in their order, so that a stream of readers does not keep a writer out]' \
 '-o[file\: do not let the command inherit the locked descriptor]' \
 '--close[file\: do not let the command inherit the locked descriptor]' \
 '-q[Errors only]' \
