@@ -37,7 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("report", &[]),
     ("report/event.rs", &["holder", "key", "lease::waiting", "lease::renewal", "lock", "supervise::protocol"]),
     ("report/level.rs", &["report::event"]),
-    ("report/line.rs", &["holder", "lease::waiting", "lease::renewal", "lock", "report::event", "supervise::protocol"]),
+    ("report/line.rs", &["holder", "key", "lease::waiting", "lease::renewal", "lock", "report::event", "supervise::protocol"]),
     ("report/terminal.rs", &["printable"]),
     ("output.rs", &["exit", "report::event"]),
     ("exit.rs", &["report::event"]),
@@ -68,7 +68,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "variables",
         ],
     ),
-    ("lease", &["backend", "clock", "holder", "lease"]),
+    ("lease", &["backend", "clock", "holder", "key", "lease"]),
     ("backend", &["backend", "clock", "holder", "key", "lock", "printable"]),
     ("backend/error.rs", &[]),
     ("backend/net", &["backend::error", "backend::net", "clock", "variables"]),
@@ -99,9 +99,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("supervise/forwards.rs", &["clock"]),
     ("supervise/priority.rs", &[]),
     ("supervise/process.rs", &[]),
-    ("supervise/protocol.rs", &["clock"]),
+    ("supervise/protocol.rs", &["clock", "supervise::tokens"]),
     ("supervise/stop.rs", &["clock", "supervise::protocol"]),
     ("supervise/surroundings.rs", &[]),
+    ("supervise/tokens.rs", &[]),
 ];
 
 /// A reader can start with what a file uses, and so on down to files that use nothing.

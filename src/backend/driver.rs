@@ -107,6 +107,11 @@ pub(crate) trait Place: fmt::Debug + fmt::Display {
         None
     }
 
+    /// Whether all keys there are the same lock.
+    fn is_one_lock(&self) -> bool {
+        false
+    }
+
     /// The service there. `tls` is what the scheme asks for. Nothing is sent yet.
     fn open(&self, options: &Options, tls: Option<Tls>) -> Box<dyn Service>;
 }

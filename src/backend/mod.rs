@@ -94,6 +94,9 @@ pub(crate) enum Attempt {
     Around(Box<Published>),
     /// Others hold it or wait for it with another number of slots, and nothing is left of the attempt.
     OtherSlots(OtherSlots),
+    /// Of several locks that are taken one after the other, not all are ours yet: the next attempt goes on. No service says
+    /// so; see [`several`](crate::lease::several).
+    Partly,
 }
 
 /// Why a lock is not ours.
@@ -167,7 +170,8 @@ pub(crate) trait Service: fmt::Debug {
 /// One claim at a lock service: three verbs and an event.
 ///
 /// A contender serves its claim alone: connections, places in a queue and what is known of lost answers belong to it, and
-/// it may take the lock again after it has given it back.
+/// it may take the lock again after it has given it back. Only a contender for [several](crate::lease::several) locks has
+/// more than one claim.
 ///
 /// Every future may be dropped at any point; the next call then works on what is known. Implementations bound the
 /// memory that a hostile service can make them use. They never print or exit.
@@ -182,11 +186,21 @@ pub(crate) trait Service: fmt::Debug {
 ///   bound each answer in time, and dial again. They end when the contender is dropped.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Contender {
-    /// What it contends for.
+    /// What it contends for; of several locks, the one to which the last attempt came.
     fn claim(&self) -> &Claim;
 
     /// From now on it is no matter whether a run around this one holds the lock.
     fn forget_around(&mut self);
+
+    /// The run around this one that the last attempt met holds the lock of [`Contender::claim`] for this one, with this fencing
+    /// token: of several locks, that one is not asked for any more.
+    fn pass_over(&mut self, _token: u64) {}
+
+    /// The fencing tokens of several locks that are held as one, in the order in which the user has named their keys; those
+    /// that were [passed over](Contender::pass_over) too. Empty for a single lock, whose grant has its token.
+    fn tokens(&self) -> Vec<u64> {
+        Vec::new()
+    }
 
     /// Makes sure that there is a connection; does nothing when there is one. Requests are sent on this connection only.
     async fn connect(&mut self) -> Result<(), Error>;
@@ -222,6 +236,12 @@ pub(crate) trait Contender {
     /// The descriptor through which the kernel keeps the lock, where there is one.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    /// The descriptors through which the kernel keeps the locks that are held: that of a single lock, or one for each of
+    /// several.
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.descriptor().into_iter().collect()
     }
 }
 

@@ -90,6 +90,12 @@ impl Target {
         self.driver.abilities.strict_fencing
     }
 
+    /// Whether all keys there are the same lock.
+    #[must_use]
+    pub(crate) fn is_one_lock(&self) -> bool {
+        self.place.is_one_lock()
+    }
+
     /// Opens the service; nothing is sent yet. The error names the option to correct.
     pub(crate) fn open(&self, options: &Options) -> Result<Box<dyn Service>, String> {
         let tls = match self.is_tls() {

@@ -5,6 +5,7 @@ processes.
 
 pub(crate) mod keeper;
 pub(crate) mod renewal;
+pub(crate) mod several;
 pub(crate) mod taking;
 pub(crate) mod timing;
 pub(crate) mod waiting;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::backend::{Attempt, Contender, ErrorKind, Grant, Queue, Released, Used};
 use crate::clock::{Instant, before, sleep_until};
+use crate::key::Key;
 use crate::lease::timing::{Grace, acquire_timeout};
 use crate::lease::waiting::{Failed, Next, Refused, Trouble, Wait, WaitNews, Waiting, backoff};
 
@@ -27,13 +28,13 @@ pub(crate) struct Limits {
     pub grace: Grace,
 }
 
-/// Takes the lock. Calls `news` for every change during the wait. A refusal leaves nothing at the service. Dropping the future
+/// Takes the lock. Calls `news` for every change during the wait, with the name of the lock that is waited for. A refusal leaves nothing at the service. Dropping the future
 /// leaves a place in the queue, and perhaps a lock whose grant was not seen; [`give_back`] removes both.
 pub(crate) async fn take(
     contender: &mut dyn Contender,
     wait: Wait,
     limits: Limits,
-    news: impl FnMut(WaitNews),
+    news: impl FnMut(&Key, WaitNews),
 ) -> Result<Grant, Refused> {
     let mut trace = false;
     let result = wait_for(contender, wait, limits, news, &mut trace).await;
@@ -50,13 +51,13 @@ async fn wait_for(
     contender: &mut dyn Contender,
     wait: Wait,
     limits: Limits,
-    mut news: impl FnMut(WaitNews),
+    mut news: impl FnMut(&Key, WaitNews),
     trace: &mut bool,
 ) -> Result<Grant, Refused> {
     let mut waiting = Waiting::new(wait, limits.grace);
     loop {
         let answer = attempt(contender, &waiting, waiting.queue(), limits, trace).await;
-        let mut next = waiting.answered(answer, Instant::now(), &mut news);
+        let mut next = waiting.answered(answer, Instant::now(), &mut |heard| news(&contender.claim().key, heard));
         if next == Next::Listen {
             let changed = until(wait, contender.changed()).await;
             next = waiting.listened(changed.map(|changed| changed.map_err(Failed::from)));
@@ -76,10 +77,25 @@ async fn wait_for(
             return Err(Refused::Failed(failed));
         }
         if waiting.is_over(Instant::now()) {
-            let look = attempt(contender, &waiting, Queue::Pass, limits, trace);
+            let look = last_look(contender, &waiting, limits, trace);
             let seen = before(Instant::now() + LAST_LOOK, look).await;
             let unanswered = Failed { kind: ErrorKind::Unavailable, trouble: Trouble::Unanswered(LAST_LOOK) };
             return waiting.last_look(seen.unwrap_or(Err(unanswered)), Instant::now());
+        }
+    }
+}
+
+/// Asks a last time, without joining a queue; of several locks, for each that is missing.
+async fn last_look(
+    contender: &mut dyn Contender,
+    waiting: &Waiting,
+    limits: Limits,
+    trace: &mut bool,
+) -> Result<Attempt, Failed> {
+    loop {
+        match attempt(contender, waiting, Queue::Pass, limits, trace).await {
+            Ok(Attempt::Partly) => {}
+            answer => return answer,
         }
     }
 }
@@ -130,7 +146,7 @@ async fn attempt(
     let result = answered.map_or(Err(unanswered), |answer| answer.map_err(Failed::from));
     *trace |= match &result {
         Ok(Attempt::Busy(_)) => queue == Queue::Join,
-        Ok(Attempt::Held(_)) => true,
+        Ok(Attempt::Held(_) | Attempt::Partly) => true,
         Ok(Attempt::Around(_) | Attempt::OtherSlots(_)) => false,
         // The request may have arrived although its answer was lost, and an earlier request may have been executed.
         Err(error) => !error.kind.is_unsent(),

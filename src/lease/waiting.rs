@@ -174,6 +174,12 @@ impl Waiting {
                 }
                 Next::Listen
             }
+            // What is held already is not given up for an outage, as a place in a queue is not.
+            Ok(Attempt::Partly) => {
+                self.answered |= self.wait != Wait::No;
+                self.failures = 0;
+                Next::Again
+            }
             Ok(Attempt::Around(outer)) => Next::Refuse(Refused::Around(outer)),
             Ok(Attempt::OtherSlots(other)) => Next::Refuse(Refused::OtherSlots(other)),
             Err(error) if self.answered || rides_out(self.wait, error.kind) => {
@@ -258,7 +264,8 @@ impl Waiting {
             }
             (Ok(Attempt::Around(outer)), _) => Err(Refused::Around(outer)),
             (Ok(Attempt::OtherSlots(other)), _) => Err(Refused::OtherSlots(other)),
-            (Ok(Attempt::Held(_)), _) => {
+            // All of several locks are looked at until one of them is missing.
+            (Ok(Attempt::Held(_) | Attempt::Partly), _) => {
                 Err(Refused::Failed(Failed { kind: ErrorKind::Unavailable, trouble: Trouble::TooSlow }))
             }
             (Err(failed), _) => Err(Refused::Failed(failed)),

@@ -265,7 +265,7 @@ impl Contender for EtcdContender {
                 Attempt::OtherSlots(_) => {
                     self.withdraw(Used::No).await?;
                 }
-                Attempt::Busy(_) | Attempt::Around(_) => {}
+                Attempt::Busy(_) | Attempt::Around(_) | Attempt::Partly => {}
             }
             return Ok(attempt);
         }

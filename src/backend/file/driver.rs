@@ -108,6 +108,10 @@ impl fmt::Display for Files {
 }
 
 impl Place for Files {
+    fn is_one_lock(&self) -> bool {
+        matches!(self.spot, Spot::File(_))
+    }
+
     fn open(&self, _options: &Options, _tls: Option<Tls>) -> Box<dyn Service> {
         Box::new(FileService::new(self.spot.clone(), self.remote))
     }

@@ -86,7 +86,7 @@ impl Contender for ZookeeperContender {
         // A session without a place in the queue is of no use, and would stay at the server for a while.
         let is_over = match &attempted {
             Ok(Attempt::Held(_)) => false,
-            Ok(Attempt::Busy(_) | Attempt::Around(_) | Attempt::OtherSlots(_)) => {
+            Ok(Attempt::Busy(_) | Attempt::Around(_) | Attempt::OtherSlots(_) | Attempt::Partly) => {
                 self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere)
             }
             Err(error) => !error.may_pass(),

@@ -1,0 +1,382 @@
+/*!
+Several locks as one: taken one after the other, kept while the next of them is waited for, and all held or none.
+
+All dlocks take them in the byte order of their encoded names, so no two of them wait for each other: of those that wait,
+the one that waits for the last lock in that order waits for a run that has all it wants. A lock that is lost while a later
+one is waited for would have to be taken out of order, so all are given back then, and it begins again with the first.
+*/
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use futures_util::future::{join_all, select_all};
+
+use crate::backend::{Attempt, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Used};
+use crate::clock::{Instant, before, sleep_until};
+use crate::lease::renewal::{Renewals, Turn};
+use crate::lease::timing::{Grace, Schedule};
+
+/// How long a look at a lock without a lease may take, while others are waited for.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// One of several locks.
+struct One {
+    contender: Box<dyn Contender>,
+    /// Its place among the keys as the user has named them.
+    place: usize,
+    state: State,
+    /// Whether something of it may be at the service.
+    asked: bool,
+}
+
+/// How far one of several locks has come.
+enum State {
+    /// It is not held.
+    Wanted,
+    /// It is ours.
+    Held(Hold),
+    /// A run around this one holds it, with this token.
+    Covered(u64),
+}
+
+/// A lock that is ours, while others may still be waited for.
+struct Hold {
+    grant: Grant,
+    kept: Kept,
+}
+
+/// When a lock that is ours is asked for next.
+enum Kept {
+    /// By its lease.
+    Lease(Renewals),
+    /// It has none: at these intervals, the next time at this instant.
+    Looks(Duration, Instant),
+}
+
+impl Hold {
+    fn new(grant: Grant) -> Self {
+        let kept = match grant.lease {
+            Lease::Until { sent, ttl, renew_every } => Kept::Lease(Renewals::new(idle(sent, ttl), renew_every)),
+            Lease::Unlimited { check } => Kept::Looks(check, Instant::now() + check),
+        };
+        Self { grant, kept }
+    }
+
+    /// When it is to be renewed or looked at.
+    fn due(&self) -> Instant {
+        match &self.kept {
+            Kept::Lease(renewals) => renewals.next(),
+            Kept::Looks(_, at) => *at,
+        }
+    }
+
+    /// Whether too little of its lease is left at `now` for a command to start.
+    fn is_short(&self, grace: Grace, now: Instant) -> bool {
+        match self.grant.lease {
+            Lease::Until { sent, ttl, .. } => {
+                Schedule { sent, ttl, kill_after: grace.within(Some(ttl)) }.too_little_left(now)
+            }
+            Lease::Unlimited { .. } => false,
+        }
+    }
+}
+
+/// The schedule of a lease under which nothing runs yet: it is good until it ends.
+fn idle(sent: Instant, ttl: Duration) -> Schedule {
+    Schedule { sent, ttl, kill_after: Duration::ZERO }
+}
+
+impl One {
+    fn hold(&self) -> Option<&Hold> {
+        match &self.state {
+            State::Held(hold) => Some(hold),
+            State::Wanted | State::Covered(_) => None,
+        }
+    }
+
+    /// Renews it, and remembers the lease. A loss names the lock.
+    async fn renew(&mut self) -> Result<Renewal, Error> {
+        self.contender.connect().await?;
+        match self.contender.renew().await? {
+            Renewal::Extended(lease) => {
+                if let State::Held(hold) = &mut self.state {
+                    hold.grant.lease = lease;
+                }
+                Ok(Renewal::Extended(lease))
+            }
+            Renewal::NotMine(why) => Ok(Renewal::NotMine(format!("{why} ({})", self.contender.claim().key))),
+        }
+    }
+
+    /// Gives it back and leaves the queue. What came of a lock that was held.
+    async fn release(&mut self, used: Used) -> Result<Option<Released>, Error> {
+        let released = self.contender.release(used).await?;
+        self.asked = false;
+        let was_held = self.hold().is_some();
+        if was_held {
+            self.state = State::Wanted;
+        }
+        Ok(was_held.then_some(released))
+    }
+
+    /// Renews it if that is due, and with a `grace` also if its lease is too short for a command. False if it is lost.
+    async fn keep_up(&mut self, grace: Option<Grace>) -> bool {
+        let State::Held(hold) = &self.state else { return true };
+        let now = Instant::now();
+        if now < hold.due() && !grace.is_some_and(|grace| hold.is_short(grace, now)) {
+            return true;
+        }
+        let limit = match &hold.kept {
+            Kept::Lease(renewals) => match renewals.turn(now) {
+                Turn::Ask(limit) => limit,
+                Turn::GiveUp(_) => return false,
+            },
+            Kept::Looks(..) => now + LOOK,
+        };
+        let answer = match before(limit, self.renew()).await {
+            Ok(answer) => answer.map_err(|error| Some(error.to_string())),
+            Err(_) => Err(None),
+        };
+        let lost = matches!(answer, Ok(Renewal::NotMine(_)));
+        if let State::Held(hold) = &mut self.state {
+            match &mut hold.kept {
+                Kept::Lease(renewals) => drop(renewals.heard(now, Instant::now(), answer)),
+                Kept::Looks(check, at) => *at = Instant::now() + *check,
+            }
+        }
+        !lost
+    }
+}
+
+/// Keeps those of these locks that are held. Resolves when one of them is lost.
+async fn keep(locks: &mut [One]) {
+    loop {
+        let Some(due) = locks.iter().filter_map(One::hold).map(Hold::due).min() else {
+            return std::future::pending().await;
+        };
+        sleep_until(due).await;
+        if join_all(locks.iter_mut().map(|one| one.keep_up(None))).await.contains(&false) {
+            return;
+        }
+    }
+}
+
+/// One contender for several locks.
+pub(crate) struct Several {
+    /// In the order in which they are taken.
+    locks: Vec<One>,
+    grace: Grace,
+    /// Which of them the last attempt came to.
+    reached: usize,
+    /// One that was held already is lost: all are given back before anything else is asked for.
+    lost: bool,
+    /// What has come of the release so far.
+    released: Option<Released>,
+}
+
+impl Several {
+    /// One contender for what all of these contend for: at least one, and in the order in which the user has named their keys,
+    /// which differ.
+    #[must_use]
+    pub(crate) fn new(contenders: Vec<Box<dyn Contender>>, grace: Grace) -> Self {
+        let one = |(place, contender)| One { contender, place, state: State::Wanted, asked: false };
+        let mut locks: Vec<One> = contenders.into_iter().enumerate().map(one).collect();
+        locks.sort_by_cached_key(|one| one.contender.claim().key.encoded());
+        Self { locks, grace, reached: 0, lost: false, released: None }
+    }
+
+    /// The first one that is not held.
+    fn wanted(&self) -> Option<usize> {
+        self.locks.iter().position(|one| matches!(one.state, State::Wanted))
+    }
+
+    /// The lease by which the command must be gone first.
+    fn lease(&self) -> Option<Lease> {
+        let leases = || self.locks.iter().filter_map(One::hold).map(|hold| hold.grant.lease);
+        let ends = |lease: &Lease| match lease {
+            Lease::Until { sent, ttl, .. } => Some(idle(*sent, *ttl).dead_at()),
+            Lease::Unlimited { .. } => None,
+        };
+        leases().filter(|lease| ends(lease).is_some()).min_by_key(ends).or_else(|| leases().next())
+    }
+
+    /// What all together come to, once none is missing. First, what is left of the leases is made enough for a command: the
+    /// first ones may have waited long for the last one.
+    async fn whole(&mut self) -> Result<Attempt, Error> {
+        let grace = self.grace;
+        if join_all(self.locks.iter_mut().map(|one| one.keep_up(Some(grace)))).await.contains(&false) {
+            self.lost = true;
+            return Ok(Attempt::Partly);
+        }
+        let first = self.locks.iter().filter(|one| one.hold().is_some()).min_by_key(|one| one.place);
+        match (first.and_then(One::hold), self.lease()) {
+            (Some(hold), Some(lease)) => Ok(Attempt::Held(Grant { lease, ..hold.grant.clone() })),
+            _ => Err(Error::unavailable("all of its locks are held by the runs around this one")),
+        }
+    }
+
+    /// Gives back what is held and leaves every queue, so that the next attempt begins with the first lock. Until that is done,
+    /// nothing is asked for.
+    async fn begin_again(&mut self) -> Result<Attempt, Error> {
+        self.release_all(Used::No).await?;
+        self.lost = false;
+        Ok(Attempt::Partly)
+    }
+
+    /// Releases all side by side: the requests are sent in the reverse order, and none waits for the answer to another. What was
+    /// not answered is asked for again by the next call.
+    async fn release_all(&mut self, used: Used) -> Result<Released, Error> {
+        let asked = self.locks.iter_mut().rev().filter(|one| one.asked);
+        let answers = join_all(asked.map(|one| one.release(used))).await;
+        let mut failed = None;
+        for answer in answers {
+            match answer {
+                Ok(released) => self.released = worse(self.released, released),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(self.released.take().unwrap_or(Released::NotMine)),
+        }
+    }
+}
+
+/// What two releases come to.
+fn worse(one: Option<Released>, other: Option<Released>) -> Option<Released> {
+    let is = |which| one == Some(which) || other == Some(which);
+    [Released::NotMine, Released::Kept, Released::Freed].into_iter().find(|&which| is(which))
+}
+
+#[async_trait::async_trait(?Send)]
+impl Contender for Several {
+    fn claim(&self) -> &Claim {
+        self.locks[self.reached].contender.claim()
+    }
+
+    fn forget_around(&mut self) {
+        self.locks[self.reached].contender.forget_around();
+    }
+
+    fn pass_over(&mut self, token: u64) {
+        self.locks[self.reached].state = State::Covered(token);
+    }
+
+    fn tokens(&self) -> Vec<u64> {
+        let mut tokens: Vec<(usize, u64)> = self
+            .locks
+            .iter()
+            .filter_map(|one| match &one.state {
+                State::Wanted => None,
+                State::Held(hold) => Some((one.place, hold.grant.token)),
+                State::Covered(token) => Some((one.place, *token)),
+            })
+            .collect();
+        tokens.sort_unstable();
+        tokens.into_iter().map(|(_, token)| token).collect()
+    }
+
+    async fn connect(&mut self) -> Result<(), Error> {
+        let Some(wanted) = self.wanted() else { return Ok(()) };
+        self.reached = wanted;
+        let (held, rest) = self.locks.split_at_mut(wanted);
+        let Some(one) = rest.first_mut() else { return Ok(()) };
+        tokio::select! {
+            biased;
+            connected = one.contender.connect() => connected,
+            () = keep(held) => {
+                self.lost = true;
+                Ok(())
+            }
+        }
+    }
+
+    async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
+        if self.lost {
+            return self.begin_again().await;
+        }
+        self.released = None;
+        let Some(wanted) = self.wanted() else { return self.whole().await };
+        self.reached = wanted;
+        let (held, rest) = self.locks.split_at_mut(wanted);
+        let Some(one) = rest.first_mut() else { return Ok(Attempt::Partly) };
+        let was_asked = std::mem::replace(&mut one.asked, true);
+        let attempted = tokio::select! {
+            biased;
+            attempted = one.contender.attempt(queue) => attempted?,
+            () = keep(held) => {
+                self.lost = true;
+                return Ok(Attempt::Partly);
+            }
+        };
+        match attempted {
+            Attempt::Held(grant) => {
+                one.state = State::Held(Hold::new(grant));
+                if self.wanted().is_none() { self.whole().await } else { Ok(Attempt::Partly) }
+            }
+            refused => {
+                // What is held already is given back by the caller, if it does not wait.
+                one.asked = was_asked || queue == Queue::Join && matches!(refused, Attempt::Busy(_));
+                Ok(refused)
+            }
+        }
+    }
+
+    async fn changed(&mut self) -> Result<(), Error> {
+        let (held, rest) = self.locks.split_at_mut(self.reached);
+        let Some(one) = rest.first_mut() else { return Ok(()) };
+        tokio::select! {
+            biased;
+            changed = one.contender.changed() => changed,
+            () = keep(held) => {
+                self.lost = true;
+                Ok(())
+            }
+        }
+    }
+
+    async fn renew(&mut self) -> Result<Renewal, Error> {
+        let held = self.locks.iter_mut().filter(|one| one.hold().is_some());
+        let answers = join_all(held.map(One::renew)).await;
+        let mut failed = None;
+        for answer in answers {
+            match answer {
+                Ok(Renewal::Extended(_)) => {}
+                Ok(lost @ Renewal::NotMine(_)) => return Ok(lost),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match (failed, self.lease()) {
+            (Some(error), _) => Err(error),
+            (None, Some(lease)) => Ok(Renewal::Extended(lease)),
+            (None, None) => Ok(Renewal::NotMine("it was released".to_owned())),
+        }
+    }
+
+    async fn disturbed(&mut self) {
+        let held = self.locks.iter_mut().filter(|one| one.hold().is_some());
+        let listening: Vec<_> = held.map(|one| one.contender.disturbed()).collect();
+        if listening.is_empty() {
+            return std::future::pending().await;
+        }
+        select_all(listening).await;
+    }
+
+    async fn release(&mut self, used: Used) -> Result<Released, Error> {
+        self.release_all(used).await
+    }
+
+    fn concerns(&mut self) -> Vec<String> {
+        let mut concerns: Vec<String> = self.locks.iter_mut().flat_map(|one| one.contender.concerns()).collect();
+        concerns.sort();
+        concerns.dedup();
+        concerns
+    }
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.locks.iter().filter(|one| one.hold().is_some()).flat_map(|one| one.contender.descriptors()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
