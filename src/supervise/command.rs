@@ -5,7 +5,7 @@ its child may not allocate.
 
 use std::ffi::{CString, OsString, c_char, c_int};
 use std::io::Write;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,14 +14,16 @@ use nix::errno::Errno;
 
 use crate::clock::Instant;
 use crate::supervise::surroundings;
+use crate::supervise::tokens::Tokens;
 
 unsafe extern "C" {
     /// The environment that `execvp` hands on and whose `PATH` it searches.
     static mut environ: *const *const c_char;
 }
 
-/// The size of the buffer for a variable's name, `=`, a number and NUL.
-const BLANK: usize = 48;
+/// The size of the buffer for a variable's name, `=`, as many numbers as there can be locks with a space between them, and
+/// NUL.
+const BLANK: usize = 384;
 
 /// A command that is ready to be executed.
 #[derive(Debug)]
@@ -33,6 +35,7 @@ pub(crate) struct Command {
     _variables: Vec<CString>,
     envp: Vec<*const c_char>,
     token: Blank,
+    tokens: Blank,
     ttl: Blank,
     /// Where the lock has slots.
     slot: Option<Blank>,
@@ -57,19 +60,29 @@ impl Blank {
 
     fn set(&mut self, value: std::fmt::Arguments<'_>) {
         let mut place = &mut self.text[self.value_at..BLANK - 1];
-        // The buffer is large enough for any number that is set here.
+        // The buffer is large enough for all that is set here.
         let _ = place.write_fmt(value);
+    }
+
+    /// Sets a list of numbers, separated by spaces.
+    fn set_list(&mut self, numbers: &[u64]) {
+        let mut place = &mut self.text[self.value_at..BLANK - 1];
+        for (index, number) in numbers.iter().enumerate() {
+            let separator = if index == 0 { "" } else { " " };
+            // As above.
+            let _ = write!(place, "{separator}{number}");
+        }
     }
 }
 
 impl Command {
-    /// Prepares `arguments` (the program first) with `environment`, to which the variables `token`, `ttl` and perhaps `slot`
-    /// will be added when the command is started. Fails on a NUL byte, which no real argument can contain, and when memory
+    /// Prepares `arguments` (the program first) with `environment`, to which the variables `token`, `tokens`, `ttl` and perhaps
+    /// `slot` will be added when the command is started. Fails on a NUL byte, which no real argument can contain, and when memory
     /// for one shared number cannot be mapped.
     pub(crate) fn prepare(
         arguments: Vec<OsString>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
-        [token, ttl]: [&str; 2],
+        [token, tokens, ttl]: [&str; 3],
         slot: Option<&str>,
     ) -> Result<Self, Errno> {
         let c_string = |text: OsString| CString::new(text.into_vec()).map_err(|_| Errno::EINVAL);
@@ -82,14 +95,14 @@ impl Command {
                 c_string(name)
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let (token, ttl, slot) = (Blank::new(token), Blank::new(ttl), slot.map(Blank::new));
+        let ([token, tokens, ttl], slot) = ([token, tokens, ttl].map(Blank::new), slot.map(Blank::new));
         let end = std::iter::once(std::ptr::null());
         let argv = arguments.iter().map(|argument| argument.as_ptr()).chain(end.clone()).collect();
-        let blanks = [Some(&token), Some(&ttl), slot.as_ref()];
+        let blanks = [Some(&token), Some(&tokens), Some(&ttl), slot.as_ref()];
         let blanks = blanks.into_iter().flatten().map(|blank| blank.text.as_ptr().cast());
         let envp = variables.iter().map(|variable| variable.as_ptr()).chain(blanks).chain(end).collect();
         let shared = Shared::map()?;
-        Ok(Self { _arguments: arguments, argv, _variables: variables, envp, token, ttl, slot, shared })
+        Ok(Self { _arguments: arguments, argv, _variables: variables, envp, token, tokens, ttl, slot, shared })
     }
 
     /// Why the command could not be executed, once its process has ended; 0 when it was.
@@ -112,10 +125,11 @@ impl Command {
         (pending & SAMPLED != 0).then_some(pending & surroundings::bit(signal) != 0)
     }
 
-    /// Fills in what was granted: the fencing token, the number of the slot, and the lease in seconds, 0 for a lock without
+    /// Fills in what was granted: the fencing tokens, the number of the slot, and the lease in seconds, 0 for a lock without
     /// one.
-    pub(crate) fn granted(&mut self, token: u64, slot: Option<u32>, ttl: Option<Duration>) {
-        self.token.set(format_args!("{token}"));
+    pub(crate) fn granted(&mut self, tokens: &Tokens, slot: Option<u32>, ttl: Option<Duration>) {
+        self.token.set(format_args!("{}", tokens.first()));
+        self.tokens.set_list(tokens.as_slice());
         if let (Some(blank), Some(slot)) = (&mut self.slot, slot) {
             blank.set(format_args!("{slot}"));
         }
@@ -129,12 +143,12 @@ impl Command {
     /// Executes the command in a freshly forked child. Does not return.
     ///
     /// It waits for [`Command::go`] first. With `dies_with` the command is killed when that parent, its guard, dies.
-    /// `inherit` is a descriptor that stays open in the command. From `too_late` on the command is not executed any
+    /// The descriptors `inherit` stay open in the command. From `too_late` on the command is not executed any
     /// more, and [`Command::exec_errno`] is `ETIME`.
     pub(crate) fn execute(
         &self,
         dies_with: Option<libc::pid_t>,
-        inherit: Option<BorrowedFd<'_>>,
+        inherit: &[Option<OwnedFd>],
         too_late: Option<Instant>,
     ) -> ! {
         // SAFETY: async-signal-safe calls on memory prepared before the fork; the process has one thread.
@@ -146,7 +160,7 @@ impl Command {
                     libc::_exit(126);
                 }
             }
-            if let Some(descriptor) = inherit {
+            for descriptor in inherit.iter().flatten() {
                 libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, 0);
             }
             self.shared.wait_for_go();
@@ -239,16 +253,21 @@ impl Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::tokens::MOST_LOCKS;
 
     #[test]
     fn blanks_hold_what_was_granted() {
-        let mut command = Command::prepare(vec!["true".into()], [], ["T", "D"], Some("S")).expect("prepared");
-        for (token, ttl, expected) in [
-            (u64::MAX, Some(Duration::from_millis(1500)), ("T=18446744073709551615", "D=1.500")),
-            (1, Some(Duration::from_secs(30)), ("T=1", "D=30")),
+        let prepared =
+            || Command::prepare(vec!["true".into()], [], ["T", "DLOCK_TOKENS", "D"], Some("S")).expect("prepared");
+        let mut command = prepared();
+        let most = ["18446744073709551615"; MOST_LOCKS].join(" ");
+        for (tokens, ttl, expected) in [
+            (&[u64::MAX; MOST_LOCKS][..], Some(Duration::from_millis(1500)), ("T=18446744073709551615", "D=1.500")),
+            (&[1], Some(Duration::from_secs(30)), ("T=1", "D=30")),
+            (&[9, 7], Some(Duration::from_secs(30)), ("T=9", "D=30")),
         ] {
-            let mut fresh = Command::prepare(vec!["true".into()], [], ["T", "D"], Some("S")).expect("prepared");
-            fresh.granted(token, Some(7), ttl);
+            let mut fresh = prepared();
+            fresh.granted(&Tokens::new(tokens), Some(7), ttl);
             let text = |blank: &Blank| {
                 std::ffi::CStr::from_bytes_until_nul(blank.text.as_slice())
                     .expect("NUL")
@@ -258,13 +277,20 @@ mod tests {
             };
             assert_eq!((text(&fresh.token).as_str(), text(&fresh.ttl).as_str()), expected);
             assert_eq!(fresh.slot.as_ref().map(text).as_deref(), Some("S=7"));
+            let list = match tokens {
+                [one] => one.to_string(),
+                [_, _] => "9 7".to_owned(),
+                _ => most.clone(),
+            };
+            assert_eq!(text(&fresh.tokens), format!("DLOCK_TOKENS={list}"));
         }
-        command.granted(7, None, None);
+        command.granted(&Tokens::new(&[7]), None, None);
         assert!(command.ttl.text.starts_with(b"D=0\0"));
     }
 
     #[test]
     fn a_nul_is_refused() {
-        assert_eq!(Command::prepare(vec!["a\0b".into()], [], ["T", "D"], Some("S")).err(), Some(Errno::EINVAL));
+        let prepared = Command::prepare(vec!["a\0b".into()], [], ["T", "U", "D"], Some("S"));
+        assert_eq!(prepared.err(), Some(Errno::EINVAL));
     }
 }

@@ -14,3 +14,4 @@ pub(crate) mod signals;
 pub(crate) mod stop;
 pub(crate) mod surroundings;
 pub(crate) mod sweep;
+pub(crate) mod tokens;

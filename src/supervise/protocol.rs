@@ -1,13 +1,15 @@
 /*!
-The messages between dlock and its guard on a `SOCK_SEQPACKET` socket. They have a fixed size of eight words, so that
-the guard neither parses nor allocates.
+The messages between dlock and its guard on a `SOCK_SEQPACKET` socket. They have a fixed size, so that the guard neither
+parses nor allocates.
 */
 
 use std::time::Duration;
 
 use crate::clock::Instant;
+use crate::supervise::tokens::{MOST_LOCKS, Tokens};
 
-const WORDS: usize = 8;
+/// A tag and what the longest message has, besides the token of each lock.
+const WORDS: usize = 9 + MOST_LOCKS;
 /// The length of every message, in bytes.
 pub(crate) const LENGTH: usize = WORDS * 8;
 /// An encoded message.
@@ -25,8 +27,8 @@ pub(crate) struct Deadline {
 /// How a command is started and supervised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spawn {
-    /// The fencing token for `DLOCK_TOKEN`.
-    pub token: u64,
+    /// The fencing tokens for `DLOCK_TOKEN`, which is the first one, and `DLOCK_TOKENS`.
+    pub tokens: Tokens,
     /// The number of the slot for `DLOCK_SLOT`; none where the lock has no slots.
     pub slot: Option<u32>,
     /// The granted lease for `DLOCK_LEASE_TTL`; none for a lock without one.
@@ -37,8 +39,8 @@ pub(crate) struct Spawn {
     pub kill_after: Duration,
     /// The command goes on when dlock or the guard dies, instead of being stopped.
     pub outlives: bool,
-    /// The command inherits the lock's descriptor, which travels with this message.
-    pub inherit: bool,
+    /// How many of the descriptors that travel with this message the command inherits: the first ones.
+    pub inherit: usize,
     /// The guard stays until everything the command started is gone, also after a normal end.
     pub stay: bool,
 }
@@ -46,7 +48,7 @@ pub(crate) struct Spawn {
 /// What dlock tells the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Start the command. A lock's descriptor may travel with it.
+    /// Start the command. Up to [`MOST_LOCKS`] descriptors may travel with it.
     Spawn(Spawn),
     /// The lease was renewed.
     Extend(Deadline),
@@ -124,8 +126,12 @@ impl Unfit {
 const NONE: u64 = u64::MAX;
 
 fn packet(tag: u64, fields: &[u64]) -> Packet {
+    with_tokens(tag, fields, &[])
+}
+
+fn with_tokens(tag: u64, fields: &[u64], tokens: &[u64]) -> Packet {
     let mut packet = [0; LENGTH];
-    for (place, word) in packet.chunks_exact_mut(8).zip(std::iter::once(&tag).chain(fields)) {
+    for (place, word) in packet.chunks_exact_mut(8).zip(std::iter::once(&tag).chain(fields).chain(tokens)) {
         place.copy_from_slice(&word.to_ne_bytes());
     }
     packet
@@ -148,6 +154,11 @@ fn wide(number: i32) -> u64 {
     u64::from(number.cast_unsigned())
 }
 
+/// A number of locks or of descriptors.
+fn count(word: u64) -> usize {
+    usize::try_from(word).unwrap_or(MOST_LOCKS).min(MOST_LOCKS)
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(NONE - 1)
 }
@@ -158,12 +169,14 @@ impl Order {
     pub(crate) fn encode(&self) -> Packet {
         match *self {
             Self::Spawn(spawn) => {
-                let flags = u64::from(spawn.outlives) | u64::from(spawn.inherit) << 1 | u64::from(spawn.stay) << 2;
+                let flags = u64::from(spawn.outlives) | u64::from(spawn.stay) << 1;
                 let (stop_at, kill_at) =
                     spawn.lease.map_or((NONE, NONE), |lease| (lease.stop_at.as_nanos(), lease.kill_at.as_nanos()));
                 let ttl = spawn.ttl.map_or(NONE, millis);
                 let slot = spawn.slot.map_or(NONE, u64::from);
-                packet(1, &[spawn.token, ttl, stop_at, kill_at, millis(spawn.kill_after), flags, slot])
+                let [inherit, count] = [spawn.inherit, spawn.tokens.as_slice().len()].map(|count| count as u64);
+                let fields = [ttl, stop_at, kill_at, millis(spawn.kill_after), flags, slot, inherit, count];
+                with_tokens(1, &fields, spawn.tokens.as_slice())
             }
             Self::Extend(deadline) => packet(2, &[deadline.stop_at.as_nanos(), deadline.kill_at.as_nanos()]),
             Self::Stop(kill_at) => packet(3, &[kill_at.as_nanos()]),
@@ -179,18 +192,18 @@ impl Order {
         let [first, second, third, ..] = fields;
         Some(match tag {
             1 => {
-                let [token, ttl, stop_at, kill_at, kill_after, flags, slot] = fields;
+                let [ttl, stop_at, kill_at, kill_after, flags, slot, inherit, tokens, numbers @ ..] = fields;
                 let deadline =
                     Deadline { stop_at: Instant::from_nanos(stop_at), kill_at: Instant::from_nanos(kill_at) };
                 Self::Spawn(Spawn {
-                    token,
+                    tokens: Tokens::new(&numbers[..count(tokens)]),
                     slot: u32::try_from(slot).ok(),
                     ttl: (ttl != NONE).then(|| Duration::from_millis(ttl)),
                     lease: (stop_at != NONE).then_some(deadline),
                     kill_after: Duration::from_millis(kill_after),
                     outlives: flags & 1 != 0,
-                    inherit: flags & 2 != 0,
-                    stay: flags & 4 != 0,
+                    inherit: count(inherit),
+                    stay: flags & 2 != 0,
                 })
             }
             2 => Self::Extend(Deadline { stop_at: Instant::from_nanos(first), kill_at: Instant::from_nanos(second) }),
@@ -282,13 +295,14 @@ mod tests {
         let instant = || any::<u64>().prop_map(Instant::from_nanos);
         // Ten years are the longest that can be asked for.
         let length = || (0..315_576_000_u64, 0..1_000_000_000_u32).prop_map(|(secs, nanos)| Duration::new(secs, nanos));
-        let given = (any::<u64>(), instant(), instant(), length(), length());
+        let given = (vec(any::<u64>(), 0..=MOST_LOCKS), instant(), instant(), length(), length());
         holds(1000, (given, any::<[bool; 4]>(), any::<[i32; 2]>()), |(given, flags, [one, other])| {
-            let (token, stop_at, kill_at, ttl, kill_after) = given;
-            let [outlives, inherit, stay, leased] = flags;
+            let (tokens, stop_at, kill_at, ttl, kill_after) = given;
+            let [outlives, inherits, stay, leased] = flags;
+            let (tokens, inherit) = (Tokens::new(&tokens), if inherits { tokens.len() } else { 0 });
             let lease = (leased && stop_at.as_nanos() != NONE).then_some(Deadline { stop_at, kill_at });
             let slot = stay.then_some(one.unsigned_abs());
-            let spawn = Spawn { token, slot, ttl: Some(ttl), lease, kill_after, outlives, inherit, stay };
+            let spawn = Spawn { tokens, slot, ttl: Some(ttl), lease, kill_after, outlives, inherit, stay };
             let Some(Order::Spawn(read)) = Order::decode(&Order::Spawn(spawn).encode()) else {
                 return Err(TestCaseError::fail("another order"));
             };
@@ -313,13 +327,13 @@ mod tests {
     fn orders_survive_the_journey() {
         let deadline = Deadline { stop_at: Instant::from_nanos(7), kill_at: Instant::from_nanos(9) };
         let spawn = Spawn {
-            token: 1 << 52,
+            tokens: Tokens::new(&[1 << 52, 7]),
             slot: Some(999),
             ttl: Some(Duration::from_millis(1500)),
             lease: Some(deadline),
             kill_after: Duration::from_secs(5),
             outlives: false,
-            inherit: true,
+            inherit: 2,
             stay: false,
         };
         for order in [
@@ -329,8 +343,9 @@ mod tests {
                 ttl: None,
                 lease: None,
                 outlives: true,
-                inherit: false,
+                inherit: 0,
                 stay: true,
+                tokens: Tokens::new(&[u64::MAX; MOST_LOCKS + 1]),
                 ..spawn
             }),
             Order::Extend(deadline),

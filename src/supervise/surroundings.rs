@@ -182,12 +182,9 @@ pub(crate) fn restore_in_child() {
 
 /// Closes what was inherited for the command: standard input and output become `/dev/null`, so that their other ends
 /// see end-of-file when the command closes them, and of the rest only standard error and `keep` stay open.
-pub(crate) fn let_go_of_the_rest<const N: usize>(keep: [RawFd; N]) {
-    let mut open = [2; 8];
-    for (place, kept) in open.iter_mut().zip(keep) {
-        *place = kept;
-    }
-    close_all_but(open);
+pub(crate) fn let_go_of_the_rest(mut keep: Vec<RawFd>) {
+    keep.push(2);
+    close_all_but(&mut keep);
     // SAFETY: plain system calls on descriptors that were closed above; the path is a C string.
     unsafe {
         if libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) == 0 {
@@ -197,11 +194,11 @@ pub(crate) fn let_go_of_the_rest<const N: usize>(keep: [RawFd; N]) {
 }
 
 /// Closes every descriptor but those in `keep`, so that no pipe that the command inherited stays open in another
-/// process. Allocates nothing.
-pub(crate) fn close_all_but<const N: usize>(mut keep: [RawFd; N]) {
+/// process. Sorts them, and allocates nothing.
+pub(crate) fn close_all_but(keep: &mut [RawFd]) {
     keep.sort_unstable();
     let mut first = 0;
-    for kept in keep {
+    for &mut kept in keep {
         close_range(first, kept - 1);
         first = first.max(kept + 1);
     }

@@ -6,12 +6,12 @@ go on, and a shell that is terminated leaves its children behind. Then everythin
 released.
 */
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use libc::{c_int, pid_t};
 
 use crate::clock::Instant;
+use crate::supervise::guard::line::Locks;
 use crate::supervise::protocol::Spawn;
 use crate::supervise::stop::{Ladder, Step};
 
@@ -22,8 +22,8 @@ const WAIT_FOR_EAR: Duration = Duration::from_millis(40);
 pub(super) struct Child {
     pub(super) pid: pid_t,
     pub(super) spawn: Spawn,
-    /// The lock's descriptor, held until everything is gone, when the command does not hold it itself.
-    pub(super) lock: Option<OwnedFd>,
+    /// The descriptors of locks and of outer guards, held until everything is gone.
+    locks: Locks,
     stopped: bool,
     /// The status with which it ended, and when that was seen.
     ended: Option<(c_int, Instant)>,
@@ -37,9 +37,9 @@ pub(super) struct Child {
 }
 
 impl Child {
-    pub(super) fn new(pid: pid_t, spawn: Spawn, lock: Option<OwnedFd>) -> Self {
+    pub(super) fn new(pid: pid_t, spawn: Spawn, locks: Locks) -> Self {
         let alive = Instant::now();
-        Self { pid, spawn, lock, stopped: false, ended: None, alive, told: None, covers: None, concluded: false }
+        Self { pid, spawn, locks, stopped: false, ended: None, alive, told: None, covers: None, concluded: false }
     }
 
     /// Records that its state changed to this wait status.
@@ -61,6 +61,11 @@ impl Child {
             self.alive = now;
         }
         self.ended.map(|(status, _)| status)
+    }
+
+    /// Whether its locks end with the guard.
+    pub(super) fn has_locks(&self) -> bool {
+        self.locks.iter().any(Option::is_some)
     }
 
     pub(super) fn has_ended(&self) -> bool {

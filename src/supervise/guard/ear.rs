@@ -116,7 +116,7 @@ fn listen(tells: RawFd, guard: pid_t) -> ! {
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         surroundings::rename_process(NAME);
-        surroundings::close_all_but([tells]);
+        surroundings::close_all_but(&mut [tells]);
         // A signal that it reports late may reach the command twice.
         go_first(0, PRIORITY);
         libc::fcntl(tells, libc::F_SETFL, 0);

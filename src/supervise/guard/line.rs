@@ -8,15 +8,22 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, send};
 
 use crate::supervise::protocol::{LENGTH, Notice, Order};
+use crate::supervise::tokens::MOST_LOCKS;
 
 /// How many notices can be queued: one of each kind.
 const WAITING: usize = 16;
+/// The size of a descriptor in a control message.
+const DESCRIPTOR: libc::c_uint = 4;
+
+/// Descriptors that came with an order: those of locks, or connections to outer guards.
+pub(super) type Locks = [Option<OwnedFd>; MOST_LOCKS];
 
 /// What was received from dlock.
+#[allow(clippy::large_enum_variant, reason = "it is handled at once, and the guard allocates nothing")]
 pub(super) enum Received {
-    /// An order, and the descriptor that came with it.
-    Order(Order, Option<OwnedFd>),
-    /// An order without the descriptor that came with it: this process may not open another one.
+    /// An order, and the descriptors that came with it.
+    Order(Order, Locks),
+    /// An order without all the descriptors that came with it: this process may not open that many more.
     NoRoom,
     /// Nothing for now.
     Nothing,
@@ -95,14 +102,16 @@ impl AsRawFd for Line {
 
 /// Receives an order without nix's `recvmsg`, which allocates.
 fn receive(socket: &OwnedFd) -> Received {
+    // Room for the header and for more descriptors than an order has.
     #[repr(align(8))]
-    struct Control([u8; 64]);
+    struct Control([u8; 16 + 8 * MOST_LOCKS]);
     let mut packet = [0; LENGTH];
-    let mut control = Control([0; 64]);
+    let mut control = Control([0; 16 + 8 * MOST_LOCKS]);
+    let mut locks: Locks = [const { None }; MOST_LOCKS];
     let mut place = libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: LENGTH };
     // SAFETY: zeroed is a valid msghdr; all pointers outlive the call; the control message is read only when the
-    // kernel says it is there and is one descriptor long.
-    let (received, lock, lost) = unsafe {
+    // kernel says it is there, and only as many descriptors as its length says, each of which is new and nobody else's.
+    let (received, lost) = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut place;
         message.msg_iovlen = 1;
@@ -111,25 +120,56 @@ fn receive(socket: &OwnedFd) -> Received {
         let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
         let received = libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags);
         let header = if received > 0 { libc::CMSG_FIRSTHDR(&raw const message) } else { std::ptr::null_mut() };
-        let is_descriptor = !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS;
-        let lock =
-            is_descriptor.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()));
-        (received, lock, message.msg_flags & libc::MSG_CTRUNC != 0)
+        if !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS {
+            let (mut next, mut length) = (libc::CMSG_DATA(header).cast::<RawFd>(), 0);
+            for lock in &mut locks {
+                length += DESCRIPTOR;
+                if (*header).cmsg_len < libc::CMSG_LEN(length) as usize {
+                    break;
+                }
+                *lock = Some(OwnedFd::from_raw_fd(next.read_unaligned()));
+                next = next.add(1);
+            }
+        }
+        (received, message.msg_flags & libc::MSG_CTRUNC != 0)
     };
     match received {
         0 => Received::End,
         -1 if matches!(Errno::last(), Errno::EAGAIN | Errno::EINTR) => Received::Nothing,
         -1 => Received::End,
         _ if lost => Received::NoRoom,
-        _ => Order::decode(&packet).map_or(Received::Nothing, |order| Received::Order(order, lock)),
+        _ => Order::decode(&packet).map_or(Received::Nothing, |order| Received::Order(order, locks)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, recv, socketpair};
+    use std::io::IoSlice;
+
+    use nix::sys::socket::{AddressFamily, ControlMessage, SockFlag, SockType, recv, sendmsg, socketpair};
 
     use super::*;
+
+    /// As many descriptors arrive as were sent, in their order, and they are the same files.
+    #[test]
+    fn all_descriptors_of_an_order_arrive() {
+        let flags = SockFlag::SOCK_NONBLOCK;
+        let (ours, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).expect("a line");
+        let mut line = Line::new(its);
+        for count in [0, 1, 2, MOST_LOCKS] {
+            let pipes: Vec<_> = (0..count).map(|_| nix::unistd::pipe().expect("a pipe")).collect();
+            let sent: Vec<RawFd> = pipes.iter().map(|(end, _)| end.as_raw_fd()).collect();
+            let rights = (count > 0).then_some(ControlMessage::ScmRights(&sent));
+            let packet = Order::Suspend.encode();
+            let sending = [IoSlice::new(&packet)];
+            sendmsg::<()>(ours.as_raw_fd(), &sending, rights.as_slice(), MsgFlags::empty(), None).expect("sent");
+            let Received::Order(Order::Suspend, locks) = line.receive() else { panic!("no order with {count}") };
+            let file = |end: &OwnedFd| nix::sys::stat::fstat(end).map(|about| about.st_ino).expect("a file");
+            let arrived: Vec<_> = locks.iter().flatten().map(file).collect();
+            assert_eq!(arrived, pipes.iter().map(|(end, _)| file(end)).collect::<Vec<_>>());
+            assert_eq!(locks.iter().take_while(|lock| lock.is_some()).count(), count);
+        }
+    }
 
     #[test]
     fn what_a_stopped_dlock_does_not_take_is_said_later_and_the_latest_of_each_kind() {

@@ -128,11 +128,12 @@ impl Guard {
         let _ = send(self.socket.as_raw_fd(), &order.encode(), MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
     }
 
-    /// Orders the command to be started; `lock` travels with it.
-    pub(crate) fn spawn(&self, spawn: Spawn, lock: Option<BorrowedFd<'_>>) -> nix::Result<()> {
+    /// Orders the command to be started. These `locks` travel with the order: descriptors that the command inherits or that the
+    /// guard keeps, no more than [`MOST_LOCKS`](crate::supervise::tokens::MOST_LOCKS).
+    pub(crate) fn spawn(&self, spawn: Spawn, locks: &[BorrowedFd<'_>]) -> nix::Result<()> {
         let packet = Order::Spawn(spawn).encode();
-        let descriptors = lock.map(|lock| [lock.as_raw_fd()]);
-        let rights = descriptors.as_ref().map(|descriptors| ControlMessage::ScmRights(descriptors));
+        let descriptors: Vec<RawFd> = locks.iter().map(AsRawFd::as_raw_fd).collect();
+        let rights = (!descriptors.is_empty()).then_some(ControlMessage::ScmRights(&descriptors));
         let flags = MsgFlags::MSG_NOSIGNAL;
         sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(&packet)], rights.as_slice(), flags, None).map(drop)
     }

@@ -20,13 +20,14 @@ use crate::supervise::forwards::{Forwards, Sent};
 use crate::supervise::guard::child::Child;
 use crate::supervise::guard::covers::Covers;
 use crate::supervise::guard::group::Group;
-use crate::supervise::guard::line::{Line, Received};
+use crate::supervise::guard::line::{Line, Locks, Received};
 use crate::supervise::priority::{PRIORITY, go_first};
 use crate::supervise::protocol::{Notice, Order, Spawn, Unfit};
 use crate::supervise::reaping::{Collected, become_subreaper, collect};
 use crate::supervise::signals::Signals;
 use crate::supervise::stop::{Ladder, Step};
 use crate::supervise::sweep::Sweep;
+use crate::supervise::tokens::MOST_LOCKS;
 use crate::supervise::{process, surroundings};
 
 /// The guard's name in process lists.
@@ -166,14 +167,14 @@ impl Watch {
         while !self.line.is_gone() {
             match self.line.receive() {
                 Received::Order(..) | Received::End if self.leaving.is_some() => {}
-                Received::Order(Order::Spawn(spawn), lock) => self.spawn(spawn, lock),
+                Received::Order(Order::Spawn(spawn), locks) => self.spawn(spawn, locks),
                 Received::Order(Order::Extend(deadline), _) => self.ladder.extend(deadline),
                 Received::Order(Order::Stop(kill_at), _) => self.ladder.stop(kill_at),
                 Received::Order(Order::Forward { signal, sender, read_at }, _) => {
                     self.forwards.ask(Sent { signal, sender }, read_at, Instant::now());
                 }
                 Received::Order(Order::Suspend, _) => self.suspend_dlock(),
-                // The command would run without its lock.
+                // The command would run without one of its locks.
                 Received::NoRoom => self.give_up(Notice::NotSpawned(libc::EMFILE)),
                 Received::Nothing => break,
                 Received::End => self.lose_dlock(),
@@ -190,47 +191,51 @@ impl Watch {
         self.leaving = Some(1);
     }
 
-    fn spawn(&mut self, spawn: Spawn, lock: Option<OwnedFd>) {
+    fn spawn(&mut self, spawn: Spawn, mut locks: Locks) {
         self.ladder = Ladder::new(spawn.lease);
         if spawn.lease.is_some_and(|lease| Instant::now() >= lease.stop_at) {
             return self.give_up(Notice::TooLate);
         }
-        self.command.granted(spawn.token, spawn.slot, spawn.ttl);
+        self.command.granted(&spawn.tokens, spawn.slot, spawn.ttl);
         // SAFETY: getpid cannot fail.
         let guard = (!spawn.outlives).then(|| unsafe { libc::getpid() });
-        let inherit = if spawn.inherit { lock.as_ref().map(AsFd::as_fd) } else { None };
         // Signals to the group before the fork did not reach the command.
         self.group.forget();
         self.forwards = Forwards::default();
         // SAFETY: the guard has one thread, and the child only executes what was prepared.
         match unsafe { libc::fork() } {
-            0 => self.command.execute(guard, inherit, spawn.lease.map(|lease| lease.stop_at)),
+            0 => self.command.execute(guard, inherited(&locks, &spawn), spawn.lease.map(|lease| lease.stop_at)),
             -1 => self.give_up(Notice::NotSpawned(Errno::last_raw())),
             pid => {
                 self.group.forked();
                 self.command.go();
                 self.group.leave();
                 self.line.tell(Notice::Spawned(pid));
-                // What the command holds itself, the guard must not keep locked.
-                let lock = lock.filter(|_| !spawn.inherit);
+                // What a command that outlives dlock holds itself, the guard must not keep locked.
+                if spawn.outlives {
+                    locks.iter_mut().take(spawn.inherit).for_each(|lock| *lock = None);
+                }
                 // On an overloaded machine the deadline must come before the load; where that is not allowed, only the
                 // lease's margin helps. The command has been forked and keeps its own priority.
                 go_first(0, PRIORITY);
-                self.close_all_but(lock.as_ref().map(AsRawFd::as_raw_fd));
+                self.close_all_but(&locks);
                 // More descriptors were just closed than this opens.
                 let _ = self.sweep.reserve();
-                self.child = Some(Child::new(pid, spawn, lock));
+                self.child = Some(Child::new(pid, spawn, locks));
             }
         }
     }
 
     /// Closes what the guard does not need, so that it keeps no pipe of the command open. Standard error stays: when
     /// dlock has been killed, only the guard can report what happens to the command.
-    fn close_all_but(&self, lock: Option<RawFd>) {
+    fn close_all_but(&self, locks: &Locks) {
         let [signals, reports, tells] = self.group.descriptors();
         let [line, alarm] = [self.line.as_raw_fd(), self.alarm.as_raw_fd()];
-        let covers = self.covers.descriptor().unwrap_or(2);
-        surroundings::close_all_but([2, line, alarm, signals, reports, tells, covers, lock.unwrap_or(2)]);
+        let own = [line, alarm, signals, reports, tells, self.covers.descriptor().unwrap_or(2)];
+        let mut keep: [RawFd; 6 + MOST_LOCKS] = [2; 6 + MOST_LOCKS];
+        let kept = own.into_iter().chain(locks.iter().flatten().map(AsRawFd::as_raw_fd));
+        keep.iter_mut().zip(kept).for_each(|(place, descriptor)| *place = descriptor);
+        surroundings::close_all_but(&mut keep);
     }
 
     fn suspend_dlock(&mut self) {
@@ -261,7 +266,7 @@ impl Watch {
                 }
             }
             // The command holds the lock itself.
-            Some(child) if child.lock.is_none() && !self.ladder.is_stopping() => exit(0),
+            Some(child) if !child.has_locks() && !self.ladder.is_stopping() => exit(0),
             // The guard completes a stop, or holds the lock until everything is gone.
             Some(_) => {}
         }
@@ -335,7 +340,7 @@ impl Watch {
         self.group.close();
         let stopping = self.ladder.is_stopping() && !alone;
         self.line.tell(Notice::Exited { status, exec_errno: self.command.exec_errno(), stopping });
-        let stays = child.spawn.stay || self.line.is_gone() && child.lock.is_some();
+        let stays = child.spawn.stay || self.line.is_gone() && child.has_locks();
         if !stays && !self.ladder.is_stopping() {
             self.resume_dlock();
             self.leaving = Some(0);
@@ -347,6 +352,11 @@ impl Watch {
         self.resume_dlock();
         self.leaving = Some(0);
     }
+}
+
+/// What of these descriptors the command inherits.
+fn inherited<'a>(locks: &'a Locks, spawn: &Spawn) -> &'a [Option<OwnedFd>] {
+    &locks[..spawn.inherit.min(locks.len())]
 }
 
 /// Ends the guard at once, without the exit handlers of the process it was forked from.
