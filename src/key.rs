@@ -16,6 +16,9 @@ const MAX_NAMESPACE: usize = 200;
 /// `NAME_MAX`.
 const MAX_FILE_STEM: usize = 200;
 
+/// How many locks one run can hold.
+pub(crate) const MOST_KEYS: usize = 16;
+
 /// A valid lock name: 1 to 512 bytes of UTF-8 without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key(String);
@@ -77,6 +80,60 @@ impl Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// The names of the locks that one run holds: one or several, each once, in the order in which the user has named them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Keys {
+    first: Key,
+    others: Vec<Key>,
+}
+
+impl Keys {
+    /// These names without repetitions; `None` if there are none.
+    #[must_use]
+    pub(crate) fn of(names: impl IntoIterator<Item = Key>) -> Option<Self> {
+        let mut names = names.into_iter();
+        let mut keys = Self::from(names.next()?);
+        for name in names {
+            if keys.iter().all(|key| *key != name) {
+                keys.others.push(name);
+            }
+        }
+        Some(keys)
+    }
+
+    /// The first one.
+    #[must_use]
+    pub(crate) fn first(&self) -> &Key {
+        &self.first
+    }
+
+    /// All of them, in the user's order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Key> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// How many there are: at least 1.
+    #[must_use]
+    pub(crate) fn count(&self) -> usize {
+        1 + self.others.len()
+    }
+}
+
+/// One name alone.
+impl From<Key> for Keys {
+    fn from(key: Key) -> Self {
+        Self { first: key, others: Vec::new() }
+    }
+}
+
+/// As a list: `a, b`.
+impl fmt::Display for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.first)?;
+        self.others.iter().try_for_each(|key| write!(f, ", {key}"))
     }
 }
 
@@ -184,6 +241,15 @@ mod tests {
 
     fn key(name: &str) -> Key {
         Key::parse(OsStr::new(name)).expect("valid")
+    }
+
+    #[test]
+    fn several_names_are_a_list_without_repetitions_in_the_order_given() {
+        let keys = Keys::of(["b", "a", "b", "c", "a"].map(key)).expect("names");
+        assert_eq!((keys.to_string().as_str(), keys.count(), keys.first()), ("b, a, c", 3, &key("b")));
+        assert_eq!(keys.iter().map(Key::as_str).collect::<Vec<_>>(), ["b", "a", "c"]);
+        assert_eq!(Keys::of([]), None);
+        assert_eq!((Keys::from(key("k")).to_string().as_str(), Keys::from(key("k")).count()), ("k", 1));
     }
 
     #[test]

@@ -10,13 +10,15 @@ pub(crate) fn of_option(option: &str) -> String {
 
 /// Set for the command: the fencing token.
 pub(crate) const TOKEN: &str = "DLOCK_TOKEN";
+/// Set for the command: the fencing tokens of all its locks.
+pub(crate) const TOKENS: &str = "DLOCK_TOKENS";
 /// Set for the command: the number of the slot, where the lock has slots.
 pub(crate) const SLOT: &str = "DLOCK_SLOT";
 /// Set for the command: the granted lease in seconds, 0 for a lock without one.
 pub(crate) const LEASE_TTL: &str = "DLOCK_LEASE_TTL";
-/// Set for the command: the lock's name.
+/// Set for the command: the lock's name; of several, that of the first.
 pub(crate) const KEY: &str = "DLOCK_KEY";
-/// Set for the command: the owner id.
+/// Set for the command: the owner id; of several locks, that of the first.
 pub(crate) const OWNER: &str = "DLOCK_OWNER";
 /// Set for the command: the name of the backend's driver.
 pub(crate) const BACKEND_KIND: &str = "DLOCK_BACKEND_KIND";

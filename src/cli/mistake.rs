@@ -146,7 +146,7 @@ mod tests {
             ),
             (&["run", "-k", "k", "--slots", "0"], false, "--slots 0: use a number from 1 to 1000", Some("dlock run")),
             (&["generate", "fsh"], false, "<WHAT> fsh: use one of man, bash, zsh, fish: did you mean fish?", None),
-            (&["run", "-k", "k", "-k", "l"], false, "--key can be given only once", Some("dlock run")),
+            (&["run", "-k", "k", "-t", "1s", "-t", "2s"], false, "--ttl can be given only once", Some("dlock run")),
             (&["run", "-k", "k", "--close=x"], false, "--close takes no value", Some("dlock run")),
             (&[], false, "there is no subcommand: use dlock run --key KEY -- COMMAND", Some("dlock")),
         ] {

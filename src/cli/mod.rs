@@ -9,7 +9,7 @@ mod options;
 use std::ffi::OsString;
 
 use clap::builder::Resettable;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use self::mistake::{Mistake, is_of_a_variable, mistake};
@@ -112,9 +112,10 @@ impl Generated {
     override_usage = "dlock run --key <KEY> [OPTIONS] [--] <COMMAND> [ARG]...\n       dlock run --key <KEY> [OPTIONS] -c <STRING>"
 )]
 pub(crate) struct RunArgs {
-    /// The lock's name: 1 to 512 bytes of UTF-8 without control characters
-    #[arg(short, long, value_name = "KEY", required = true)]
-    pub key: Option<OsString>,
+    /// The lock's name: 1 to 512 bytes of UTF-8 without control characters. Give it up to 16 times to hold several locks at
+    /// once, all or none; every dlock takes them in the same order, so that no two wait for each other
+    #[arg(short, long, value_name = "KEY", required = true, action = ArgAction::Append)]
+    pub key: Vec<OsString>,
 
     #[command(flatten)]
     pub place: Place,

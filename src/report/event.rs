@@ -7,17 +7,17 @@ Reasons from a backend or the system are text, because only they know them, and 
 use std::time::Duration;
 
 use crate::holder::Holder;
-use crate::key::Key;
+use crate::key::{Key, Keys};
 use crate::lease::renewal::Unconfirmed;
 use crate::lease::waiting::Trouble;
 use crate::lock::admission::Mode;
 use crate::supervise::protocol::Unfit;
 
-/// A lock, for people.
+/// A lock, for people; or several that are held as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lock {
-    /// Its name.
-    pub key: Key,
+    /// Its name, or all of their names.
+    pub key: Keys,
     /// The URL of its backend, without a password.
     pub place: String,
 }
@@ -79,7 +79,7 @@ pub(crate) enum Event {
     /// A wait that was shown on a terminal has ended with the lock.
     GotIt {
         /// The lock's name.
-        key: Key,
+        key: Keys,
         /// How long it has waited.
         waited: Duration,
     },
@@ -124,8 +124,8 @@ pub(crate) enum Event {
     Acquired {
         /// The lock.
         lock: Lock,
-        /// The fencing token.
-        token: u64,
+        /// The fencing token of each lock.
+        tokens: Vec<u64>,
         /// How it is held.
         mode: Mode,
         /// The slot, where the lock has slots.
@@ -145,7 +145,7 @@ pub(crate) enum Event {
     /// A renewal was confirmed after others had failed.
     RenewedAgain(Lock),
     /// The lock is held by an outer run, and the command runs under it.
-    Covered(Key),
+    Covered(Keys),
     /// The granted lease is so short that the command has less time to end than `--kill-after` asks for.
     ShortGrace {
         /// The lock.
@@ -165,7 +165,7 @@ pub(crate) enum Event {
     /// The command is suspended, and its lock cannot be renewed.
     Suspended {
         /// The lock's name.
-        key: Key,
+        key: Keys,
         /// The command's name.
         program: String,
         /// The time after which it is stopped unless it is continued.
@@ -186,7 +186,7 @@ pub(crate) enum Event {
     /// The command has ended, and a nested run that its lock covers is stopped.
     StoppingNested {
         /// The lock's name.
-        key: Key,
+        key: Keys,
         /// The command's name.
         program: String,
     },
@@ -216,18 +216,18 @@ pub(crate) enum Event {
         program: String,
     },
     /// The lock was given back.
-    Released(Key),
+    Released(Keys),
     /// The lock is not needed any more, and stays taken for a time.
     Kept {
         /// The lock's name.
-        key: Key,
+        key: Keys,
         /// How long, counted from when it was granted (`--min-hold`).
         min_hold: Duration,
     },
     /// The lock is not given back, because something of the command may still run.
     NotReleased {
         /// The lock's name.
-        key: Key,
+        key: Keys,
         /// A process that could not be stopped; `None` if processes cannot be listed.
         process: Option<i32>,
         /// Whether the lock will expire.
@@ -243,7 +243,7 @@ pub(crate) enum Event {
         ttl: Option<Duration>,
     },
     /// The guard was killed, and the command was stopped.
-    GuardKilled(Key),
+    GuardKilled(Keys),
     /// dlock itself was killed; reported by the guard, which stops the command.
     DlockKilled {
         /// The lock.
@@ -321,7 +321,7 @@ pub(crate) enum NotRun {
     /// No process could be made, for this errno.
     NoProcess(i32),
     /// The lease of the lock had almost ended.
-    TooLate(Key),
+    TooLate(Keys),
 }
 
 /// How it is known that a lock is lost.

@@ -8,6 +8,7 @@ use humantime::format_duration;
 use nix::errno::Errno;
 
 use crate::holder::Holder;
+use crate::key::Keys;
 use crate::lease::renewal::Unconfirmed;
 use crate::lease::waiting::Trouble;
 use crate::lock::admission::Mode;
@@ -99,38 +100,49 @@ fn held(event: &Event) -> String {
             format!("lost {}: {}; {program} goes on without it (--on-lost ignore)", at(lock), loss(how))
         }
         Event::LostBeforeTheEnd { lock, program } => {
-            format!("lost {} while {program} ran: it was not ours any more when it ended", at(lock))
+            let was = either(&lock.key, "it was", "one of them was");
+            format!("lost {} while {program} ran: {was} not ours any more when it ended", at(lock))
         }
         Event::OuterEnded { lock, program } => {
             format!("lost {}: the dlock run around this one ended before {program} did", at(lock))
         }
         Event::Released(key) => format!("released {key}"),
-        Event::NotReleased { key, process, expires } => {
-            let why = match process {
-                Some(pid) => format!("process {pid} could not be stopped by this user"),
-                None => "processes cannot be listed, so something may still run".to_owned(),
-            };
-            format!("{why}: {key} is not released{}", if *expires { ", it will expire on its own" } else { "" })
-        }
+        Event::NotReleased { key, process, expires } => not_released(key, *process, *expires),
         Event::ReleaseFailed { lock, reason, ttl } => {
             let within = |ttl: Duration| format!("; it will expire on its own within {}", format_duration(ttl));
             let reason = trouble(&lock.place, reason);
             format!("could not release {}: {reason}{}", lock.key, ttl.map(within).unwrap_or_default())
         }
-        Event::GuardKilled(key) => format!("the guard process was killed, and the command was stopped (lock {key})"),
+        Event::GuardKilled(key) => {
+            let what = either(key, "lock", "locks");
+            format!("the guard process was killed, and the command was stopped ({what} {key})")
+        }
         Event::DlockKilled { lock, program } => {
+            let (what, is) = (either(&lock.key, "lock", "locks"), either(&lock.key, "is", "are"));
             let lock = at(lock);
-            format!("dlock itself was killed: stopping {program}, because its lock {lock} is no longer renewed")
+            format!("dlock itself was killed: stopping {program}, because its {what} {lock} {is} no longer renewed")
         }
         // The others have their words above.
         _ => String::new(),
     }
 }
 
+/// The sentence about locks that are not given back, because of a `process` that is left or because none can be listed.
+fn not_released(key: &Keys, process: Option<i32>, expires: bool) -> String {
+    let why = match process {
+        Some(pid) => format!("process {pid} could not be stopped by this user"),
+        None => "processes cannot be listed, so something may still run".to_owned(),
+    };
+    let rest = either(key, ", it will expire on its own", ", they will expire on their own");
+    format!("{why}: {key} {} not released{}", either(key, "is", "are"), if expires { rest } else { "" })
+}
+
 /// The sentences with `-v` about a lock that is or was held.
 fn detail(event: &Event) -> String {
     match event {
-        Event::Acquired { lock, token, mode, slot, ttl, waited } => {
+        Event::Acquired { lock, tokens, mode, slot, ttl, waited } => {
+            let numbers: Vec<String> = tokens.iter().map(ToString::to_string).collect();
+            let tokens = format!("token{} {}", if numbers.len() == 1 { "" } else { "s" }, numbers.join(" "));
             let slot = match (mode, slot) {
                 (Mode::Exclusive, _) => String::new(),
                 (Mode::Shared, _) => ", shared".to_owned(),
@@ -138,17 +150,16 @@ fn detail(event: &Event) -> String {
                 (Mode::Slots(slots), None) => format!(", one of {slots} slots"),
             };
             let ttl = ttl.map(|ttl| format!(", ttl {}", format_duration(ttl))).unwrap_or_default();
-            format!("acquired {}, token {token}{slot}{ttl}, after {}", at(lock), roughly(*waited))
+            format!("acquired {}, {tokens}{slot}{ttl}, after {}", at(lock), roughly(*waited))
         }
         Event::NotRenewed { lock, last } => {
             format!("{}: could not renew it: {}; trying again", at(lock), unconfirmed(last))
         }
         Event::RenewedAgain(lock) => format!("{}: renewed again", at(lock)),
         Event::Kept { key, min_hold } => {
-            format!(
-                "finished; {key} stays taken until {} after it was acquired (--min-hold)",
-                format_duration(*min_hold)
-            )
+            let stays = either(key, "stays", "stay");
+            let acquired = either(key, "it was acquired", "they were acquired");
+            format!("finished; {key} {stays} taken until {} after {acquired} (--min-hold)", format_duration(*min_hold))
         }
         // The others have their words in the other functions.
         _ => String::new(),
@@ -182,11 +193,19 @@ fn outer(event: &Event) -> String {
                 option(wanted)
             )
         }
-        Event::Covered(key) => format!("{key} is held by the dlock run around this one; running under it"),
+        Event::Covered(key) => {
+            let (is, it) = (either(key, "is", "are"), either(key, "it", "them"));
+            format!("{key} {is} held by the dlock run around this one; running under {it}")
+        }
         _ => "the lock is held by the dlock run around this one, which is in another PID namespace and cannot be watched \
               from here: take the lock once, outside"
             .to_owned(),
     }
+}
+
+/// The words for `one` lock, or those for `several`.
+fn either(key: &Keys, one: &'static str, several: &'static str) -> &'static str {
+    if key.count() == 1 { one } else { several }
 }
 
 fn at(lock: &Lock) -> String {

@@ -19,14 +19,14 @@ use clap::ArgMatches;
 
 pub(crate) use self::connection::Connection;
 use self::connection::ConnectionValues;
-use self::layers::Layers;
+use self::layers::{Given, Layers};
 pub(crate) use self::run::Patience;
 use self::run::{RunValues, settled};
 use self::usage::usage;
 use crate::backend::url::without_password;
 use crate::cli::{Leftovers, OnLost};
 use crate::exit::{Exit, Failure};
-use crate::key::{Key, Namespace};
+use crate::key::{Key, Keys, MOST_KEYS, Namespace};
 use crate::lease::timing::Grace;
 use crate::lock::admission::Mode;
 use crate::report::Verbosity;
@@ -35,8 +35,8 @@ use crate::report::event::{Event, Lock};
 /// Everything that `dlock run` needs to know.
 #[derive(Debug)]
 pub(crate) struct RunSettings {
-    /// The lock's name.
-    pub key: Key,
+    /// The names of the locks, which are held as one.
+    pub keys: Keys,
     /// The connection to the lock service.
     pub connection: Connection,
     /// How the lock is to be held.
@@ -74,7 +74,8 @@ impl RunSettings {
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers =
             Layers::read(matches).map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))?;
-        let key = key(&layers.find("key", |args| args.key.clone()).map(|key| key.value).unwrap_or_default())?;
+        let names = layers.find("key", |args| Some(args.key.clone()).filter(|names| !names.is_empty()));
+        let keys = keys(names.as_ref())?;
         let (way, run) = (ConnectionValues::settle(&layers), RunValues::settle(&layers));
         let (mode, patience, verbosity) = (settled(run.mode)?, settled(run.patience)?, settled(run.verbosity)?);
         let namespace = Namespace::parse(&way.namespace.value)
@@ -83,10 +84,11 @@ impl RunSettings {
         let has_password = target.has_password();
         let grace = run.grace(&target)?;
         let options = way.options(&target)?;
+        run.allow(&keys, &target)?;
         let argv = run.argv()?;
         let (chosen, connect_timeout) = (way.backend.is_some(), way.connect_timeout.value);
         Ok(Self {
-            key,
+            keys,
             connection: Connection { namespace, target, options, chosen, connect_timeout, has_password, exposed },
             mode,
             patience,
@@ -107,10 +109,16 @@ impl RunSettings {
 }
 
 impl RunSettings {
-    /// The lock, for people.
+    /// The lock, for people; or all that are held as one.
     #[must_use]
     pub(crate) fn lock(&self) -> Lock {
-        Lock { key: self.key.clone(), place: self.connection.target.to_string() }
+        self.lock_of(self.keys.clone())
+    }
+
+    /// One or some of the locks, for people.
+    #[must_use]
+    pub(crate) fn lock_of(&self, key: impl Into<Keys>) -> Lock {
+        Lock { key: key.into(), place: self.connection.target.to_string() }
     }
 
     /// The command as it was given, without its arguments. If `--backend` was forgotten it is a URL, and shown without the
@@ -127,6 +135,20 @@ impl RunSettings {
         let first = self.command();
         Path::new(&first).file_name().map_or_else(|| first.clone(), |name| name.to_string_lossy().into_owned())
     }
+}
+
+/// The names that were given, without repetitions. An option that is missing counts as an empty name.
+fn keys(given: Option<&Given<Vec<OsString>>>) -> Result<Keys, Failure> {
+    let names = given.map(|given| given.value.as_slice()).unwrap_or_default();
+    let names = names.iter().map(|name| key(name)).collect::<Result<Vec<_>, _>>()?;
+    let keys = Keys::of(names).map_or_else(|| key(OsStr::new("")).map(Keys::from), Ok)?;
+    if keys.count() > MOST_KEYS {
+        return Err(usage(format!(
+            "--key is given for {} locks, and one run holds at most {MOST_KEYS}: take the others in a dlock run inside this one",
+            keys.count()
+        )));
+    }
+    Ok(keys)
 }
 
 fn key(name: &OsStr) -> Result<Key, Failure> {

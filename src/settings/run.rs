@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::backend::url::Target;
 use crate::cli::{Leftovers, OnLost, RunArgs};
 use crate::exit::{CONFLICT, Failure};
+use crate::key::Keys;
 use crate::lease::timing::Grace;
 use crate::lock::admission::Mode;
 use crate::report::Verbosity;
@@ -115,6 +116,21 @@ impl RunValues {
             )));
         }
         Ok(grace)
+    }
+
+    /// Fails if several `keys` do not go together with the mode, or with `target`.
+    pub(crate) fn allow(&self, keys: &Keys, target: &Target) -> Result<(), Failure> {
+        if keys.count() == 1 {
+            return Ok(());
+        }
+        if matches!(self.mode.value, Ok(Mode::Slots(_))) {
+            let origin = self.mode.origin;
+            return Err(usage(format!("{origin} is for one --key: take the others in a dlock run inside this one")));
+        }
+        if target.is_one_lock() {
+            return Err(usage(format!("{target} is one lock, whatever its key: use one --key")));
+        }
+        Ok(())
     }
 
     /// The program and its arguments; never empty.

@@ -3,18 +3,23 @@ Every sentence that dlock can print.
 */
 
 mod modes;
+mod several;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
 use super::*;
 use crate::holder::Holder;
-use crate::key::Key;
+use crate::key::{Key, Keys};
 
 const S: Duration = Duration::from_secs(1);
 
-fn key() -> Key {
-    Key::parse(OsStr::new("k")).expect("valid")
+fn named(name: &str) -> Key {
+    Key::parse(OsStr::new(name)).expect("valid")
+}
+
+fn key() -> Keys {
+    named("k").into()
 }
 
 fn lock() -> Lock {
@@ -264,7 +269,7 @@ fn details() -> Vec<(Event, &'static str)> {
         (
             Event::Acquired {
                 lock: lock(),
-                token: 42,
+                tokens: vec![42],
                 mode: Mode::Exclusive,
                 slot: None,
                 ttl: Some(30 * S),
@@ -275,7 +280,7 @@ fn details() -> Vec<(Event, &'static str)> {
         (
             Event::Acquired {
                 lock: lock(),
-                token: 42,
+                tokens: vec![42],
                 mode: Mode::Shared,
                 slot: None,
                 ttl: None,
@@ -286,7 +291,7 @@ fn details() -> Vec<(Event, &'static str)> {
         (
             Event::Acquired {
                 lock: lock(),
-                token: 42,
+                tokens: vec![42],
                 mode: Mode::Slots(3.try_into().expect("not 0")),
                 slot: Some(0),
                 ttl: None,
@@ -380,9 +385,8 @@ fn on_a_terminal_what_changes_comes_first() {
 #[test]
 fn every_event_has_its_sentence() {
     let mut said = BTreeSet::new();
-    for (event, sentence) in
-        [beginnings(), lacks(), no_supervision(), waits(), modes::sentences(), runs(), details(), ends()].concat()
-    {
+    let of_one = [beginnings(), lacks(), no_supervision(), waits(), modes::sentences(), runs(), details(), ends()];
+    for (event, sentence) in of_one.concat().into_iter().chain(several::sentences()) {
         assert_eq!(line(&event), sentence);
         let name = format!("{event:?}");
         said.insert(name.split(|c: char| !c.is_alphanumeric()).next().expect("a name").to_owned());

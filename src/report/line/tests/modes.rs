@@ -9,7 +9,7 @@ fn other_slots(holder: Holder) -> Event {
 }
 
 fn upgrade(outer: Mode, wanted: Mode) -> Event {
-    Event::Upgrade { key: key(), outer, wanted }
+    Event::Upgrade { key: named("k"), outer, wanted }
 }
 
 /// The sentences about a lock that is held otherwise than it is wanted.
