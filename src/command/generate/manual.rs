@@ -17,7 +17,7 @@ const DATE: &str = "2026-11-22";
 
 /// What the command finds in its environment.
 const GIVEN: &[(&str, &str)] = &[
-    (variables::KEY, "the lock's name"),
+    (variables::KEY, "the lock's name; of several, that of the first --key"),
     (
         variables::TOKEN,
         "the fencing token, a decimal integer below 2^53: larger than that of every earlier holder that this one excludes, so \
@@ -25,17 +25,28 @@ const GIVEN: &[(&str, &str)] = &[
          only those in the same slot: there a resource compares DLOCK_TOKEN for each DLOCK_SLOT",
     ),
     (
+        variables::TOKENS,
+        "the fencing tokens of all locks, in the order of the --key options, separated by spaces: each is compared with those of \
+         its own key. DLOCK_TOKEN is the first of them",
+    ),
+    (
         variables::SLOT,
         "with --slots N: the number of the run's slot, from 0 to N-1, which no other run has at the same time but those inside it; unset otherwise",
     ),
-    (variables::OWNER, "the id of this acquisition, as the holder's published text has it"),
-    (variables::LEASE_TTL, "the granted lease in seconds; 0 for file:, where the lock has none"),
+    (
+        variables::OWNER,
+        "the id of this acquisition, as the holder's published text has it; of several locks, that of the first --key",
+    ),
+    (
+        variables::LEASE_TTL,
+        "the granted lease in seconds, of several the shortest; 0 for file:, where the lock has none",
+    ),
     // What it may be is for the backends to say.
     (variables::BACKEND_KIND, ""),
     (
         variables::HELD,
         "for nested runs of dlock: the locks that are held around the command; dlock run for one of them starts its command \
-         at once under the lock that is held already",
+         at once under the lock that is held already, and of several keys takes only the others",
     ),
 ];
 
@@ -62,6 +73,10 @@ const RUN_EXAMPLES: &[(&str, &str)] = &[
     (
         "The readers of a report, which run together, and its nightly writer, which runs alone:",
         "dlock run -b redis://locks/ -k report -s -- ./read & dlock run -b redis://locks/ -k report -- ./write",
+    ),
+    (
+        "Two accounts in one transfer, both or none, in whichever order they are named:",
+        "dlock run -b redis://locks/ -k account-17 -k account-4 -- ./transfer 17 4",
     ),
     (
         "Let the database refuse a holder that has been overtaken:",
@@ -118,6 +133,8 @@ const BUGS: &[&str] = &[
     "On file:, a waiter that is suspended (Ctrl-Z) when its turn comes keeps those behind it waiting until it goes on or ends. \
      Elsewhere its place is lost after --ttl at the latest.",
     "Runs inside one run share its lock, and do not exclude each other.",
+    "Runs with several keys do not wait for each other, because they take them in one order. Runs inside each other take theirs in \
+     the order of their nesting, and other programs take them in their own: where those orders cross, --wait ends the wait.",
     "A URL with a password can be seen in the list of processes when dlock starts: use --password-file or DLOCK_PASSWORD.",
 ];
 

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use crate::backend::{Busy, Contender, ErrorKind, Grant, OtherSlots};
 use crate::clock::{Instant, sleep_until};
+use crate::command::run::tenure::Tenure;
 use crate::command::run::{nested, wait};
 use crate::exit::{Exit, Failure};
-use crate::holder::Holder;
+use crate::holder::{Holder, Published};
+use crate::key::Key;
 use crate::lease::taking::{Limits, take};
 use crate::lease::waiting::{Failed, Refused, Wait, WaitNews, rides_out};
 use crate::lock::admission::Mode;
@@ -22,20 +24,61 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// The result of the wait.
 pub(super) enum Waited {
-    /// The lock was granted.
-    Granted(Grant),
-    /// An outer `dlock run` holds the lock for this one.
-    Covered(nested::Cover),
+    /// All locks are held, by this run or by outer runs for it.
+    Held(Tenure),
     /// A signal told dlock to stop; its number.
     Told(i32),
 }
 
-/// Takes the lock, or finds that an outer run holds it for this one. `inherited` is the locked file of an outer run.
+/// A run, and the runs around it.
+struct Inside<'a> {
+    settings: &'a RunSettings,
+    outer: Vec<nested::Outer>,
+    /// The locked files of outer runs.
+    inherited: &'a mut Vec<OwnedFd>,
+    /// The locks that outer runs hold for this one.
+    covers: Vec<nested::Cover>,
+}
+
+impl Inside<'_> {
+    /// Whether the run that has published this holds, for this one, the lock to which `contender` has come. Then that lock is
+    /// not asked for any more.
+    async fn is_covered(&mut self, contender: &mut dyn Contender, published: &Published) -> Result<bool, Failure> {
+        let key = contender.claim().key.clone();
+        let cover = nested::cover(&self.outer, self.inherited, published, key, self.settings, &self.covers).await?;
+        let Some(cover) = cover else { return Ok(false) };
+        contender.pass_over(cover.token);
+        self.covers.push(cover);
+        Ok(true)
+    }
+
+    /// What there is once no lock is missing: the outer runs' locks, and the `own` ones.
+    fn held(&mut self, own: Option<Grant>) -> Waited {
+        Waited::Held(Tenure { own, covers: std::mem::take(&mut self.covers) })
+    }
+
+    /// The same if outer runs hold all locks.
+    fn held_by_others(&mut self) -> Option<Waited> {
+        (self.covers.len() == self.settings.keys.count()).then(|| self.held(None))
+    }
+
+    /// What `contender` does after it has met a run around this one: nothing more if no lock is missing.
+    async fn meet(&mut self, contender: &mut dyn Contender, published: &Published) -> Result<Option<Waited>, Failure> {
+        if self.is_covered(contender, published).await? {
+            return Ok(self.held_by_others());
+        }
+        // A stale variable, or an outer run that is about to end.
+        contender.forget_around();
+        Ok(None)
+    }
+}
+
+/// Takes the locks, or finds that outer runs hold them for this one. `inherited` are the locked files of outer runs.
 pub(super) async fn acquire(
     settings: &RunSettings,
     report: &Report,
     contender: &mut dyn Contender,
-    inherited: &mut Option<OwnedFd>,
+    inherited: &mut Vec<OwnedFd>,
 ) -> Result<Waited, Failure> {
     let limits = Limits { connect: settings.connection.connect_timeout, grace: settings.grace };
     let wait = match settings.patience {
@@ -43,69 +86,72 @@ pub(super) async fn acquire(
         Patience::For(patience) => Wait::Until(Instant::now() + patience),
         Patience::Endless => Wait::Forever,
     };
-    let (news, lock, outer) = (wait::LatestNews::default(), settings.lock(), nested::Outer::inherited());
+    let news = wait::LatestNews::default();
+    let mut inside = Inside { settings, outer: nested::Outer::inherited(), inherited, covers: Vec::new() };
     let mut acquiring = std::pin::pin!(async {
-        if let Some(waited) = look(settings, contender, &outer, inherited, wait, limits, &news).await? {
+        if let Some(waited) = look(&mut inside, contender, wait, limits, &news).await? {
             return Ok(waited);
         }
         loop {
-            match take(contender, wait, limits, |heard| news.set(heard)).await {
-                Ok(grant) => return Ok(Waited::Granted(grant)),
-                // The look did not see that, perhaps because not every server answered it.
-                Err(Refused::Around(holder)) => {
-                    if let Some(cover) = nested::cover(&outer, inherited, &holder, settings).await? {
-                        return Ok(Waited::Covered(cover));
+            match take(contender, wait, limits, |key, heard| news.set(key, heard)).await {
+                Ok(grant) => return Ok(inside.held(Some(grant))),
+                // The look did not see that, perhaps because not every server answered it, or because it did not come to this
+                // lock.
+                Err(Refused::Around(outer)) => {
+                    if let Some(waited) = inside.meet(contender, &outer).await? {
+                        return Ok(waited);
                     }
-                    contender.forget_around();
                 }
-                Err(failed) => return Err(refused(settings, failed)),
+                Err(failed) => return Err(refused(settings, &contender.claim().key, failed)),
             }
         }
     });
     tokio::select! {
         biased;
         result = &mut acquiring => result,
-        never = wait::announce(report, &lock, &news) => match never {},
+        never = wait::announce(report, settings, &news) => match never {},
     }
 }
 
-/// For a run inside of these `outer` ones: one look that leaves no trace, because a run must not wait for a lock that an
-/// outer run holds for it. `None` if the lock is to be waited for.
+/// For a run inside of others: a look that leaves no trace, because a run must not wait for a lock that an outer run holds for
+/// it. `None` if a lock is to be waited for.
 async fn look(
-    settings: &RunSettings,
+    inside: &mut Inside<'_>,
     contender: &mut dyn Contender,
-    outer: &[nested::Outer],
-    inherited: &mut Option<OwnedFd>,
     wait: Wait,
     limits: Limits,
     news: &wait::LatestNews,
 ) -> Result<Option<Waited>, Failure> {
-    if outer.is_empty() {
+    if inside.outer.is_empty() {
         return Ok(None);
     }
     loop {
-        match take(contender, Wait::No, limits, |_| {}).await {
-            Ok(grant) => return Ok(Some(Waited::Granted(grant))),
-            Err(Refused::Around(holder)) => {
-                if let Some(cover) = nested::cover(outer, inherited, &holder, settings).await? {
-                    return Ok(Some(Waited::Covered(cover)));
+        match take(contender, Wait::No, limits, |_, _| {}).await {
+            Ok(grant) => return Ok(Some(inside.held(Some(grant)))),
+            Err(Refused::Around(outer)) => {
+                if let Some(waited) = inside.meet(contender, &outer).await? {
+                    return Ok(Some(waited));
                 }
-                // A stale variable, or an outer run that is about to end.
-                contender.forget_around();
             }
             Err(Refused::Busy(busy)) => {
                 if let Holder::Dlock(holder) = &busy.holder
-                    && let Some(cover) = nested::cover(outer, inherited, holder, settings).await?
+                    && inside.is_covered(contender, holder).await?
                 {
-                    return Ok(Some(Waited::Covered(cover)));
+                    if let Some(waited) = inside.held_by_others() {
+                        return Ok(Some(waited));
+                    }
+                    continue;
                 }
-                return if wait == Wait::No { Err(refused(settings, Refused::Busy(busy))) } else { Ok(None) };
+                if wait == Wait::No {
+                    return Err(refused(inside.settings, &contender.claim().key, Refused::Busy(busy)));
+                }
+                return Ok(None);
             }
             Err(Refused::Failed(failed)) if rides_out(wait, failed.kind) && !wait.has_ended(Instant::now()) => {
-                news.set(WaitNews::Trouble(failed.trouble));
+                news.set(&contender.claim().key, WaitNews::Trouble(failed.trouble));
                 sleep_until(Instant::now() + LOOK_AGAIN).await;
             }
-            Err(failed) => return Err(refused(settings, failed)),
+            Err(failed) => return Err(refused(inside.settings, &contender.claim().key, failed)),
         }
     }
 }
@@ -116,9 +162,9 @@ fn has_room(mode: Mode, holder: &Holder, beside: u64) -> bool {
     is_alike && usize::try_from(beside.saturating_add(1)).is_ok_and(|holders| holders < mode.room())
 }
 
-/// The message and the exit code for a lock that was not acquired.
-fn refused(settings: &RunSettings, refused: Refused) -> Failure {
-    let lock = settings.lock();
+/// The message and the exit code for the lock `key`, which was not acquired.
+fn refused(settings: &RunSettings, key: &Key, refused: Refused) -> Failure {
+    let lock = settings.lock_of(key.clone());
     let within = match settings.patience {
         Patience::For(patience) => Some(patience),
         Patience::None | Patience::Endless => None,

@@ -23,6 +23,8 @@ pub(super) enum Fate {
         released: Result<Released, Trouble>,
         /// Whether the lease had expired by then.
         ran_out: bool,
+        /// The locks beside it that an outer run held, if that ended before the command, unnoticed until now.
+        outer_ended: Option<Lock>,
     },
     /// It belongs to an outer run.
     Outer {
@@ -71,17 +73,20 @@ impl Ending {
 
 /// How the run ends after `held`, with this `fate` of its lock.
 pub(super) fn ending(held: &Held, fate: Fate, about: Circumstances) -> Ending {
+    let program = || about.program.clone();
     let unnoticed = match &fate {
-        Fate::GivenBack { released: Ok(Released::NotMine), ran_out: false } if held.ended_well() => {
-            Some(Event::LostBeforeTheEnd { lock: about.lock.clone(), program: about.program.clone() })
+        _ if !held.ended_well() => None,
+        Fate::GivenBack { released: Ok(Released::NotMine), ran_out: false, .. } => {
+            Some(Event::LostBeforeTheEnd { lock: about.lock.clone(), program: program() })
         }
-        Fate::Outer { ended: true } if held.ended_well() => {
-            Some(Event::OuterEnded { lock: about.lock.clone(), program: about.program.clone() })
+        Fate::GivenBack { outer_ended: Some(lock), .. } => {
+            Some(Event::OuterEnded { lock: lock.clone(), program: program() })
         }
+        Fate::Outer { ended: true } => Some(Event::OuterEnded { lock: about.lock.clone(), program: program() }),
         _ => None,
     };
     if unnoticed.is_some() && !about.ignore {
-        return Ending { exit: Exit::Lost, remark: None, event: unnoticed };
+        return Ending { exit: Exit::Lost, remark: remark(held, fate, &about), event: unnoticed };
     }
     let remark = unnoticed.or_else(|| remark(held, fate, &about));
     let (exit, event) = verdict(held, about);
@@ -135,17 +140,21 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
-    use crate::key::Key;
+    use crate::key::{Key, Keys};
 
-    const FREED: Fate = Fate::GivenBack { released: Ok(Released::Freed), ran_out: false };
-    const NOT_MINE: Fate = Fate::GivenBack { released: Ok(Released::NotMine), ran_out: false };
-    const RAN_OUT: Fate = Fate::GivenBack { released: Ok(Released::NotMine), ran_out: true };
-    const FAILED: Fate = Fate::GivenBack { released: Err(Trouble::Silent), ran_out: false };
+    const FREED: Fate = given_back(Ok(Released::Freed), false);
+    const NOT_MINE: Fate = given_back(Ok(Released::NotMine), false);
+    const RAN_OUT: Fate = given_back(Ok(Released::NotMine), true);
+    const FAILED: Fate = given_back(Err(Trouble::Silent), false);
     const OUTER: Fate = Fate::Outer { ended: false };
     const OUTER_ENDED: Fate = Fate::Outer { ended: true };
 
-    fn key() -> Key {
-        Key::parse(OsStr::new("k")).expect("valid")
+    const fn given_back(released: Result<Released, Trouble>, ran_out: bool) -> Fate {
+        Fate::GivenBack { released, ran_out, outer_ended: None }
+    }
+
+    fn key() -> Keys {
+        Key::parse(OsStr::new("k")).expect("valid").into()
     }
 
     fn about() -> Circumstances {
@@ -218,6 +227,26 @@ mod tests {
                 assert_eq!((ignored.exit, ignored.remark.as_ref()), (Exit::Command(3), event));
             }
         }
+    }
+
+    #[test]
+    fn where_an_outer_run_has_some_of_the_locks_its_end_is_a_loss_too_and_the_others_are_given_back() {
+        let lock = Lock { key: Key::parse(OsStr::new("o")).expect("valid").into(), ..about().lock };
+        let outer = Event::OuterEnded { lock: lock.clone(), program: "sh".to_owned() };
+        let fate = |released| Fate::GivenBack { released, ran_out: false, outer_ended: Some(lock.clone()) };
+        let seen = ending(&done(), fate(Ok(Released::Freed)), about());
+        let released = Some(Event::Released(key()));
+        assert_eq!(seen, Ending { exit: Exit::Lost, remark: released, event: Some(outer.clone()) });
+        let seen = ending(&done(), fate(Err(Trouble::Silent)), about());
+        assert!(matches!(seen.remark, Some(Event::ReleaseFailed { .. })) && seen.event == Some(outer.clone()));
+        // The own lock comes first.
+        let seen = ending(&done(), fate(Ok(Released::NotMine)), about());
+        assert!(matches!(seen.event, Some(Event::LostBeforeTheEnd { .. })), "{seen:?}");
+        let ignored = Circumstances { ignore: true, ..about() };
+        let seen = ending(&done(), fate(Ok(Released::Freed)), ignored);
+        assert_eq!((seen.exit, seen.remark), (Exit::Command(3), Some(outer)));
+        let told = Held { told_of_loss: true, ..done() };
+        assert_eq!(ending(&told, fate(Ok(Released::Freed)), about()).exit, Exit::Command(3));
     }
 
     #[test]

@@ -7,13 +7,14 @@ use std::ffi::{OsStr, OsString};
 use crate::backend::url::{Target, without_password};
 use crate::command::run::nested;
 use crate::holder::{About, Owner};
-use crate::key::Key;
+use crate::key::Keys;
 use crate::settings::RunSettings;
-use crate::variables::{BACKEND, BACKEND_KIND, HELD, KEY, LEASE_TTL, OWNER, PASSWORD, SLOT, TOKEN};
+use crate::variables::{BACKEND, BACKEND_KIND, HELD, KEY, LEASE_TTL, OWNER, PASSWORD, SLOT, TOKEN, TOKENS};
 
-/// The inherited environment without secrets, with the variables for the command; token and lease are added later.
-pub(super) fn for_command(key: &Key, owner: &Owner, kind: &str) -> Vec<(OsString, OsString)> {
-    let ours = [KEY, OWNER, BACKEND_KIND, HELD, TOKEN, SLOT, LEASE_TTL];
+/// The inherited environment without secrets, with the variables for the command, whose locks have these `keys` and `owners`;
+/// tokens and lease are added later.
+pub(super) fn for_command(keys: &Keys, owners: &[Owner], kind: &str) -> Vec<(OsString, OsString)> {
+    let ours = [KEY, OWNER, BACKEND_KIND, HELD, TOKEN, TOKENS, SLOT, LEASE_TTL];
     let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| !ours.iter().any(|&our| name == our) && name != PASSWORD)
         .filter_map(|(name, value)| {
@@ -21,8 +22,9 @@ pub(super) fn for_command(key: &Key, owner: &Owner, kind: &str) -> Vec<(OsString
             Some((name, value))
         })
         .collect();
-    let held = nested::Outer::inherited_and(owner);
-    for (name, value) in [(KEY, key.as_str()), (OWNER, owner.as_str()), (BACKEND_KIND, kind), (HELD, &held)] {
+    let held = nested::Outer::inherited_and(owners);
+    let owner = owners.first().map(Owner::as_str).unwrap_or_default();
+    for (name, value) in [(KEY, keys.first().as_str()), (OWNER, owner), (BACKEND_KIND, kind), (HELD, &held)] {
         variables.push((name.into(), value.into()));
     }
     variables

@@ -242,7 +242,7 @@ impl<'a> Hold<'a> {
             }
             Some(Notice::Unkillable(pid)) => self.rescue.unkillable = Some(pid),
             Some(Notice::Covering) => {
-                let (key, program) = (self.settings.key.clone(), self.settings.program());
+                let (key, program) = (self.settings.keys.clone(), self.settings.program());
                 self.report.tell(&Event::StoppingNested { key, program });
             }
             Some(Notice::Gone) => self.guard_state = GuardState::Done,
@@ -331,7 +331,7 @@ impl<'a> Hold<'a> {
         }
         if let Some(deadline) = self.backstop.deadline() {
             let stopped_in = Duration::from_secs(deadline.stop_at.since(Instant::now()).as_secs());
-            let (key, program) = (self.settings.key.clone(), self.settings.program());
+            let (key, program) = (self.settings.keys.clone(), self.settings.program());
             self.report.tell(&Event::Suspended { key, program, stopped_in });
         }
         self.guard.order(Order::Suspend);

@@ -84,8 +84,8 @@ struct Run<'a> {
     guard: Guard,
     contender: Box<dyn Contender>,
     below: Below,
-    /// The locked file of an outer run.
-    inherited: Option<OwnedFd>,
+    /// The locked files of outer runs.
+    inherited: Vec<OwnedFd>,
     /// Whether a process of the command is left that could not be stopped.
     left: bool,
     /// Whether the guard has done its work.
@@ -97,8 +97,7 @@ struct Run<'a> {
 impl Run<'_> {
     async fn story(&mut self) -> Result<Exit, Failure> {
         match self.wait().await? {
-            Waited::Granted(grant) => self.hold(Tenure::Own(grant)).await,
-            Waited::Covered(cover) => self.hold(Tenure::Outer(cover)).await,
+            Waited::Held(tenure) => self.hold(tenure).await,
             Waited::Told(signal) => {
                 // The queue is left at once; what could not be taken back will expire.
                 let _ = give_back(self.contender.as_mut(), Used::No, TAKE_BACK).await;
@@ -111,7 +110,7 @@ impl Run<'_> {
         let begun = Instant::now();
         let guard = self.guard.pid();
         let acquiring = async {
-            let ready = expect_ready(&mut self.guard, &self.settings.key);
+            let ready = expect_ready(&mut self.guard, &self.settings.keys);
             match start_within(self.settings) {
                 Some(limit) => before(Instant::now() + limit, ready).await.map_err(|_| slow_guard(limit))??,
                 None => ready.await?,
@@ -124,18 +123,18 @@ impl Run<'_> {
             waited = acquiring => waited,
         };
         self.waited = Instant::now().since(begun);
-        match waited {
-            Ok(Waited::Granted(_)) => {
-                let (key, waited) = (self.settings.key.clone(), self.waited);
+        match &waited {
+            Ok(Waited::Held(Tenure { own: Some(_), .. })) => {
+                let (key, waited) = (self.settings.keys.clone(), self.waited);
                 self.report.replace(&Event::GotIt { key, waited });
             }
             Ok(Waited::Told(_)) => self.report.keep(),
-            Ok(Waited::Covered(_)) | Err(_) => self.report.clear(),
+            Ok(Waited::Held(_)) | Err(_) => self.report.clear(),
         }
         waited
     }
 
-    /// Runs the command under the lock, and releases the lock unless it belongs to an outer run.
+    /// Runs the command under the locks, and releases those that do not belong to outer runs.
     async fn hold(&mut self, tenure: Tenure) -> Result<Exit, Failure> {
         let settings = self.settings;
         let kill_after = settings.grace.within(tenure.ttl());
@@ -146,9 +145,9 @@ impl Run<'_> {
             return self.finish(&held, &tenure).await;
         }
         self.announce(&tenure, kill_after);
-        let descriptor = tenure.descriptor(self.contender.as_ref());
-        let spawn = tenure.spawn(settings, kill_after, descriptor.is_some());
-        let spawned = self.guard.spawn(spawn, descriptor);
+        let contender = self.contender.as_ref();
+        let spawn = tenure.spawn(settings, kill_after, contender);
+        let spawned = self.guard.spawn(spawn, &tenure.descriptors(contender));
         let (sender, news) = mpsc::unbounded_channel();
         let held = {
             let keeping = tenure.keep(self.contender.as_mut(), kill_after, |news| {
@@ -165,13 +164,14 @@ impl Run<'_> {
         self.finish(&held, &tenure).await
     }
 
-    /// Reports under which lock the command is about to run.
+    /// Reports under which locks the command is about to run.
     fn announce(&mut self, tenure: &Tenure, kill_after: Duration) {
         let (settings, report) = (self.settings, self.report);
-        let grant = match tenure {
-            Tenure::Own(grant) => grant,
-            Tenure::Outer(_) => return report.tell(&Event::Covered(settings.key.clone())),
-        };
+        if let Some(covered) = tenure.covered() {
+            report.tell(&Event::Covered(covered));
+        }
+        let own = tenure.own(&settings.keys, self.contender.as_ref());
+        let (Some(grant), Some((keys, tokens))) = (&tenure.own, own) else { return };
         for concern in self.contender.concerns() {
             report.tell(&Event::Concern { lock: settings.lock(), concern });
         }
@@ -179,29 +179,35 @@ impl Run<'_> {
         if let Some(ttl) = tenure.ttl().filter(|&ttl| is_cut(ttl)) {
             report.tell(&Event::ShortGrace { lock: settings.lock(), kill_after, ttl });
         }
-        let (token, slot, ttl, waited) = (grant.token, grant.slot, tenure.ttl(), self.waited);
-        report.tell(&Event::Acquired { lock: settings.lock(), token, mode: settings.mode, slot, ttl, waited });
+        let (lock, mode, slot) = (settings.lock_of(keys), settings.mode, grant.slot);
+        let (ttl, waited) = (tenure.ttl(), self.waited);
+        report.tell(&Event::Acquired { lock, tokens, mode, slot, ttl, waited });
     }
 
-    /// Releases the lock, unless a process of the command is left, and reports how the run ended.
+    /// Releases the own locks, unless a process of the command is left, and reports how the run ended.
     async fn finish(&mut self, held: &Held, tenure: &Tenure) -> Result<Exit, Failure> {
         (self.left, self.guard_done) = (held.left.is_some(), held.guard_done);
         let settings = self.settings;
         let ignore = settings.on_lost == OnLost::Ignore;
-        let fate = match (tenure, held.left) {
-            (Tenure::Own(_), Some(left)) => Fate::Kept(left),
-            (Tenure::Own(_), None) => {
+        let outer_ended = held.ended_well() && tenure.outer_has_ended();
+        // Those of the outer runs are theirs to give back.
+        let own = tenure.own(&settings.keys, self.contender.as_ref()).map(|(keys, _)| settings.lock_of(keys));
+        let fate = match (&own, held.left) {
+            (Some(_), Some(left)) => Fate::Kept(left),
+            (Some(_), None) => {
                 // The guard lets no command outlive the lease: a command that ended on its own ended within it. A lease that
                 // has expired since (dlock was frozen, the server silent) was not lost while the command ran.
                 let ran_out = held.schedule.is_some_and(|schedule| Instant::now() >= schedule.dead_at()) && !ignore;
                 let patience = settings.connection.connect_timeout;
                 let released = give_back(self.contender.as_mut(), held.used(), patience).await;
-                Fate::GivenBack { released, ran_out }
+                let outer_ended = tenure.covered().filter(|_| outer_ended).map(|keys| settings.lock_of(keys));
+                Fate::GivenBack { released, ran_out, outer_ended }
             }
             // The outer run's guard stops this run too when the outer run ends.
-            (Tenure::Outer(cover), _) => Fate::Outer { ended: held.ended_well() && cover.has_ended() },
+            (None, _) => Fate::Outer { ended: outer_ended },
         };
-        let (lock, program, command) = (settings.lock(), settings.program(), settings.command());
+        let lock = own.unwrap_or_else(|| settings.lock());
+        let (program, command) = (settings.program(), settings.command());
         let (ttl, min_hold) = (tenure.ttl(), settings.min_hold);
         let ending = ending(held, fate, Circumstances { lock, program, command, ttl, min_hold, ignore });
         if let Some(remark) = &ending.remark {

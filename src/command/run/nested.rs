@@ -8,38 +8,40 @@ be spelled in several ways; otherwise a run could wait for itself.
 The outer run must not release the lock while a run that it covers lives. So the inner run registers with the outer guard,
 which stops it first. A lock file stays locked after its dlock was killed, as long as a process has the locked descriptor;
 then the inherited descriptor is what counts.
+
+A run that holds several locks has an owner for each of them, and its guard goes by the name of the first one.
 */
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+mod line;
+mod locked;
+
+pub(super) use self::locked::inherited_locks;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, connect, getsockopt, recv, socket};
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
-use crate::clock::{Instant, before};
+use self::line::{Line, Registered, is_above_us, register, unreachable_guard};
+use self::locked::keeps;
 use crate::exit::{Exit, Failure};
-use crate::holder::{BESIDE, Holder, LOCK_FILE, Owner, Published};
+use crate::holder::{Owner, Published};
+use crate::key::Key;
 use crate::lock::admission::Mode;
 use crate::readable::readable;
 use crate::report::event::Event;
 use crate::settings::RunSettings;
-use crate::supervise::guard;
-use crate::supervise::process::{is_ending, parent_of, pidfd_open, start_of};
-use crate::variables::{HELD, OWNER, SLOT, TOKEN};
+use crate::supervise::process::{is_ending, pidfd_open, start_of};
+use crate::variables::{HELD, OWNER, SLOT, TOKEN, TOKENS};
 
 /// How many runs may be nested in each other.
 const MAX_DEPTH: usize = 256;
-/// How much of a lock file is read to find an outer run, in bytes: room for thousands of holders.
-const LONGEST: usize = 32 << 20;
-/// How long the guard of an outer run may take to answer.
-const ANSWER: Duration = Duration::from_secs(2);
 
-/// An outer run, as `DLOCK_HELD` describes it.
+/// A lock of an outer run, as `DLOCK_HELD` describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Outer {
     /// The owner's id.
@@ -50,6 +52,9 @@ pub(super) struct Outer {
     start: u64,
     /// The PID namespace to which `pid` belongs.
     namespace: u64,
+    /// The owner by whose id its guard goes, if that is another one: the owner of the first of several locks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    guard: Option<String>,
     /// Its fencing token, if known to the inner runs: not every service can be asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<u64>,
@@ -68,27 +73,35 @@ impl Outer {
 
     /// The outer runs, from the environment.
     pub(super) fn inherited() -> Vec<Self> {
-        let mut outer = Self::read(&std::env::var(HELD).unwrap_or_default());
-        // The innermost outer run made the list before its grant, so its own token is not in it.
-        let [owner, token, slot] = [OWNER, TOKEN, SLOT].map(|name| std::env::var(name).unwrap_or_default());
-        for run in outer.iter_mut().filter(|run| run.id == owner) {
-            (run.token, run.slot) = (token.parse().ok(), slot.parse().ok());
-        }
+        let variable = |name: &str| std::env::var(name).unwrap_or_default();
+        let mut outer = Self::read(&variable(HELD));
+        let tokens = tokens(&variable(TOKEN), &variable(TOKENS));
+        Self::granted(&mut outer, &variable(OWNER), &tokens, variable(SLOT).parse().ok());
         outer
     }
 
-    /// The value for the command: the outer runs, and this one.
-    pub(super) fn inherited_and(owner: &Owner) -> String {
+    /// Adds what the innermost of these runs, the one with this `owner`, was granted: it made the list before.
+    fn granted(outer: &mut [Self], owner: &str, tokens: &[u64], slot: Option<u32>) {
+        let innermost = outer.iter_mut().filter(|run| run.guard_name() == owner);
+        for (index, run) in innermost.enumerate() {
+            (run.token, run.slot) = (tokens.get(index).copied(), slot);
+        }
+    }
+
+    /// The value for the command: the outer runs, and this one with the owners of its locks.
+    pub(super) fn inherited_and(owners: &[Owner]) -> String {
         let mut held = Self::inherited();
         let pid = nix::unistd::getpid().as_raw();
-        held.push(Self {
+        let first = owners.first().map(Owner::as_str).unwrap_or_default();
+        held.extend(owners.iter().map(|owner| Self {
             id: owner.as_str().to_owned(),
             pid,
             start: start_of(pid).unwrap_or_default(),
             namespace: pid_namespace(),
+            guard: (owner.as_str() != first).then(|| first.to_owned()),
             token: None,
             slot: None,
-        });
+        }));
         // Numbers and texts always serialize.
         serde_json::to_string(&held).unwrap_or_default()
     }
@@ -98,14 +111,29 @@ impl Outer {
         self.id.clone()
     }
 
+    /// The owner by whose id its guard goes.
+    fn guard_name(&self) -> &str {
+        self.guard.as_deref().unwrap_or(&self.id)
+    }
+
     fn is_ancestor(&self) -> bool {
         is_above_us(self.pid) && start_of(self.pid) == Some(self.start)
     }
 }
 
+/// The tokens of a run by its variables for the first one and for `all` of them. An older release sets only the first, and
+/// passes on what a run around it has set as the others.
+fn tokens(first: &str, all: &str) -> Vec<u64> {
+    let Ok(first) = first.parse() else { return Vec::new() };
+    let all: Vec<u64> = all.split(' ').map_while(|token| token.parse().ok()).collect();
+    if all.first() == Some(&first) { all } else { vec![first] }
+}
+
 /// A lock that is held by an outer run.
 #[derive(Debug)]
 pub(super) struct Cover {
+    /// Its name.
+    pub(super) key: Key,
     /// The outer run's fencing token.
     pub(super) token: u64,
     /// The outer run's slot, where one is wanted; 0 where it has the whole lock.
@@ -115,7 +143,7 @@ pub(super) struct Cover {
     /// The outer dlock, if it lives.
     dlock: Option<(i32, AsyncFd<OwnedFd>)>,
     /// The connection to the outer guard, which stops this run before it lets the lock be released.
-    guard: Option<AsyncFd<OwnedFd>>,
+    guard: Option<Line>,
     /// The inherited locked file: the lock does not end before this run.
     locked: Option<OwnedFd>,
 }
@@ -132,7 +160,7 @@ impl Cover {
         };
         tokio::select! {
             () = readable(self.keeper().map(|(_, process)| process)) => {}
-            () = readable(self.guard.as_ref()) => {}
+            () = readable(self.guard.as_ref().map(|line| &*line.connection)) => {}
         }
     }
 
@@ -149,109 +177,25 @@ impl Cover {
     fn keeper(&self) -> Option<&(i32, AsyncFd<OwnedFd>)> {
         self.dlock.as_ref().filter(|_| self.ttl.is_some())
     }
-
-    /// The connection to the outer guard, which stays open as long as any process of this run lives.
-    pub(super) fn line(&self) -> Option<BorrowedFd<'_>> {
-        self.guard.as_ref().map(|guard| guard.as_fd())
-    }
 }
 
-/// The locked file of one of the `outer` runs, if this process has inherited it.
-pub(super) fn inherited_lock(outer: &[Outer]) -> Option<OwnedFd> {
-    let entries = std::fs::read_dir("/proc/self/fd").ok()?;
-    let descriptors = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
-    descriptors.filter(|&descriptor| descriptor > 2).find_map(|descriptor| {
-        // SAFETY: the descriptor is only borrowed, and a copy of one that is closed meanwhile fails.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
-        let copy = borrowed.try_clone_to_owned().ok()?;
-        outer.iter().any(|outer| names(&copy, &outer.id).is_some()).then_some(copy)
-    })
+/// The connections to the outer guards of these locks, one to each.
+pub(super) fn lines(covers: &[Cover]) -> Vec<BorrowedFd<'_>> {
+    let lines = covers.iter().filter_map(|cover| cover.guard.as_ref());
+    let lines: BTreeMap<&str, &Line> = lines.map(|line| (line.guard.as_str(), line)).collect();
+    lines.into_values().map(|line| line.connection.as_fd()).collect()
 }
 
-/// What the owner `id` has published in `file` or in a file beside it, if that is a lock file and it holds the lock.
-fn names(file: &OwnedFd, id: &str) -> Option<Box<Published>> {
-    let beside = || {
-        let mut path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?.into_os_string();
-        path.push(BESIDE);
-        let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
-        std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
-    };
-    let says = |file: std::fs::File| says(&file, id);
-    file.try_clone().ok().and_then(|file| says(file.into())).or_else(|| beside().and_then(says))
-}
-
-/// What the owner `id` has published in this lock file: each holder has a line there.
-fn says(file: &std::fs::File, id: &str) -> Option<Box<Published>> {
-    let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
-    let mut beginning = [0; LOCK_FILE.len()];
-    file.read_exact_at(&mut beginning, 0).ok()?;
-    if beginning.as_slice() != LOCK_FILE.as_bytes() {
-        return None;
-    }
-    let mut content = vec![0; usize::try_from(metadata.len()).map_or(LONGEST, |length| length.min(LONGEST))];
-    let length = file.read_at(&mut content, 0).ok()?;
-    let quoted = format!("\"id\":\"{id}\"");
-    let lines = content[..length].split(|&byte| byte == b'\n' || byte == 0);
-    let mut named = lines.filter(|line| line.windows(quoted.len()).any(|part| part == quoted.as_bytes()));
-    named.find_map(|line| match Holder::read(line) {
-        Holder::Dlock(published) if published.id == id && !published.done => Some(published),
-        _ => None,
-    })
-}
-
-/// Whether `file` names the owner `id` and is locked by the descriptor that this process has inherited. The kernel is only
-/// asked: to take the lock again would turn a shared one into an exclusive one, or lose it.
-fn keeps(file: &OwnedFd, id: &str) -> bool {
-    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap_or_default();
-    let is_locked = about.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK"));
-    // In this order: what a release removes from the file is removed while it is still locked.
-    is_locked && names(file, id).is_some()
-}
-
-/// The answer of an outer guard to a nested run.
-enum Registered {
-    /// It keeps the lock until this connection is closed.
-    Yes(OwnedFd),
-    /// It is about to release the lock, or does not accept this process as a part of its command.
-    No,
-    /// It cannot be reached.
-    Unreachable,
-}
-
-/// Registers with the guard of the run with this owner.
-async fn register(owner: &str) -> Registered {
-    let line = || -> nix::Result<OwnedFd> {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let line = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-        connect(line.as_raw_fd(), &guard::address(owner)?)?;
-        Ok(line)
-    };
-    let Ok(line) = line() else { return Registered::Unreachable };
-    // Any process can listen at a name that is not taken; the guard must be an ancestor.
-    let peer = getsockopt(&line, PeerCredentials).map_or(0, |peer| peer.pid());
-    if !is_above_us(peer) {
-        return Registered::Unreachable;
-    }
-    let Ok(line) = readable(line) else { return Registered::Unreachable };
-    let mut answer = [0; guard::COVERED.len()];
-    match before(Instant::now() + ANSWER, line.readable()).await {
-        Ok(Ok(_)) => {}
-        _ => return Registered::Unreachable,
-    }
-    match recv(line.as_raw_fd(), &mut answer, MsgFlags::empty()) {
-        Ok(_) if answer == guard::COVERED => Registered::Yes(line.into_inner()),
-        _ => Registered::No,
-    }
-}
-
-/// Finds the outer run that holds the lock according to the backend, where `published` is its text. `inherited` is the locked
-/// file of one of the `outer` runs. Fails where the outer run's mode does not cover the one that is wanted: it would wait for
-/// itself.
+/// Finds the outer run that holds the lock `key` according to the backend, where `published` is its text. `inherited` are the
+/// locked files of the `outer` runs, and `known` the locks that are known to be held by them. Fails where the outer run's mode
+/// does not cover the one that is wanted: it would wait for itself.
 pub(super) async fn cover(
     outer: &[Outer],
-    inherited: &mut Option<OwnedFd>,
+    inherited: &mut Vec<OwnedFd>,
     published: &Published,
+    key: Key,
     settings: &RunSettings,
+    known: &[Cover],
 ) -> Result<Option<Cover>, Failure> {
     // What only a finished run's minimum hold keeps taken covers nothing.
     if published.done {
@@ -266,13 +210,20 @@ pub(super) async fn cover(
     }
     let ttl = published.about.ttl.map(Duration::from_millis);
     let dlock = if holder.is_ancestor() { watch(holder)? } else { None };
-    let locked = inherited.take().filter(|file| ttl.is_none() && keeps(file, &holder.id));
+    let locked = inherited.iter().position(|file| ttl.is_none() && keeps(file, &holder.id));
+    let locked = locked.map(|place| inherited.swap_remove(place));
     // The process must be an ancestor, or else the lock must be kept without it.
     if dlock.is_none() && ttl.is_some() {
         return Ok(None);
     }
-    let guard = match register(&holder.id).await {
-        Registered::Yes(line) => Some(readable(line).map_err(|error| unreachable_guard(Some(error.to_string())))?),
+    let name = holder.guard_name();
+    let registered = known.iter().filter_map(|cover| cover.guard.as_ref()).find(|line| line.guard == name);
+    let registered = match registered {
+        Some(line) => Registered::Yes(line.clone()),
+        None => register(name).await?,
+    };
+    let guard = match registered {
+        Registered::Yes(line) => Some(line),
         Registered::Unreachable if dlock.is_some() => return Err(unreachable_guard(None)),
         // A locked file whose dlock is gone is released by nothing but the end of its descriptors.
         Registered::No | Registered::Unreachable if dlock.is_none() && locked.is_some() => None,
@@ -281,16 +232,12 @@ pub(super) async fn cover(
     // A newer dlock may hold it in a mode that this one does not know: at least as weak as shared.
     let mode = published.mode().unwrap_or(Mode::Shared);
     if !mode.covers(settings.mode) {
-        let (key, wanted) = (settings.key.clone(), settings.mode);
+        let wanted = settings.mode;
         return Err(Failure::new(Exit::Usage, Event::Upgrade { key, outer: mode, wanted }));
     }
     let token = holder.token.or(published.token).unwrap_or_default();
     let slot = settings.mode.slots().map(|_| holder.slot.or(published.slot).unwrap_or_default());
-    Ok(Some(Cover { token, slot, ttl, dlock, guard, locked }))
-}
-
-fn unreachable_guard(reason: Option<String>) -> Failure {
-    Failure::new(Exit::Unavailable, Event::OuterGuardUnreachable(reason))
+    Ok(Some(Cover { key, token, slot, ttl, dlock, guard, locked }))
 }
 
 /// Watches the dlock of an outer run; `None` if it has ended.
@@ -301,16 +248,6 @@ fn watch(holder: &Outer) -> Result<Option<(i32, AsyncFd<OwnedFd>)>, Failure> {
         Ok(_) | Err(Errno::ESRCH) => Ok(None),
         Err(errno) => Err(Failure::new(Exit::Unavailable, Event::OuterUnwatchable(errno as i32))),
     }
-}
-
-fn is_above_us(pid: i32) -> bool {
-    ancestors().any(|ancestor| ancestor == pid)
-}
-
-/// The processes above this one, from its parent on.
-fn ancestors() -> impl Iterator<Item = i32> {
-    let me = nix::unistd::getpid().as_raw();
-    std::iter::successors(parent_of(me), |&pid| parent_of(pid)).take_while(|&pid| pid > 0).take(1 << 16)
 }
 
 /// The number of this process's PID namespace; 0 where it cannot be told.
@@ -330,9 +267,16 @@ mod tests {
 
     fn runs() -> impl Strategy<Value = Vec<Outer>> {
         let granted = (option::of(any::<u64>()), option::of(any::<u32>()));
-        let run = (any::<String>(), any::<i32>(), any::<u64>(), any::<u64>(), granted);
-        let run =
-            run.prop_map(|(id, pid, start, namespace, (token, slot))| Outer { id, pid, start, namespace, token, slot });
+        let run = (any::<String>(), any::<i32>(), any::<u64>(), any::<u64>(), option::of(any::<String>()), granted);
+        let run = run.prop_map(|(id, pid, start, namespace, guard, (token, slot))| Outer {
+            id,
+            pid,
+            start,
+            namespace,
+            guard,
+            token,
+            slot,
+        });
         vec(run, 0..4)
     }
 
@@ -369,8 +313,33 @@ mod tests {
             pid,
             start: start_of(pid).unwrap_or_default(),
             namespace: pid_namespace(),
+            guard: None,
             token: None,
             slot: None,
+        }
+    }
+
+    #[test]
+    fn the_innermost_run_is_known_by_its_first_owner_and_its_tokens_are_in_the_order_of_its_locks() {
+        let run = |id: &str, guard: Option<&str>| {
+            let (id, guard) = (id.to_owned(), guard.map(str::to_owned));
+            Outer { id, guard, ..outer(1) }
+        };
+        let mut runs = vec![run("o", None), run("a", None), run("b", Some("a")), run("c", Some("a"))];
+        Outer::granted(&mut runs, "a", &tokens("7", "7 5 9"), None);
+        let granted: Vec<_> = runs.iter().map(|run| (run.guard_name(), run.token)).collect();
+        assert_eq!(granted, [("o", None), ("a", Some(7)), ("a", Some(5)), ("a", Some(9))]);
+        // For one lock it is what earlier releases write.
+        assert!(!serde_json::to_string(&runs[0]).expect("numbers and texts").contains("guard"));
+        for (first, all, expected) in [
+            ("7", "7", &[7][..]),
+            ("7", "", &[7]),
+            ("7", "8 9", &[7]),
+            ("7", "7 x", &[7]),
+            ("", "7", &[]),
+            ("x", "", &[]),
+        ] {
+            assert_eq!(tokens(first, all), expected, "{first:?} {all:?}");
         }
     }
 

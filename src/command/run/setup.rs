@@ -4,15 +4,16 @@ supervising a command. If something is missing, no command is started.
 */
 
 use std::fmt::Display;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use crate::backend::{Claim, Contender};
+use crate::backend::{Claim, Contender, Service};
 use crate::command::run::rescue::Below;
 use crate::command::run::{environment, nested};
 use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
-use crate::key::Key;
+use crate::key::{Key, Keys, MOST_KEYS};
+use crate::lease::several::Several;
 use crate::report::event::{Event, Lack, Step};
 use crate::report::{Farewell, Report};
 use crate::settings::{Patience, RunSettings};
@@ -23,7 +24,11 @@ use crate::supervise::reaping::become_subreaper;
 use crate::supervise::signals::Signals;
 use crate::supervise::surroundings;
 use crate::supervise::sweep::{Sweep, existing_children};
+use crate::supervise::tokens::MOST_LOCKS;
 use crate::variables;
+
+// Each lock has one descriptor at most for the guard.
+const _: () = assert!(MOST_KEYS <= MOST_LOCKS);
 
 /// The guard may take this long to start, however short the wait.
 const GUARD_START: Duration = Duration::from_secs(1);
@@ -34,8 +39,8 @@ pub(super) struct Prepared {
     pub(super) guard: Forked,
     pub(super) contender: Box<dyn Contender>,
     pub(super) below: Below,
-    /// The locked file of an outer run.
-    pub(super) inherited: Option<OwnedFd>,
+    /// The locked files of outer runs.
+    pub(super) inherited: Vec<OwnedFd>,
 }
 
 fn lacking(step: Step, reason: Lack) -> Failure {
@@ -52,17 +57,20 @@ pub(super) fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepare
     if settings.connection.has_password {
         surroundings::close_to_inspection();
     }
-    let owner = Owner::random().map_err(|error| refused(Step::OwnerId)(&error))?;
-    let about = environment::about(settings);
+    let owners = settings.keys.iter().map(|_| Owner::random()).collect::<Result<Vec<_>, _>>();
+    let owners = owners.map_err(|error| refused(Step::OwnerId)(&error))?;
     let spared = existing_children();
     let kind = settings.connection.target.kind();
-    let variables = environment::for_command(&settings.key, &owner, kind);
+    let variables = environment::for_command(&settings.keys, &owners, kind);
     let slot = settings.mode.slots().map(|_| variables::SLOT);
-    let command = Command::prepare(settings.argv.clone(), variables, [variables::TOKEN, variables::LEASE_TTL], slot)
+    let granted = [variables::TOKEN, variables::TOKENS, variables::LEASE_TTL];
+    let command = Command::prepare(settings.argv.clone(), variables, granted, slot)
         .map_err(|error| refused(Step::Command)(&error))?;
     let signals = Signals::block().map_err(|error| refused(Step::Signals)(&error))?;
     become_subreaper().map_err(|error| refused(Step::Subreaper)(&error))?;
-    let address = guard::address(owner.as_str()).map_err(|error| refused(Step::GuardName)(&error))?;
+    // By the owner that the command knows.
+    let name = owners.first().map(Owner::as_str).unwrap_or_default();
+    let address = guard::address(name).map_err(|error| refused(Step::GuardName)(&error))?;
     // Made now, because the guard allocates nothing after its start.
     let farewell = Farewell::new(&Event::DlockKilled { lock: settings.lock(), program: settings.program() });
     let guard = fork_guard(command, &address, Box::new(move || farewell.say()))
@@ -73,10 +81,12 @@ pub(super) fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepare
         .target
         .open(&settings.connection.options)
         .map_err(|mistake| Failure::new(Exit::Usage, Event::Settings(mistake)))?;
-    let outer = if settings.connection.target.has_lease() { Vec::new() } else { nested::Outer::inherited() };
-    let inherited = if outer.is_empty() { None } else { nested::inherited_lock(&outer) };
-    let lock = inherited.as_ref().map_or(2, AsRawFd::as_raw_fd);
-    surroundings::let_go_of_the_rest([signals.as_raw(), guard.as_raw(), lock]);
+    let around: Vec<String> = nested::Outer::inherited().iter().map(nested::Outer::id).collect();
+    let has_files = !settings.connection.target.has_lease() && !around.is_empty();
+    let inherited = if has_files { nested::inherited_locks(&around) } else { Vec::new() };
+    let locks = inherited.iter().map(AsRawFd::as_raw_fd);
+    let keep: Vec<RawFd> = [signals.as_raw(), guard.as_raw()].into_iter().chain(locks).collect();
+    surroundings::let_go_of_the_rest(keep);
     let mut sweep = Sweep::new();
     if !sweep.works() {
         return Err(lacking(Step::Supervision, Lack::Unfit(Unfit::Proc)));
@@ -92,17 +102,39 @@ pub(super) fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepare
     if let Some(unknown) = &settings.unknown {
         report.tell(unknown);
     }
-    let claim = Claim {
-        key: settings.key.clone(),
-        namespace: settings.connection.namespace.clone(),
-        owner,
-        mode: settings.mode,
-        around: nested::Outer::inherited().iter().map(nested::Outer::id).collect(),
-        ttl: settings.ttl,
-        min_hold: settings.min_hold,
-        about,
+    let contender = contender(settings, service.as_ref(), owners, &around);
+    Ok(Prepared { signals, guard, contender, below, inherited })
+}
+
+/// The contender for the lock, or for all locks, each with the owner of its place among them. The owners `around` are those of
+/// outer runs.
+fn contender(
+    settings: &RunSettings,
+    service: &dyn Service,
+    owners: Vec<Owner>,
+    around: &[String],
+) -> Box<dyn Contender> {
+    let about = environment::about(settings);
+    let contend = |(key, owner): (&Key, Owner)| {
+        service.contend(Claim {
+            key: key.clone(),
+            namespace: settings.connection.namespace.clone(),
+            owner,
+            mode: settings.mode,
+            around: around.to_vec(),
+            ttl: settings.ttl,
+            min_hold: settings.min_hold,
+            about: about.clone(),
+        })
     };
-    Ok(Prepared { signals, guard, contender: service.contend(claim), below, inherited })
+    let mut contenders: Vec<Box<dyn Contender>> = settings.keys.iter().zip(owners).map(contend).collect();
+    match contenders.pop() {
+        Some(only) if contenders.is_empty() => only,
+        last => {
+            contenders.extend(last);
+            Box::new(Several::new(contenders, settings.grace))
+        }
+    }
 }
 
 /// How long the guard's start may take: as long as `--wait`, but at least long enough for a busy machine.
@@ -121,10 +153,10 @@ pub(super) fn slow_guard(limit: Duration) -> Failure {
 }
 
 /// Waits for the guard to report whether a command can be supervised here.
-pub(super) async fn expect_ready(guard: &mut Guard, key: &Key) -> Result<(), Failure> {
+pub(super) async fn expect_ready(guard: &mut Guard, keys: &Keys) -> Result<(), Failure> {
     match guard.next().await {
         Some(Notice::Ready) => Ok(()),
         Some(Notice::Unfit(code)) => Err(lacking(Step::Supervision, Lack::Unfit(Unfit::of(code)))),
-        _ => Err(Failure::new(Exit::Internal, Event::GuardKilled(key.clone()))),
+        _ => Err(Failure::new(Exit::Internal, Event::GuardKilled(keys.clone()))),
     }
 }

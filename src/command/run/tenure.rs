@@ -1,100 +1,137 @@
 /*!
-The lock under which a command runs: its own, or that of an outer run.
+The locks under which a command runs: its own, those of outer runs, or some of both.
 */
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use futures_util::future::select_all;
+
 use crate::backend::{Contender, Grant, Lease};
 use crate::cli::Leftovers;
 use crate::command::run::backstop::deadline;
-use crate::command::run::nested::Cover;
+use crate::command::run::nested::{Cover, lines};
+use crate::key::{Key, Keys};
 use crate::lease::keeper;
 use crate::lease::renewal::LeaseNews;
 use crate::lease::timing::Schedule;
 use crate::settings::RunSettings;
 use crate::supervise::protocol::Spawn;
+use crate::supervise::tokens::Tokens;
 
 /// The right to run a command.
 #[derive(Debug)]
-pub(super) enum Tenure {
-    /// This run's own lock: it is kept alive, and released at the end.
-    Own(Grant),
-    /// The lock of an outer run, which keeps and releases it.
-    Outer(Cover),
+pub(super) struct Tenure {
+    /// This run's own lock, or several of them as one: kept alive, and released at the end. `None` if outer runs hold all.
+    pub(super) own: Option<Grant>,
+    /// The locks of outer runs, which keep and release them.
+    pub(super) covers: Vec<Cover>,
 }
 
 impl Tenure {
-    /// The lease that limits how long the command may take to end; `None` for a lock without one and for an outer run's lock.
+    /// The lease that limits how long the command may take to end; `None` where no own lock has one.
     pub(super) fn ttl(&self) -> Option<Duration> {
-        match self {
-            Self::Own(Grant { lease: Lease::Until { ttl, .. }, .. }) => Some(*ttl),
-            Self::Own(Grant { lease: Lease::Unlimited { .. }, .. }) | Self::Outer(_) => None,
+        match self.own.as_ref()?.lease {
+            Lease::Until { ttl, .. } => Some(ttl),
+            Lease::Unlimited { .. } => None,
         }
     }
 
     /// The lease as granted to this run, if there is one.
     pub(super) fn schedule(&self, kill_after: Duration) -> Option<Schedule> {
-        match self {
-            Self::Own(Grant { lease: Lease::Until { sent, ttl, .. }, .. }) => {
-                Some(Schedule { sent: *sent, ttl: *ttl, kill_after })
-            }
-            Self::Own(Grant { lease: Lease::Unlimited { .. }, .. }) | Self::Outer(_) => None,
+        match self.own.as_ref()?.lease {
+            Lease::Until { sent, ttl, .. } => Some(Schedule { sent, ttl, kill_after }),
+            Lease::Unlimited { .. } => None,
         }
     }
 
-    /// What the guard keeps open while any process of the command lives: the locked file, or the connection to the outer
-    /// guard.
-    pub(super) fn descriptor<'a>(&'a self, contender: &'a dyn Contender) -> Option<BorrowedFd<'a>> {
-        match self {
-            Self::Own(_) => contender.descriptor(),
-            Self::Outer(cover) => cover.line(),
+    /// Of `keys`, the names of this run's own locks, with their fencing tokens; `None` if it has none.
+    pub(super) fn own(&self, keys: &Keys, contender: &dyn Contender) -> Option<(Keys, Vec<u64>)> {
+        self.own.as_ref()?;
+        let is_own = |key: &Key| self.covers.iter().all(|cover| cover.key != *key);
+        let tokens = self.tokens(contender);
+        let (names, tokens): (Vec<Key>, Vec<u64>) =
+            keys.iter().cloned().zip(tokens).filter(|(key, _)| is_own(key)).unzip();
+        Some((Keys::of(names)?, tokens))
+    }
+
+    /// The names of the locks that outer runs hold; `None` if there are none.
+    pub(super) fn covered(&self) -> Option<Keys> {
+        Keys::of(self.covers.iter().map(|cover| cover.key.clone()))
+    }
+
+    /// The fencing tokens, in the user's order.
+    fn tokens(&self, contender: &dyn Contender) -> Vec<u64> {
+        let tokens = contender.tokens();
+        if !tokens.is_empty() {
+            return tokens;
+        }
+        let own = self.own.iter().map(|grant| grant.token);
+        own.chain(self.covers.iter().map(|cover| cover.token)).collect()
+    }
+
+    /// The locked files of this run's own locks.
+    fn locked<'a>(&self, contender: &'a dyn Contender) -> Vec<BorrowedFd<'a>> {
+        if self.own.is_some() { contender.descriptors() } else { Vec::new() }
+    }
+
+    /// What travels to the guard: the locked files, and the connections to outer guards, which it keeps open while any process
+    /// of the command lives.
+    pub(super) fn descriptors<'a>(&'a self, contender: &'a dyn Contender) -> Vec<BorrowedFd<'a>> {
+        let mut descriptors = self.locked(contender);
+        descriptors.extend(lines(&self.covers));
+        descriptors
+    }
+
+    /// How the command is started, where these [`descriptors`](Self::descriptors) travel with the order.
+    pub(super) fn spawn(&self, settings: &RunSettings, kill_after: Duration, contender: &dyn Contender) -> Spawn {
+        let lease = self.schedule(kill_after).and_then(|schedule| deadline(&schedule, settings.on_lost));
+        let slots = self.own.iter().map(|grant| grant.slot).chain(self.covers.iter().map(|cover| cover.slot));
+        let leases = self.ttl().into_iter().chain(self.covers.iter().filter_map(|cover| cover.ttl));
+        Spawn {
+            tokens: Tokens::new(&self.tokens(contender)),
+            slot: slots.flatten().next(),
+            ttl: leases.min(),
+            lease,
+            kill_after,
+            // What an outer run holds ends with that run.
+            outlives: lease.is_none() && self.own.is_some() && self.covers.is_empty(),
+            inherit: if settings.close { 0 } else { self.locked(contender).len() },
+            stay: settings.leftovers != Leftovers::Leave,
         }
     }
 
-    /// How the command is started; `has_descriptor` says whether the guard gets a locked descriptor.
-    pub(super) fn spawn(&self, settings: &RunSettings, kill_after: Duration, has_descriptor: bool) -> Spawn {
-        let stay = settings.leftovers != Leftovers::Leave;
-        match self {
-            Self::Own(grant) => {
-                let lease = self.schedule(kill_after).and_then(|schedule| deadline(&schedule, settings.on_lost));
-                Spawn {
-                    token: grant.token,
-                    slot: grant.slot,
-                    ttl: self.ttl(),
-                    lease,
-                    kill_after,
-                    outlives: lease.is_none(),
-                    inherit: has_descriptor && !settings.close,
-                    stay,
-                }
-            }
-            Self::Outer(cover) => Spawn {
-                token: cover.token,
-                slot: cover.slot,
-                ttl: cover.ttl,
-                lease: None,
-                kill_after,
-                outlives: false,
-                inherit: false,
-                stay,
-            },
-        }
-    }
-
-    /// Keeps the lock, or watches the outer run that keeps it. Calls `news` for every change; ends after a loss.
+    /// Keeps the own locks, and watches the outer runs that keep the others. Calls `news` for every change; ends after a loss.
     pub(super) async fn keep(
         &self,
         contender: &mut dyn Contender,
         kill_after: Duration,
         mut news: impl FnMut(LeaseNews),
     ) {
-        match self {
-            Self::Own(grant) => keeper::keep(contender, grant.lease, kill_after, news).await,
-            Self::Outer(cover) => {
-                cover.ended().await;
-                news(LeaseNews::KeeperEnded);
-            }
+        let Some(grant) = &self.own else {
+            self.outer_end().await;
+            return news(LeaseNews::KeeperEnded);
+        };
+        let outer_ended = tokio::select! {
+            biased;
+            () = keeper::keep(contender, grant.lease, kill_after, &mut news) => false,
+            () = self.outer_end() => true,
+        };
+        if outer_ended {
+            news(LeaseNews::KeeperEnded);
         }
+    }
+
+    /// Resolves when one of the outer runs does not keep its lock any more.
+    async fn outer_end(&self) {
+        if self.covers.is_empty() {
+            return std::future::pending().await;
+        }
+        select_all(self.covers.iter().map(|cover| Box::pin(cover.ended()))).await;
+    }
+
+    /// Whether one of the outer runs has ended or is about to end, and its lock with it.
+    pub(super) fn outer_has_ended(&self) -> bool {
+        self.covers.iter().any(Cover::has_ended)
     }
 }

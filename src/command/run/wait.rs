@@ -10,9 +10,11 @@ use tokio::sync::Notify;
 
 use crate::clock::{Instant, sleep_until};
 use crate::holder::Holder;
+use crate::key::Key;
 use crate::lease::waiting::WaitNews;
 use crate::report::Report;
-use crate::report::event::{Event, Hindrance, Lock};
+use crate::report::event::{Event, Hindrance};
+use crate::settings::RunSettings;
 use crate::supervise::reaping::reap;
 use crate::supervise::signals::{Meaning, SignalStream, ends_waiting, meaning, suspend_self};
 
@@ -26,10 +28,10 @@ const REPEAT: u64 = 300;
 /// A new holder is reported before the next line is due, but not sooner after the last one than this.
 const SHORTEST: Duration = Duration::from_secs(30);
 
-/// The latest news of the wait, and when it came.
+/// The latest news of the wait: of which lock, and when it came.
 #[derive(Debug, Default)]
 pub(super) struct LatestNews {
-    latest: RefCell<Option<(WaitNews, Instant)>>,
+    latest: RefCell<Option<(Key, WaitNews, Instant)>>,
     /// Notified when trouble begins or ends.
     turned: Notify,
     /// Notified when the holder changes.
@@ -37,10 +39,14 @@ pub(super) struct LatestNews {
 }
 
 impl LatestNews {
-    /// Replaces the news.
-    pub(super) fn set(&self, news: WaitNews) {
-        let before = self.latest.borrow().as_ref().map(|(before, _)| change(before, &news));
-        self.latest.replace(Some((news, Instant::now())));
+    /// Replaces the news by that of the lock `key`.
+    pub(super) fn set(&self, key: &Key, news: WaitNews) {
+        let before = self.latest.borrow().as_ref().map(|(of, before, _)| match change(before, &news) {
+            // Another lock has another holder.
+            Change::None if of != key => Change::Holder,
+            change => change,
+        });
+        self.latest.replace(Some((key.clone(), news, Instant::now())));
         match before {
             Some(Change::Trouble) => self.turned.notify_one(),
             Some(Change::Holder) => self.passed_on.notify_one(),
@@ -48,17 +54,19 @@ impl LatestNews {
         }
     }
 
-    /// What is known now.
-    fn hindrance(&self) -> Option<Hindrance> {
+    /// Which lock is missing and why, as far as it is known now.
+    fn hindrance(&self) -> Option<(Key, Hindrance)> {
         let news = self.latest.borrow();
-        Some(match news.as_ref()? {
-            (WaitNews::Busy(busy), came) => {
+        let (key, news, came) = news.as_ref()?;
+        let why = match news {
+            WaitNews::Busy(busy) => {
                 let age = u64::try_from(Instant::now().since(*came).as_millis()).unwrap_or_default();
                 let (holder, now) = (busy.holder.clone(), busy.now.saturating_add(age));
                 Hindrance::Held { holder, beside: busy.beside, now, position: busy.position, queued: false }
             }
-            (WaitNews::Trouble(trouble), _) => Hindrance::Trouble(trouble.clone()),
-        })
+            WaitNews::Trouble(trouble) => Hindrance::Trouble(trouble.clone()),
+        };
+        Some((key.clone(), why))
     }
 }
 
@@ -94,15 +102,15 @@ fn next_line(waited: Duration) -> Duration {
     first.unwrap_or_else(repeated)
 }
 
-/// Reports who holds the lock, for as long as it is polled.
-pub(super) async fn announce(report: &Report, lock: &Lock, news: &LatestNews) -> Infallible {
+/// Reports who holds the lock that is waited for, for as long as it is polled.
+pub(super) async fn announce(report: &Report, settings: &RunSettings, news: &LatestNews) -> Infallible {
     let begun = Instant::now();
     let mut last = begun;
     sleep_until(begun + SILENCE).await;
     loop {
         let now = Instant::now();
         let waited = now.since(begun);
-        let state = news.hindrance().map(|why| Event::Waiting { lock: lock.clone(), why, waited });
+        let state = news.hindrance().map(|(key, why)| Event::Waiting { lock: settings.lock_of(key), why, waited });
         let told = state.map(|state| report.tell(&state)).is_some();
         if told {
             last = now;
