@@ -51,6 +51,9 @@ mod first_contact;
 // What is taken from a holder is noticed at once where the service can tell.
 mod watched;
 
+// Several locks in one run: all or none, in one order.
+mod several;
+
 // What a hand-over costs the servers, by their own count, for a few and for many who wait.
 mod scaling;
 

@@ -224,9 +224,18 @@ fn the_environment_is_exact_but_for_what_is_documented() {
     let odd = |dlock: Dlock| {
         let dlock = dlock.env("EMPTY", "").env("LINES", "a\nb = c\n").env("BASH_FUNC_x%%", "() {  :\n}");
         let dlock = dlock.env(OsStr::from_bytes(b"BYTES"), OsStr::from_bytes(b"\xff\x80")).env_remove("TMPDIR");
-        dlock.env("DLOCK_TOKEN", "1").env("DLOCK_OWNER", "me").env("DLOCK_UNKNOWN", "kept").command(["env", "-0"])
+        let dlock = dlock.env("DLOCK_TOKEN", "1").env("DLOCK_TOKENS", "1 2").env("DLOCK_OWNER", "me");
+        dlock.env("DLOCK_UNKNOWN", "kept").command(["env", "-0"])
     };
-    let added = ["DLOCK_KEY", "DLOCK_TOKEN", "DLOCK_OWNER", "DLOCK_LEASE_TTL", "DLOCK_BACKEND_KIND", "DLOCK_HELD"];
+    let added = [
+        "DLOCK_KEY",
+        "DLOCK_TOKEN",
+        "DLOCK_TOKENS",
+        "DLOCK_OWNER",
+        "DLOCK_LEASE_TTL",
+        "DLOCK_BACKEND_KIND",
+        "DLOCK_HELD",
+    ];
     let without = environment(&odd(scratch.dlock()).bare().output());
     let address = format!("127.0.0.1:{}", redis.port());
     let by_password = || scratch.dlock().env("DLOCK_PASSWORD", "hush").run("k").backend(redis.url());
@@ -250,7 +259,7 @@ fn the_environment_is_exact_but_for_what_is_documented() {
                 "DLOCK_KEY" => value == "k",
                 "DLOCK_BACKEND_KIND" => value == kind,
                 "DLOCK_LEASE_TTL" => value == if kind == "file" { "0" } else { "30" },
-                "DLOCK_TOKEN" => value.parse::<u64>().is_ok_and(|token| token > 1 && token < 1 << 53),
+                "DLOCK_TOKEN" | "DLOCK_TOKENS" => value.parse::<u64>().is_ok_and(|token| token > 1 && token < 1 << 53),
                 "DLOCK_OWNER" => value != "me" && !value.is_empty(),
                 _ => !value.is_empty(),
             };

@@ -28,6 +28,7 @@ pub mod rendezvous;
 pub mod scene;
 pub mod scratch;
 pub mod service;
+pub mod taken;
 pub mod tree;
 pub mod witness;
 pub mod zookeeper;
