@@ -37,7 +37,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("report", &[]),
     ("report/event.rs", &["holder", "key", "lease::waiting", "lease::renewal", "lock", "supervise::protocol"]),
     ("report/level.rs", &["report::event"]),
-    ("report/line.rs", &["holder", "key", "lease::waiting", "lease::renewal", "lock", "report::event", "supervise::protocol"]),
+    (
+        "report/line.rs",
+        &["holder", "key", "lease::waiting", "lease::renewal", "lock", "report::event", "supervise::protocol"],
+    ),
     ("report/terminal.rs", &["printable"]),
     ("output.rs", &["exit", "report::event"]),
     ("exit.rs", &["report::event"]),

@@ -48,6 +48,7 @@ fn the_first_answer_decides_where_nobody_waits() {
         (Ok(Attempt::Busy(busy(1))), Next::Refuse(Refused::Busy(busy(1)))),
         (Ok(Attempt::Around(around())), Next::Refuse(Refused::Around(around()))),
         (Ok(Attempt::OtherSlots(other_slots())), Next::Refuse(Refused::OtherSlots(other_slots()))),
+        (Ok(Attempt::Partly), Next::Again),
         (Err(failed(ErrorKind::Unreachable)), Next::Refuse(Refused::Failed(failed(ErrorKind::Unreachable)))),
         (Err(failed(ErrorKind::Denied)), Next::Refuse(Refused::Failed(failed(ErrorKind::Denied)))),
     ] {
@@ -77,6 +78,12 @@ fn a_waiter_listens_rides_out_what_may_pass_and_gives_up_what_may_not() {
         ),
         // First contact.
         (vec![Err(failed(ErrorKind::Unavailable))], vec![refused(ErrorKind::Unavailable)], vec![]),
+        // Of several locks some are held already.
+        (
+            vec![Ok(Attempt::Partly), Err(failed(ErrorKind::Unavailable)), Ok(Attempt::Held(grant(100)))],
+            vec![Next::Again, Next::Pause(0), Next::Take(grant(100))],
+            vec![trouble.clone()],
+        ),
         (
             vec![
                 Ok(Attempt::Busy(busy(1))),
