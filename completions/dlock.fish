@@ -31,7 +31,7 @@ complete -c dlock -n "__fish_dlock_needs_command" -f -a "help" -d 'Print the hel
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "run" -d 'Hold a lock while a command runs'
 complete -c dlock -n "__fish_dlock_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand help" -s h -l help -d 'Print help'
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters. Give it up to 16 times to hold several locks at once, all or none; every dlock takes them in the same order, so that no two wait for each other' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l slots -d 'Let up to N runs (1 to 1000) hold the lock at the same time; each finds a number of its own, from 0 to N-1, in DLOCK_SLOT. While the lock is in use with another N, exit with 64' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; 0 makes a skipped run a success' -r

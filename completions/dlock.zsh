@@ -48,8 +48,8 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (run)
 _arguments "${_arguments_options[@]}" : \
-'-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
-'--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'*-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters. Give it up to 16 times to hold several locks at once, all or none; every dlock takes them in the same order, so that no two wait for each other]:KEY:_default' \
+'*--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters. Give it up to 16 times to hold several locks at once, all or none; every dlock takes them in the same order, so that no two wait for each other]:KEY:_default' \
 '--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
 '--slots=[Let up to N runs (1 to 1000) hold the lock at the same time; each finds a number of its own, from 0 to N-1, in DLOCK_SLOT. While the lock is in use with another N, exit with 64]:N:_default' \
 '-E+[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
