@@ -51,8 +51,11 @@ fn crossed_keys_neither_deadlock_nor_overlap<S: Service>(service: &S) {
     let often = r#"for round in 1 2 3; do "$@" || exit; done"#;
     let contend = |number: usize| {
         // The witness wants tokens that rise: those of one lock.
-        let (keys, token) =
-            if number % 2 == 0 { (["a", "b"], "${DLOCK_TOKENS% *}") } else { (["b", "a"], "${DLOCK_TOKENS#* }") };
+        let (keys, token) = if number.is_multiple_of(2) {
+            (["a", "b"], "${DLOCK_TOKENS% *}")
+        } else {
+            (["b", "a"], "${DLOCK_TOKENS#* }")
+        };
         let of_a = format!(r#"DLOCK_TOKEN={token} exec "$@""#);
         let mut command: Vec<OsString> = ["/bin/sh".into(), "-c".into(), of_a.into(), "sh".into()].into();
         command.extend(witness.counter_command(&counter));

@@ -121,13 +121,13 @@ fn receive(socket: &OwnedFd) -> Received {
         let received = libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags);
         let header = if received > 0 { libc::CMSG_FIRSTHDR(&raw const message) } else { std::ptr::null_mut() };
         if !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS {
-            let (mut next, mut length) = (libc::CMSG_DATA(header).cast::<RawFd>(), 0);
+            let (mut next, mut length) = (libc::CMSG_DATA(header).cast::<[u8; size_of::<RawFd>()]>(), 0);
             for lock in &mut locks {
                 length += DESCRIPTOR;
                 if (*header).cmsg_len < libc::CMSG_LEN(length) as usize {
                     break;
                 }
-                *lock = Some(OwnedFd::from_raw_fd(next.read_unaligned()));
+                *lock = Some(OwnedFd::from_raw_fd(RawFd::from_ne_bytes(next.read())));
                 next = next.add(1);
             }
         }
