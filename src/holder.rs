@@ -76,6 +76,9 @@ pub(crate) struct About {
     /// The lease in milliseconds; none for a lock without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u64>,
+    /// How many milliseconds of it the command does not count on (`--lock-delay`); none for a lease without such a part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<u64>,
     /// `--reason`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -165,6 +168,13 @@ impl Published {
     #[must_use]
     pub(crate) fn mode(&self) -> Option<Mode> {
         self.mode.as_deref().map_or(Some(Mode::Exclusive), Mode::read)
+    }
+
+    /// How long its command may count on the lock from a renewal on; none for a lock without a lease.
+    #[must_use]
+    pub(crate) fn lease(&self) -> Option<Duration> {
+        let left = self.about.ttl?.saturating_sub(self.about.delay.unwrap_or_default());
+        Some(Duration::from_millis(left))
     }
 
     /// Until when the lock stays taken at least, in milliseconds since 1970; none without a minimum hold.

@@ -42,6 +42,9 @@ mod waiting;
 // A lock that stays taken for a time after it was granted.
 mod min_hold;
 
+// A lock that stays taken for a time after its holder has vanished.
+mod lock_delay;
+
 // Locks that several hold together: readers next to each other, writers alone, slots with their numbers.
 mod modes;
 

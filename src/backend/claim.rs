@@ -22,7 +22,8 @@ pub(crate) struct Claim {
     pub mode: Mode,
     /// The ids of the owners of the runs around this one: where one of them holds the lock, it is not asked for.
     pub around: Vec<String>,
-    /// The length of lease to ask for.
+    /// The length of lease to ask for: what the command counts on, and how much longer the lock is to stay taken when its
+    /// holder is gone.
     pub ttl: Duration,
     /// How long the lock stays taken at least, counted from its grant by the service's clock; zero for no longer than it is
     /// in use.

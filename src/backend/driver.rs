@@ -19,6 +19,9 @@ pub(crate) struct Driver {
     pub meant: &'static [(&'static str, &'static str)],
     /// Which part of a lease may at most be between SIGTERM and SIGKILL: one of so many.
     pub kill_after_share: u32,
+    /// How many times as long as `--lock-delay` the rest of a lease must be at least, so that it can be renewed in time; none
+    /// where the option means nothing, because a lock ends with the last process of its command.
+    pub delay_share: Option<u32>,
     /// Whether locks end by themselves when they are not renewed.
     pub has_lease: bool,
     /// Which options mean something there.

@@ -81,6 +81,18 @@ impl Lease {
     pub(crate) fn until(sent: Instant, ttl: Duration) -> Self {
         Self::Until { sent, ttl, renew_every: ttl / 3 }
     }
+
+    /// The part of it that a command may count on, where the lock is to stay taken for `delay` after that.
+    #[must_use]
+    pub(crate) fn less(self, delay: Duration) -> Self {
+        match self {
+            Self::Until { sent, ttl, renew_every } if !delay.is_zero() => {
+                let left = ttl.saturating_sub(delay);
+                Self::Until { sent, ttl: left, renew_every: renew_every.min(left / 3) }
+            }
+            whole => whole,
+        }
+    }
 }
 
 /// What came of an attempt.
@@ -248,6 +260,23 @@ pub(crate) trait Contender {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_delay_is_not_counted_on_and_renewals_come_in_time_for_the_rest() {
+        let (sent, seconds) = (Instant::from_nanos(7), Duration::from_secs);
+        let lease = |ttl, renew_every| Lease::Until { sent, ttl: seconds(ttl), renew_every: seconds(renew_every) };
+        for (whole, delay, left) in [
+            (lease(30, 10), 0, lease(30, 10)),
+            (lease(36, 12), 6, lease(30, 10)),
+            // One that is renewed more often all the same.
+            (lease(35, 5), 5, lease(30, 5)),
+            (lease(5, 1), 9, lease(0, 0)),
+        ] {
+            assert_eq!(whole.less(seconds(delay)), left, "{whole:?} {delay}");
+        }
+        let file = Lease::Unlimited { check: seconds(1) };
+        assert_eq!(file.less(seconds(9)), file);
+    }
 
     #[test]
     fn a_token_is_a_number_from_1_up_to_what_every_program_counts_exactly() {

@@ -109,6 +109,7 @@ mod tests {
         for driver in DRIVERS {
             assert!(driver.forms.iter().any(|form| !form.schemes.is_empty()), "{}", driver.name);
             assert!(driver.kill_after_share >= 2, "{}: a command must have time to work", driver.name);
+            assert_eq!(driver.delay_share.is_some(), driver.has_lease, "{}: only a lease can be longer", driver.name);
         }
         assert!(schemes().any(|(.., scheme)| DEFAULT.strip_suffix(':') == Some(scheme.name)));
     }

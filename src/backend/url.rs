@@ -59,6 +59,12 @@ impl Target {
         self.driver.kill_after_share
     }
 
+    /// How many times as long as `--lock-delay` the rest of a lease must be; none where the option means nothing.
+    #[must_use]
+    pub(crate) fn delay_share(&self) -> Option<u32> {
+        self.driver.delay_share
+    }
+
     /// Uses these credentials where the URL gives none.
     pub(crate) fn add_credentials(&mut self, user: Option<String>, password: Option<String>) {
         if let Some(location) = self.place.location() {

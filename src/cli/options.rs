@@ -82,6 +82,12 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "DURATION", env = "DLOCK_MIN_HOLD", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub min_hold: Option<Duration>,
 
+    /// Keep the lock taken for this long in addition when its holder vanished without releasing it (its host died, dlock was
+    /// killed): time for work that cannot check DLOCK_TOKEN to come to its end. The command still ends within --ttl, and a
+    /// release frees the lock at once. zk: at most a sixth of --ttl. Not for file:. Ignored in a nested run for the same lock
+    #[arg(long, value_name = "DURATION", env = "DLOCK_LOCK_DELAY", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
+    pub lock_delay: Option<Duration>,
+
     /// Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a
     /// quarter of the ttl
     #[arg(long, value_name = "DURATION", env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]

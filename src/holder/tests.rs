@@ -30,13 +30,15 @@ fn any_about() -> impl Strategy<Value = About> {
     let text =
         || prop_oneof![any::<String>(), ("[ -~]|\\PC|[\\x00-\\x1f]", 0..6000_usize).prop_map(|(c, n)| c.repeat(n))];
     let name = || vec(any::<char>(), 0..64).prop_map(String::from_iter);
-    let rest = (any::<i32>(), option::of(any::<u64>()), option::of(text()), option::of(text()));
-    (name(), name(), text(), rest).prop_map(|(host, user, program, (pid, ttl, reason, job))| About {
+    let millis = || option::of(any::<u64>());
+    let rest = (any::<i32>(), millis(), millis(), option::of(text()), option::of(text()));
+    (name(), name(), text(), rest).prop_map(|(host, user, program, (pid, ttl, delay, reason, job))| About {
         host,
         user,
         pid,
         program,
         ttl,
+        delay,
         reason,
         job,
     })
@@ -94,6 +96,20 @@ fn about() -> About {
         program: "backup.sh".to_owned(),
         ttl: Some(30_000),
         ..About::default()
+    }
+}
+
+#[test]
+fn a_lease_is_what_a_command_counts_on() {
+    for (ttl, delay, lease) in [
+        (Some(35_000), Some(5_000), Some(30_000)),
+        (Some(30_000), None, Some(30_000)),
+        (Some(1), Some(2), Some(0)),
+        (None, Some(5_000), None),
+        (None, None, None),
+    ] {
+        let published = Published { about: About { ttl, delay, ..about() }, ..Published::default() };
+        assert_eq!(published.lease(), lease.map(Duration::from_millis), "{ttl:?} {delay:?}");
     }
 }
 

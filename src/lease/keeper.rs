@@ -12,12 +12,13 @@ use crate::lease::timing::Schedule;
 /// How long one look at a lock without a lease may take.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Keeps `lease` until it is lost. Calls `news` for every change; ends after a loss. The future may be dropped at any time: a
+/// Keeps `lease` until it is lost; what the server grants is longer by `delay`. Calls `news` for every change; ends after a loss. The future may be dropped at any time: a
 /// late renewal only extends a lock that this owner still holds.
 pub(crate) async fn keep(
     contender: &mut dyn Contender,
     lease: Lease,
     kill_after: Duration,
+    delay: Duration,
     mut news: impl FnMut(LeaseNews),
 ) {
     match lease {
@@ -28,7 +29,7 @@ pub(crate) async fn keep(
                 let now = Instant::now();
                 let heard = match renewals.turn(now) {
                     Turn::Ask(limit) => {
-                        let answer = renew(contender, limit).await;
+                        let answer = renew(contender, limit, delay).await;
                         renewals.heard(now, Instant::now(), answer)
                     }
                     Turn::GiveUp(lost) => Some(lost),
@@ -47,7 +48,7 @@ pub(crate) async fn keep(
         Lease::Unlimited { check } => loop {
             sleep_until(Instant::now() + check).await;
             // A look that fails proves nothing; there will be another one.
-            if let Ok(Renewal::NotMine(why)) = renew(contender, Instant::now() + LOOK).await {
+            if let Ok(Renewal::NotMine(why)) = renew(contender, Instant::now() + LOOK, delay).await {
                 return news(LeaseNews::NotMine(why));
             }
         },
@@ -66,15 +67,17 @@ async fn rest(renewals: &mut Renewals, contender: &mut dyn Contender) {
     sleep_until(renewals.next()).await;
 }
 
-/// Renews the lock before `limit`. The error is the backend's reason, or `None` if there was no answer.
-async fn renew(contender: &mut dyn Contender, limit: Instant) -> Result<Renewal, Option<String>> {
+/// Renews the lock before `limit`, and takes `delay` off what is granted. The error is the backend's reason, or `None` if there
+/// was no answer.
+async fn renew(contender: &mut dyn Contender, limit: Instant, delay: Duration) -> Result<Renewal, Option<String>> {
     let answered = before(limit, async {
         contender.connect().await?;
         contender.renew().await
     })
     .await;
     match answered {
-        Ok(Ok(renewal)) => Ok(renewal),
+        Ok(Ok(Renewal::Extended(lease))) => Ok(Renewal::Extended(lease.less(delay))),
+        Ok(Ok(lost)) => Ok(lost),
         Ok(Err(error)) => Err(Some(error.to_string())),
         Err(_) => Err(None),
     }

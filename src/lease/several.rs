@@ -70,15 +70,23 @@ impl Hold {
         }
     }
 
-    /// Whether too little of its lease is left at `now` for a command to start.
-    fn is_short(&self, grace: Grace, now: Instant) -> bool {
-        match self.grant.lease {
+    /// Whether too little of its lease is left at `now` for a command to start, which may not count on what is for `useful.delay`.
+    fn is_short(&self, useful: Useful, now: Instant) -> bool {
+        match self.grant.lease.less(useful.delay) {
             Lease::Until { sent, ttl, .. } => {
-                Schedule { sent, ttl, kill_after: grace.within(Some(ttl)) }.too_little_left(now)
+                Schedule { sent, ttl, kill_after: useful.grace.within(Some(ttl)) }.too_little_left(now)
             }
             Lease::Unlimited { .. } => false,
         }
     }
+}
+
+/// How much of a lease is of use to a command.
+#[derive(Clone, Copy, Debug)]
+struct Useful {
+    grace: Grace,
+    /// How much longer than the command counts on it the server keeps a lock.
+    delay: Duration,
 }
 
 /// The schedule of a lease under which nothing runs yet: it is good until it ends.
@@ -119,11 +127,11 @@ impl One {
         Ok(was_held.then_some(released))
     }
 
-    /// Renews it if that is due, and with a `grace` also if its lease is too short for a command. False if it is lost.
-    async fn keep_up(&mut self, grace: Option<Grace>) -> bool {
+    /// Renews it if that is due, and with `useful` also if its lease is too short for a command. False if it is lost.
+    async fn keep_up(&mut self, useful: Option<Useful>) -> bool {
         let State::Held(hold) = &self.state else { return true };
         let now = Instant::now();
-        if now < hold.due() && !grace.is_some_and(|grace| hold.is_short(grace, now)) {
+        if now < hold.due() && !useful.is_some_and(|useful| hold.is_short(useful, now)) {
             return true;
         }
         let limit = match &hold.kept {
@@ -165,7 +173,7 @@ async fn keep(locks: &mut [One]) {
 pub(crate) struct Several {
     /// In the order in which they are taken.
     locks: Vec<One>,
-    grace: Grace,
+    useful: Useful,
     /// Which of them the last attempt came to.
     reached: usize,
     /// One that was held already is lost: all are given back before anything else is asked for.
@@ -176,13 +184,13 @@ pub(crate) struct Several {
 
 impl Several {
     /// One contender for what all of these contend for: at least one, and in the order in which the user has named their keys,
-    /// which differ.
+    /// which differ. What `grace` and `delay` leave of a lease is what a command can use.
     #[must_use]
-    pub(crate) fn new(contenders: Vec<Box<dyn Contender>>, grace: Grace) -> Self {
+    pub(crate) fn new(contenders: Vec<Box<dyn Contender>>, grace: Grace, delay: Duration) -> Self {
         let one = |(place, contender)| One { contender, place, state: State::Wanted, asked: false };
         let mut locks: Vec<One> = contenders.into_iter().enumerate().map(one).collect();
         locks.sort_by_cached_key(|one| one.contender.claim().key.encoded());
-        Self { locks, grace, reached: 0, lost: false, released: None }
+        Self { locks, useful: Useful { grace, delay }, reached: 0, lost: false, released: None }
     }
 
     /// The first one that is not held.
@@ -203,8 +211,8 @@ impl Several {
     /// What all together come to, once none is missing. First, what is left of the leases is made enough for a command: the
     /// first ones may have waited long for the last one.
     async fn whole(&mut self) -> Result<Attempt, Error> {
-        let grace = self.grace;
-        if join_all(self.locks.iter_mut().map(|one| one.keep_up(Some(grace)))).await.contains(&false) {
+        let useful = self.useful;
+        if join_all(self.locks.iter_mut().map(|one| one.keep_up(Some(useful)))).await.contains(&false) {
             self.lost = true;
             return Ok(Attempt::Partly);
         }

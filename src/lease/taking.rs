@@ -5,10 +5,10 @@ has a time-out.
 
 use std::time::Duration;
 
-use crate::backend::{Attempt, Contender, ErrorKind, Grant, Queue, Released, Used};
+use crate::backend::{Attempt, Contender, ErrorKind, Grant, Lease, Queue, Released, Used};
 use crate::clock::{Instant, before, sleep_until};
 use crate::key::Key;
-use crate::lease::timing::{Grace, acquire_timeout};
+use crate::lease::timing::{Delay, Grace, acquire_timeout};
 use crate::lease::waiting::{Failed, Next, Refused, Trouble, Wait, WaitNews, Waiting, backoff};
 
 /// How long the last look may take when the wait has run out.
@@ -26,6 +26,8 @@ pub(crate) struct Limits {
     pub connect: Duration,
     /// The time between SIGTERM and SIGKILL, which decides how much of a lease is useful.
     pub grace: Grace,
+    /// The part of a lease that is not for the command.
+    pub delay: Delay,
 }
 
 /// Takes the lock. Calls `news` for every change during the wait, with the name of the lock that is waited for. A refusal leaves nothing at the service. Dropping the future
@@ -140,10 +142,15 @@ async fn attempt(
     let connected = before(now + limit, contender.connect()).await;
     connected.map_err(|_| Failed { kind: ErrorKind::Unreachable, trouble: Trouble::Unreachable(limit) })??;
     let now = Instant::now();
-    let limit = waiting.answer_within(now, acquire_timeout(contender.claim().ttl));
+    let lease = contender.claim().ttl.saturating_sub(limits.delay.length);
+    let limit = waiting.answer_within(now, acquire_timeout(lease));
     let answered = before(now + limit, contender.attempt(queue)).await;
     let unanswered = Failed { kind: ErrorKind::Unavailable, trouble: Trouble::Unanswered(limit) };
     let result = answered.map_or(Err(unanswered), |answer| answer.map_err(Failed::from));
+    let result = result.and_then(|attempt| match attempt {
+        Attempt::Held(grant) => without_delay(grant, limits.delay).map(Attempt::Held),
+        other => Ok(other),
+    });
     *trace |= match &result {
         Ok(Attempt::Busy(_)) => queue == Queue::Join,
         Ok(Attempt::Held(_) | Attempt::Partly) => true,
@@ -154,9 +161,52 @@ async fn attempt(
     result
 }
 
+/// The grant as the command may count on it; an error where the server grants so little that the delay leaves too little.
+fn without_delay(grant: Grant, delay: Delay) -> Result<Grant, Failed> {
+    let (whole, lease) = (grant.lease, grant.lease.less(delay.length));
+    match (whole, lease) {
+        (Lease::Until { ttl: granted, .. }, Lease::Until { ttl, .. })
+            if !delay.length.is_zero() && ttl < delay.least() =>
+        {
+            let trouble = Trouble::ShortLease { granted, delay: delay.length, least: delay.least() };
+            Err(Failed { kind: ErrorKind::Unusable, trouble })
+        }
+        _ => Ok(Grant { lease, ..grant }),
+    }
+}
+
 async fn until<T>(wait: Wait, work: impl Future<Output = T>) -> Option<T> {
     match wait {
         Wait::Until(end) => before(end, work).await.ok(),
         Wait::No | Wait::Forever => Some(work.await),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_grants_too_little_for_the_delay_is_refused_with_the_numbers() {
+        let (sent, seconds) = (Instant::from_nanos(0), Duration::from_secs);
+        let grant = |ttl| Grant { token: 7, slot: None, lease: Lease::until(sent, seconds(ttl)) };
+        for (granted, delay, share, left) in [
+            (30, 0, 0, Some(30)),
+            (1, 0, 6, Some(1)),
+            (35, 5, 0, Some(30)),
+            (35, 5, 6, Some(30)),
+            // What the server grants is what counts.
+            (6, 5, 0, Some(1)),
+            (5, 5, 0, None),
+            (4, 5, 0, None),
+            (34, 5, 6, None),
+        ] {
+            let delay = Delay { length: seconds(delay), share };
+            let trouble = Trouble::ShortLease { granted: seconds(granted), delay: delay.length, least: delay.least() };
+            let expected = left.map(grant).ok_or(Failed { kind: ErrorKind::Unusable, trouble });
+            assert_eq!(without_delay(grant(granted), delay), expected, "{granted} {delay:?}");
+        }
+        let file = Grant { lease: Lease::Unlimited { check: seconds(1) }, ..grant(0) };
+        assert_eq!(without_delay(file.clone(), Delay { length: seconds(5), share: 0 }), Ok(file));
     }
 }

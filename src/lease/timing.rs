@@ -21,6 +21,8 @@ const RATES: u32 = 10;
 const SCHEDULING: Duration = Duration::from_millis(50);
 /// The longest time that any one request may take.
 const MAX_REQUEST: Duration = Duration::from_secs(2);
+/// What `--lock-delay` leaves of a lease at least: the shortest lease that there is.
+const LEAST_LEFT: Duration = Duration::from_secs(1);
 /// The longest default time between SIGTERM and SIGKILL.
 const MAX_DEFAULT_KILL_AFTER: Duration = Duration::from_secs(5);
 
@@ -44,6 +46,23 @@ impl Grace {
             (None, Some(ttl)) => MAX_DEFAULT_KILL_AFTER.min(ttl / 4),
             (None, None) => MAX_DEFAULT_KILL_AFTER,
         }
+    }
+}
+
+/// How much longer than a command counts on it the server keeps a lock (`--lock-delay`): the claim asks for a lease of both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Delay {
+    /// How much longer; zero for no delay.
+    pub length: Duration,
+    /// How many times as long as that the rest of the lease must be at least, so that it can be renewed in time.
+    pub share: u32,
+}
+
+impl Delay {
+    /// What a lease must leave the command at least, so that it is of use.
+    #[must_use]
+    pub(crate) fn least(&self) -> Duration {
+        self.length.saturating_mul(self.share).max(LEAST_LEFT)
     }
 }
 
@@ -179,6 +198,19 @@ mod tests {
         ] {
             assert_eq!(Grace { asked, share: 2 }.within(ttl), expected);
         }
+    }
+
+    #[test]
+    fn a_delay_leaves_a_lease_that_can_be_renewed() {
+        for (length, share, least) in [(0, 0, 1), (60, 0, 1), (5, 6, 30), (0, 6, 1)] {
+            assert_eq!(Delay { length: length * S, share }.least(), least * S, "{length} {share}");
+        }
+        // On ZooKeeper the session is longer than the lease by the delay, and what is proven of it is older by so much of it.
+        let (lease, share) = (30 * S, 6);
+        let session = lease + lease / share;
+        let schedule = schedule(lease, Some(lease / 4));
+        let proven = session / 4 + session / 40 + lease / 6;
+        assert!(proven + S < after(&schedule, schedule.stop_at()), "{proven:?}");
     }
 
     #[test]

@@ -52,6 +52,15 @@ pub(crate) enum Trouble {
     Unanswered(Duration),
     /// Each grant left too little time.
     TooSlow,
+    /// The server grants a lease of which `--lock-delay` leaves too little.
+    ShortLease {
+        /// The length that it grants.
+        granted: Duration,
+        /// How much of that is not for the command.
+        delay: Duration,
+        /// How much must be left at least.
+        least: Duration,
+    },
     /// No release was answered.
     Silent,
     /// The backend's own description.

@@ -345,6 +345,14 @@ fn trouble(place: &str, what: &Trouble) -> String {
             format!("{place} did not answer within {}", format_duration(whole_millis(*limit)))
         }
         Trouble::TooSlow => "the backend answers too slowly for this --ttl: use a longer one".to_owned(),
+        Trouble::ShortLease { granted, delay, least } => format!(
+            "{place} grants a lease of {}, of which --lock-delay {} leaves {}, and at least {} is needed: use a shorter \
+             --lock-delay",
+            format_duration(*granted),
+            format_duration(*delay),
+            format_duration(granted.saturating_sub(*delay)),
+            format_duration(*least)
+        ),
         Trouble::Silent => "the backend does not answer".to_owned(),
         Trouble::Said(text) => text.clone(),
     }

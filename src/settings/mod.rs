@@ -27,7 +27,7 @@ use crate::backend::url::without_password;
 use crate::cli::{Leftovers, OnLost};
 use crate::exit::{Exit, Failure};
 use crate::key::{Key, Keys, MOST_KEYS, Namespace};
-use crate::lease::timing::Grace;
+use crate::lease::timing::{Delay, Grace};
 use crate::lock::admission::Mode;
 use crate::report::Verbosity;
 use crate::report::event::{Event, Lock};
@@ -45,8 +45,10 @@ pub(crate) struct RunSettings {
     pub patience: Patience,
     /// The exit code when it was not acquired.
     pub conflict: u8,
-    /// The length of lease to ask for.
+    /// The length of lease that the command is to have.
     pub ttl: Duration,
+    /// How much longer the lock stays taken when its holder is gone.
+    pub lock_delay: Delay,
     /// How long the lock stays taken at least; zero for no longer than it is in use.
     pub min_hold: Duration,
     /// The time between SIGTERM and SIGKILL.
@@ -83,6 +85,7 @@ impl RunSettings {
         let (mut target, exposed) = way.target()?;
         let has_password = target.has_password();
         let grace = run.grace(&target)?;
+        let lock_delay = run.delay(&target)?;
         let options = way.options(&target)?;
         run.allow(&keys, &target)?;
         let argv = run.argv()?;
@@ -94,6 +97,7 @@ impl RunSettings {
             patience,
             conflict: run.conflict.value,
             ttl: run.ttl.value,
+            lock_delay,
             min_hold: run.min_hold.map(|min_hold| min_hold.value).unwrap_or_default(),
             grace,
             on_lost: run.on_lost.value,
@@ -109,6 +113,12 @@ impl RunSettings {
 }
 
 impl RunSettings {
+    /// The length of lease to ask the service for.
+    #[must_use]
+    pub(crate) fn lease(&self) -> Duration {
+        self.ttl + self.lock_delay.length
+    }
+
     /// The lock, for people; or all that are held as one.
     #[must_use]
     pub(crate) fn lock(&self) -> Lock {

@@ -10,7 +10,7 @@ use crate::backend::url::Target;
 use crate::cli::{Leftovers, OnLost, RunArgs};
 use crate::exit::{CONFLICT, Failure};
 use crate::key::Keys;
-use crate::lease::timing::Grace;
+use crate::lease::timing::{Delay, Grace};
 use crate::lock::admission::Mode;
 use crate::report::Verbosity;
 use crate::settings::layers::{Given, Layers, OrDefault, Origin};
@@ -61,6 +61,8 @@ pub(crate) struct RunValues {
     pub ttl: Given<Duration>,
     /// How long the lock stays taken at least.
     pub min_hold: Option<Given<Duration>>,
+    /// How much longer than its lease the lock stays taken when its holder is gone.
+    pub lock_delay: Option<Given<Duration>>,
     /// The time between SIGTERM and SIGKILL.
     pub kill_after: Option<Given<Duration>>,
     /// What to do when the lock is lost.
@@ -90,6 +92,7 @@ impl RunValues {
             conflict: layers.find("conflict-exit-code", |args| args.run.conflict_exit_code).or_default(CONFLICT),
             ttl: layers.find("ttl", |args| args.run.ttl).or_default(TTL),
             min_hold: layers.find("min-hold", |args| args.run.min_hold),
+            lock_delay: layers.find("lock-delay", |args| args.run.lock_delay),
             kill_after: layers.find("kill-after", |args| args.run.kill_after),
             on_lost: layers.find("on-lost", |args| args.run.on_lost).or_default(OnLost::Stop),
             max_run: layers.find("max-run", |args| args.run.max_run),
@@ -131,6 +134,30 @@ impl RunValues {
             return Err(usage(format!("{target} is one lock, whatever its key: use one --key")));
         }
         Ok(())
+    }
+
+    /// How much longer the lock stays taken when its holder is gone, checked against what the leases of `target` allow. Where
+    /// there are no leases a flag is an error, and a variable, which may be set for all backends of a user, means nothing.
+    pub(crate) fn delay(&self, target: &Target) -> Result<Delay, Failure> {
+        let Some(Given { value: length, origin }) = self.lock_delay else { return Ok(Delay::default()) };
+        let Some(share) = target.delay_share() else {
+            return match origin {
+                Origin::Flag(_) => Err(usage(format!(
+                    "{origin} is only for locks with a lease, not for {target}, where a lock ends with the last process of \
+                     its command: leave it out"
+                ))),
+                Origin::Variable(_) | Origin::Default => Ok(Delay::default()),
+            };
+        };
+        let delay = Delay { length, share };
+        if !length.is_zero() && self.ttl.value < delay.least() {
+            let most = self.ttl.value.checked_div(share).unwrap_or_default();
+            let (most, ttl) = (humantime::format_duration(most), humantime::format_duration(self.ttl.value));
+            return Err(usage(format!(
+                "{origin} may be at most {most} with a --ttl of {ttl} at {target}: lower it, or raise --ttl"
+            )));
+        }
+        Ok(delay)
     }
 
     /// The program and its arguments; never empty.

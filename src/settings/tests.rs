@@ -7,7 +7,9 @@ use std::num::NonZeroU32;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
+use crate::backend::url::Target;
 use crate::cli::{Cli, Leftovers, OnLost, RunArgs};
+use crate::lease::timing::Delay;
 use crate::lock::admission::Mode;
 use crate::report::Verbosity;
 use crate::settings::connection::ConnectionValues;
@@ -57,6 +59,7 @@ fn all(layers: &Layers) -> Vec<(&'static str, (String, String))> {
         ("conflict-exit-code", told(&run.conflict)),
         ("ttl", told(&run.ttl)),
         ("min-hold", told_if(run.min_hold.as_ref())),
+        ("lock-delay", told_if(run.lock_delay.as_ref())),
         ("kill-after", told_if(run.kill_after.as_ref())),
         ("on-lost", told(&run.on_lost)),
         ("max-run", told_if(run.max_run.as_ref())),
@@ -238,6 +241,38 @@ fn a_flag_for_another_backend_is_a_mistake_and_a_variable_is_not() {
     // What would be sent in plain text is refused whoever wanted TLS.
     let way = ConnectionValues::settle(&layers(&["-b", "redis://h"], &["--tls-ca", "ca"]));
     assert!(way.target().and_then(|(target, _)| way.options(&target)).is_err());
+}
+
+#[test]
+fn a_lock_delay_needs_a_lease_and_leaves_enough_of_it() {
+    let of = |seconds, share| Delay { length: std::time::Duration::from_secs(seconds), share };
+    for (flags, variables, backend, expected) in [
+        (&[][..], &[][..], "redis", Ok(Delay::default())),
+        (&["--lock-delay", "5"], &[], "redis", Ok(of(5, 0))),
+        (&["--lock-delay", "1h", "--ttl", "1s"], &[], "etcd", Ok(of(3600, 0))),
+        (&[], &["--lock-delay", "5"], "zk", Ok(of(5, 6))),
+        (&["--lock-delay", "0"], &["--lock-delay", "5"], "zk", Ok(of(0, 6))),
+        (
+            &["--lock-delay", "6"],
+            &[],
+            "zk",
+            Err("--lock-delay may be at most 5s with a --ttl of 30s at zk://localhost:2181"),
+        ),
+        (&["--ttl", "6"], &["--lock-delay", "2"], "zk", Err("DLOCK_LOCK_DELAY may be at most 1s with a --ttl of 6s")),
+        (&["--lock-delay", "5"], &[], "file:", Err("--lock-delay is only for locks with a lease, not for file:")),
+        (&[], &["--lock-delay", "5"], "file:", Ok(Delay::default())),
+    ] {
+        let layers = layers(flags, variables);
+        let target = Target::parse(backend).expect("a backend");
+        match (RunValues::settle(&layers).delay(&target), expected) {
+            (Ok(delay), Ok(expected)) => assert_eq!(delay, expected, "{flags:?} over {variables:?}"),
+            (Err(failure), Err(expected)) => {
+                let said = format!("{failure:?}");
+                assert!(said.contains(expected), "{flags:?} over {variables:?}: {said}");
+            }
+            (delay, _) => panic!("{flags:?} over {variables:?}: {delay:?}"),
+        }
+    }
 }
 
 #[test]

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::episode::Episode;
 use super::faults::{
-    clocks, crowds, failover, files, group, leftovers, limits, min_hold, mixed, multitude, network, partitions,
-    process, redis, servers, signals, storms, tampering, terminal, together, unseen,
+    clocks, crowds, failover, files, group, leftovers, limits, lock_delay, min_hold, mixed, multitude, network,
+    partitions, process, redis, servers, signals, storms, tampering, terminal, together, unseen,
 };
 use super::held::Held;
 use super::world::Column;
@@ -119,6 +119,7 @@ const ALSO_TOGETHER: &[&str] = &[
     "covered-run",
     "waiter-killed",
     "min-hold",
+    "lock-delay",
     "servers-frozen",
     "servers-restarted",
     "server-emptied",
@@ -198,6 +199,12 @@ pub static FAULTS: &[Fault] = &[
     fault("waiter-killed", "kill -9 one who waits", EVERYWHERE, process::waiter_killed),
     fault("one-of-several", "one of several holders killed or frozen", EVERYWHERE, together::one_of_several),
     fault("min-hold", "the holder ends or is killed before its `--min-hold` is over", EVERYWHERE, min_hold::kept),
+    fault(
+        "lock-delay",
+        "kill -9 dlock, whose lock is to stay taken for `--lock-delay` after its lease",
+        &[(Redis, Safe), (Redlock, Safe), (Etcd, Safe)],
+        lock_delay::kept,
+    ),
     fault("servers-frozen", "SIGSTOP all servers for 3 ttl", SERVERS, servers::frozen),
     fault("servers-restarted", "kill -9 all servers, restart with their data", SERVERS, servers::restarted),
     fault(

@@ -289,6 +289,7 @@ fn a_wrong_value_of_a_variable_is_refused_like_a_wrong_flag() {
         ("CONFLICT_EXIT_CODE", "256"),
         ("KILL_AFTER", "16s"),
         ("MIN_HOLD", "11years"),
+        ("LOCK_DELAY", "soon"),
         ("ON_LOST", "nothing"),
         ("LEFTOVERS", "all"),
         ("MAX_RUN", "0"),

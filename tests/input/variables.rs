@@ -193,6 +193,24 @@ fn min_hold() {
     }
 }
 
+/// What is published shows the lease that the server was asked for.
+#[test]
+fn lock_delay() {
+    let (scratch, redis) = (Scratch::new(), Redis::start());
+    for (flags, value, shown) in [
+        (&[][..], "5", "\"ttl\":35000,\"delay\":5000}"),
+        (&["--lock-delay", "7"], "5", "\"ttl\":37000,\"delay\":7000}"),
+        (&[], "", "\"ttl\":30000}"),
+    ] {
+        let run = run(&scratch).backend(redis.url()).args(flags).env("DLOCK_LOCK_DELAY", value);
+        let holder = crate::support::service::Gated::spawn(&scratch, run);
+        holder.wait_held();
+        let published = redis.cli(&["GET", "dlock:k"]);
+        assert!(published.trim_end().ends_with(shown), "{published}");
+        holder.let_go().success();
+    }
+}
+
 #[test]
 fn on_lost() {
     let scratch = Scratch::new();

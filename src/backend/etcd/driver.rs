@@ -25,6 +25,7 @@ pub(crate) static DRIVER: Driver = Driver {
     }],
     meant: &[("http", "etcd:// for etcd"), ("https", "etcds:// for etcd with TLS")],
     kill_after_share: 2,
+    delay_share: Some(0),
     has_lease: true,
     abilities: Abilities { replicas: false, strict_fencing: false },
 };

@@ -29,6 +29,7 @@ pub(crate) static DRIVER: Driver = Driver {
     }],
     meant: &[],
     kill_after_share: 2,
+    delay_share: None,
     has_lease: false,
     abilities: Abilities { replicas: false, strict_fencing: false },
 };

@@ -58,6 +58,7 @@ pub(crate) static DRIVER: Driver = Driver {
         ("sentinel", "redis+sentinel://"),
     ],
     kill_after_share: 2,
+    delay_share: Some(0),
     has_lease: true,
     abilities: Abilities { replicas: true, strict_fencing: false },
 };

@@ -23,6 +23,7 @@ pub(crate) static DRIVER: Driver = Driver {
     }],
     meant: &[],
     kill_after_share: 2,
+    delay_share: Some(0),
     has_lease: true,
     abilities: Abilities { replicas: false, strict_fencing: true },
 };

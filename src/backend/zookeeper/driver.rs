@@ -10,7 +10,8 @@ use crate::backend::net::tls::Tls;
 use crate::backend::zookeeper::ZookeeperService;
 use crate::backend::{Options, Service};
 
-/// A ZooKeeper ensemble. A session may be older at the leader than the last answer to us, so that less of a lease is left.
+/// A ZooKeeper ensemble. A session may be older at the leader than the last answer to us, so that less of a lease is left:
+/// by a quarter and a tenth of that, also of the part that is only for `--lock-delay`.
 pub(crate) static DRIVER: Driver = Driver {
     name: "zookeeper",
     forms: &[Form {
@@ -23,6 +24,7 @@ pub(crate) static DRIVER: Driver = Driver {
     }],
     meant: &[("zookeeper", "zk://, or zks:// with TLS")],
     kill_after_share: 4,
+    delay_share: Some(6),
     has_lease: true,
     abilities: Abilities { replicas: false, strict_fencing: false },
 };

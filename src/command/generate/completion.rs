@@ -13,6 +13,7 @@ const DURATIONS: &[(&str, &[&str])] = &[
     ("ttl", &["10s", "30s", "1m", "5m"]),
     ("kill_after", &["1s", "5s", "10s"]),
     ("min_hold", &["10s", "1m", "5m"]),
+    ("lock_delay", &["5s", "15s", "1m"]),
     ("max_run", &["10m", "1h", "12h"]),
     ("connect_timeout", &["1s", "5s", "10s"]),
 ];

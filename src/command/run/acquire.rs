@@ -80,7 +80,8 @@ pub(super) async fn acquire(
     contender: &mut dyn Contender,
     inherited: &mut Vec<OwnedFd>,
 ) -> Result<Waited, Failure> {
-    let limits = Limits { connect: settings.connection.connect_timeout, grace: settings.grace };
+    let (connect, grace, delay) = (settings.connection.connect_timeout, settings.grace, settings.lock_delay);
+    let limits = Limits { connect, grace, delay };
     let wait = match settings.patience {
         Patience::None => Wait::No,
         Patience::For(patience) => Wait::Until(Instant::now() + patience),

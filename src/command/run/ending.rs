@@ -42,7 +42,7 @@ pub(super) struct Circumstances {
     pub(super) program: String,
     /// The command as it was given.
     pub(super) command: String,
-    /// The granted lease; `None` for a lock without one.
+    /// The granted lease, with what is only for `--lock-delay`; `None` for a lock without one.
     pub(super) ttl: Option<Duration>,
     /// How long the lock stays taken at least (`--min-hold`).
     pub(super) min_hold: Duration,

@@ -3,6 +3,7 @@ The environment of the command, and what dlock publishes about itself for waiter
 */
 
 use std::ffi::{OsStr, OsString};
+use std::time::Duration;
 
 use crate::backend::url::{Target, without_password};
 use crate::command::run::nested;
@@ -43,15 +44,16 @@ pub(super) fn about(settings: &RunSettings) -> About {
         user: user(),
         pid: nix::unistd::getpid().as_raw(),
         program: settings.program(),
-        ttl: settings
-            .connection
-            .target
-            .has_lease()
-            .then(|| u64::try_from(settings.ttl.as_millis()).unwrap_or(u64::MAX)),
+        ttl: settings.connection.target.has_lease().then(|| millis(settings.lease())),
+        delay: Some(settings.lock_delay.length).filter(|delay| !delay.is_zero()).map(millis),
         reason: settings.reason.clone(),
         job: ci_job(),
     }
     .fitted()
+}
+
+fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The user's name in `/etc/passwd`, or else the number. The system's other user databases may ask a server, which may not

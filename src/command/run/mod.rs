@@ -150,7 +150,8 @@ impl Run<'_> {
         let spawned = self.guard.spawn(spawn, &tenure.descriptors(contender));
         let (sender, news) = mpsc::unbounded_channel();
         let held = {
-            let keeping = tenure.keep(self.contender.as_mut(), kill_after, |news| {
+            let delay = settings.lock_delay.length;
+            let keeping = tenure.keep(self.contender.as_mut(), kill_after, delay, |news| {
                 // The receiver lives as long as this block.
                 let _ = sender.send(news);
             });
@@ -208,7 +209,7 @@ impl Run<'_> {
         };
         let lock = own.unwrap_or_else(|| settings.lock());
         let (program, command) = (settings.program(), settings.command());
-        let (ttl, min_hold) = (tenure.ttl(), settings.min_hold);
+        let (ttl, min_hold) = (tenure.ttl().map(|ttl| ttl + settings.lock_delay.length), settings.min_hold);
         let ending = ending(held, fate, Circumstances { lock, program, command, ttl, min_hold, ignore });
         if let Some(remark) = &ending.remark {
             self.report.tell(remark);

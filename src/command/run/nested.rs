@@ -208,7 +208,7 @@ pub(super) async fn cover(
     if published.about.pid != holder.pid {
         return Ok(None);
     }
-    let ttl = published.about.ttl.map(Duration::from_millis);
+    let ttl = published.lease();
     let dlock = if holder.is_ancestor() { watch(holder)? } else { None };
     let locked = inherited.iter().position(|file| ttl.is_none() && keeps(file, &holder.id));
     let locked = locked.map(|place| inherited.swap_remove(place));

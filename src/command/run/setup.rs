@@ -122,7 +122,7 @@ fn contender(
             owner,
             mode: settings.mode,
             around: around.to_vec(),
-            ttl: settings.ttl,
+            ttl: settings.lease(),
             min_hold: settings.min_hold,
             about: about.clone(),
         })
@@ -132,7 +132,7 @@ fn contender(
         Some(only) if contenders.is_empty() => only,
         last => {
             contenders.extend(last);
-            Box::new(Several::new(contenders, settings.grace))
+            Box::new(Several::new(contenders, settings.grace, settings.lock_delay.length))
         }
     }
 }

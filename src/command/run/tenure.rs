@@ -101,11 +101,13 @@ impl Tenure {
         }
     }
 
-    /// Keeps the own locks, and watches the outer runs that keep the others. Calls `news` for every change; ends after a loss.
+    /// Keeps the own locks, and watches the outer runs that keep the others; what the server grants is longer by `delay`. Calls
+    /// `news` for every change; ends after a loss.
     pub(super) async fn keep(
         &self,
         contender: &mut dyn Contender,
         kill_after: Duration,
+        delay: Duration,
         mut news: impl FnMut(LeaseNews),
     ) {
         let Some(grant) = &self.own else {
@@ -114,7 +116,7 @@ impl Tenure {
         };
         let outer_ended = tokio::select! {
             biased;
-            () = keeper::keep(contender, grant.lease, kill_after, &mut news) => false,
+            () = keeper::keep(contender, grant.lease, kill_after, delay, &mut news) => false,
             () = self.outer_end() => true,
         };
         if outer_ended {

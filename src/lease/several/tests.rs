@@ -11,11 +11,13 @@ use crate::backend::Busy;
 use crate::clock::pause;
 use crate::holder::{Holder, Published};
 use crate::lease::taking::{Limits, give_back, take};
+use crate::lease::timing::Delay;
 use crate::lease::waiting::{Refused, Wait};
 
 const MS: Duration = Duration::from_millis(1);
 const GRACE: Grace = Grace { asked: None, share: 2 };
-const LIMITS: Limits = Limits { connect: Duration::from_secs(5), grace: GRACE };
+const NO_DELAY: Delay = Delay { length: Duration::ZERO, share: 0 };
+const LIMITS: Limits = Limits { connect: Duration::from_secs(5), grace: GRACE, delay: NO_DELAY };
 /// Longer than any of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -130,7 +132,7 @@ fn several(names: &[&str]) -> (Several, Shared) {
         let claim = Claim { ttl: PATIENCE, ..Claim::example("", name).expect("a name") };
         Box::new(Member { claim, table: table.clone() }) as Box<dyn Contender>
     };
-    (Several::new(names.iter().map(member).collect(), GRACE), table)
+    (Several::new(names.iter().map(member).collect(), GRACE, Duration::ZERO), table)
 }
 
 /// What was asked of the table, but for renewals.
@@ -267,15 +269,17 @@ fn the_lease_that_ends_first_counts_and_one_that_has_waited_too_long_is_renewed_
     assert_eq!(grant.lease, short);
     assert!(!table.borrow().log.iter().any(|line| line.starts_with("renew")), "{:?}", table.borrow().log);
 
-    // Not due yet, and what is left of it is too little for a command.
-    let (mut several, table) = self::several(&["a", "b"]);
+    // Not due yet, and what is left of it is too little for a command, by its grace or by the delay that it may not count on.
     let grace = Grace { asked: Some(5_000 * MS), share: 2 };
-    several.grace = grace;
-    let old = Lease::Until { sent: Instant::now() - 3_000 * MS, ttl: 10_000 * MS, renew_every: 9_000 * MS };
-    table.borrow_mut().leases.extend([("a".to_owned(), old), ("b".to_owned(), long)]);
-    let limits = Limits { grace, ..LIMITS };
-    let grant = play(take(&mut several, Wait::No, limits, |_, _| {})).expect("granted");
-    let Lease::Until { sent: renewed, .. } = grant.lease else { panic!("{grant:?}") };
-    assert!(renewed >= sent, "{grant:?}");
-    assert_eq!(table.borrow().log, ["ask for a", "ask for b", "renew a"]);
+    for (grace, delay) in [(grace, Duration::ZERO), (GRACE, 6_000 * MS)] {
+        let (mut several, table) = self::several(&["a", "b"]);
+        several.useful = Useful { grace, delay };
+        let old = Lease::Until { sent: Instant::now() - 3_000 * MS, ttl: 10_000 * MS, renew_every: 9_000 * MS };
+        table.borrow_mut().leases.extend([("a".to_owned(), old), ("b".to_owned(), long)]);
+        let limits = Limits { grace, delay: Delay { length: delay, share: 0 }, ..LIMITS };
+        let grant = play(take(&mut several, Wait::No, limits, |_, _| {})).expect("granted");
+        let Lease::Until { sent: renewed, .. } = grant.lease else { panic!("{grant:?}") };
+        assert!(renewed >= sent, "{grant:?}");
+        assert_eq!(table.borrow().log, ["ask for a", "ask for b", "renew a"]);
+    }
 }

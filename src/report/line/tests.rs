@@ -180,6 +180,11 @@ fn waits() -> Vec<(Event, &'static str)> {
              listening there, or does only one side speak TLS?",
         ),
         (
+            refused(None, trouble(Trouble::ShortLease { granted: 40 * S, delay: 39 * S, least: 234 * S })),
+            "did not get k: redis://h:6379 grants a lease of 40s, of which --lock-delay 39s leaves 1s, and at least 3m 54s \
+             is needed: use a shorter --lock-delay",
+        ),
+        (
             refused(None, trouble(Trouble::TooSlow)),
             "did not get k: the backend answers too slowly for this --ttl: use a longer one",
         ),

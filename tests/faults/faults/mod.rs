@@ -7,6 +7,7 @@ pub mod files;
 pub mod group;
 pub mod leftovers;
 pub mod limits;
+pub mod lock_delay;
 pub mod min_hold;
 pub mod mixed;
 pub mod multitude;
