@@ -15,7 +15,8 @@ pub enum Exit {
     Command(u8),
     /// The command was ended by this signal, or dlock got the signal while it waited: dlock ends by the same signal.
     Signal(i32),
-    /// The lock was not acquired: it was held, or the wait ran out. The user chooses the code.
+    /// The lock was not acquired: it was held, the wait ran out, or nothing was left to do in the period. The user chooses the
+    /// code.
     NotAcquired(u8),
     /// The lock was lost while the command ran.
     Lost,
@@ -48,7 +49,8 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
     ),
     (
         "75",
-        "the lock was not acquired: busy with --nonblock, or --wait ran out (--conflict-exit-code changes the number)",
+        "the lock was not acquired: busy with --nonblock, or --wait ran out; or the run was skipped, because another one has succeeded \
+         in the period of --once-per (--conflict-exit-code changes the number)",
     ),
     ("79", "the lock was lost while the command ran; the command was stopped"),
     (

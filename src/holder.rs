@@ -7,6 +7,8 @@ and not used any more begins with `{"v":1,"done":true,` instead of `{"v":1,`. Re
 so that a newer dlock may say more.
 */
 
+pub(crate) mod done;
+
 use std::fmt::Write;
 use std::time::Duration;
 

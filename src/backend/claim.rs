@@ -5,9 +5,12 @@ A claim on a lock, and what is published under it: see [`holder`](crate::holder)
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::clock::{Instant, wall_millis};
+use crate::holder::done::Done;
 use crate::holder::{About, Owner};
 use crate::key::{Key, Namespace};
 use crate::lock::admission::Mode;
+use crate::lock::period::Period;
 
 /// One wish for one lock. Its owner id is what makes every request repeatable.
 #[derive(Clone, Debug)]
@@ -28,8 +31,56 @@ pub(crate) struct Claim {
     /// How long the lock stays taken at least, counted from its grant by the service's clock; zero for no longer than it is
     /// in use.
     pub min_hold: Duration,
+    /// The period in which a command under this claim is to succeed only if none has yet; none for no such limit. Only a claim
+    /// on the lock alone has one.
+    pub once_per: Option<Once>,
     /// What is published for waiters.
     pub about: About,
+}
+
+/// A period, and when it was read from this host's clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Once {
+    period: Period,
+    asked: Instant,
+}
+
+impl Once {
+    /// The period of this `length` that it is now.
+    #[must_use]
+    pub(crate) fn now(length: Duration) -> Self {
+        Self { period: Period::at(length, wall_millis()), asked: Instant::now() }
+    }
+
+    /// The period by this host's clock.
+    #[must_use]
+    pub(super) fn period(self) -> Period {
+        self.period
+    }
+
+    /// How many milliseconds before `at` that was read.
+    fn age(self, at: Instant) -> u64 {
+        u64::try_from(at.since(self.asked).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The period where it is `now` by the clock of the service, in milliseconds since 1970: at most one away from the one that
+    /// it was by that clock when the period was read. It does not change while the run waits.
+    #[must_use]
+    pub(super) fn by(self, now: u64) -> Period {
+        self.by_at(now, Instant::now())
+    }
+
+    /// The same where that time is read at this instant.
+    fn by_at(self, now: u64, at: Instant) -> Period {
+        self.period.near(now.saturating_sub(self.age(at)))
+    }
+
+    /// What a server needs that does the same: the number of the period, its length, and how long ago that was read, the
+    /// last two in milliseconds.
+    #[must_use]
+    pub(super) fn arguments(self) -> [String; 3] {
+        [self.period.number, self.period.length, self.age(Instant::now())].map(|number| number.to_string())
+    }
 }
 
 /// What is published of a grant, as far as it is known.
@@ -49,6 +100,18 @@ impl Claim {
     /// How the text begins that is published under this claim; see [`Owner::prefix`].
     pub(super) fn prefix(&self) -> String {
         self.owner.prefix(self.min_hold)
+    }
+
+    /// What is recorded where a command under this claim has succeeded in `period`, at `now` in milliseconds since 1970.
+    pub(super) fn done(&self, period: Period, now: u64) -> Done {
+        Done::by(&self.about, period, now)
+    }
+
+    /// What a server needs to record that a command under this claim has succeeded: [`Once::arguments`], and the end of the
+    /// text.
+    pub(super) fn success(&self, once: Once) -> [String; 4] {
+        let [number, length, age] = once.arguments();
+        [number, length, age, self.done(once.period(), 0).end()]
     }
 
     /// The whole published text, where a client writes it. A lock that is held exclusively does not say how, as in earlier
@@ -84,6 +147,7 @@ impl Claim {
             around: Vec::new(),
             ttl: Duration::from_secs(1),
             min_hold: Duration::ZERO,
+            once_per: None,
             about: About::default(),
         })
     }
@@ -99,6 +163,22 @@ mod tests {
             Holder::Dlock(published) => *published,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_period_does_not_change_while_the_run_waits() {
+        let hour = 3_600_000;
+        let (begun, asked) = (100 * hour + hour / 2, Instant::from_nanos(7));
+        for (number, expected) in [(100, 100), (99, 99), (101, 101), (50, 99), (9000, 101)] {
+            let once = Once { period: Period { number, length: hour }, asked };
+            for hours in [0, 1, 30] {
+                let later = asked + Duration::from_millis(hours * hour);
+                assert_eq!(once.by_at(begun + hours * hour, later).number, expected, "{number} {hours}");
+            }
+        }
+        let [number, length, age] = Once::now(Duration::from_secs(3600)).arguments();
+        assert_eq!(number, (wall_millis() / hour).to_string());
+        assert!(length == "3600000" && age.parse().is_ok_and(|age: u64| age < hour), "{length} {age}");
     }
 
     #[test]

@@ -97,6 +97,14 @@ impl fmt::Display for Error {
     }
 }
 
+/// The warning where it could not be recorded, for this `reason`, that a command has succeeded in its period.
+#[must_use]
+pub(crate) fn unrecorded(reason: &impl fmt::Display) -> String {
+    format!(
+        "could not record that the command has succeeded in this period (--once-per), so another run may repeat it: {reason}"
+    )
+}
+
 /// What each of several servers said, in one line.
 #[must_use]
 pub(crate) fn reasons(errors: &[Error]) -> String {

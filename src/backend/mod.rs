@@ -19,10 +19,11 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-pub(crate) use crate::backend::claim::Claim;
+pub(crate) use crate::backend::claim::{Claim, Once};
 pub(crate) use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::tls::TlsFiles;
 use crate::clock::Instant;
+use crate::holder::done::Done;
 use crate::holder::{Holder, Published};
 
 /// What the user says about the way to the servers, in addition to the URL.
@@ -106,6 +107,8 @@ pub(crate) enum Attempt {
     Around(Box<Published>),
     /// Others hold it or wait for it with another number of slots, and nothing is left of the attempt.
     OtherSlots(OtherSlots),
+    /// A command has succeeded in the claim's period already, and nothing is left of the attempt.
+    Done(Box<Done>),
     /// Of several locks that are taken one after the other, not all are ours yet: the next attempt goes on. No service says
     /// so; see [`several`](crate::lease::several).
     Partly,
@@ -160,6 +163,8 @@ pub(crate) enum Used {
     No,
     /// A command ran under it. It stays taken until the claim's `min_hold` is over.
     Yes,
+    /// The same, and the command has succeeded: where the claim has a period, that is recorded together with the release.
+    Success,
 }
 
 /// What came of a release.
@@ -218,7 +223,8 @@ pub(crate) trait Contender {
     async fn connect(&mut self) -> Result<(), Error>;
 
     /// Tries once to take the lock, and joins the queue if told to. Repeating it is safe also when an answer was lost: a
-    /// lock that is ours already is granted again, with the same token, and a place in the queue is kept.
+    /// lock that is ours already is granted again, with the same token, and a place in the queue is kept. Where the claim has
+    /// a period that is done, nothing is granted; that is looked at before queueing and again with the grant.
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error>;
 
     /// After a busy [`Contender::attempt`] that joined the queue: resolves when it is worth trying again.
@@ -236,7 +242,7 @@ pub(crate) trait Contender {
 
     /// Gives the lock back and leaves the queue. Legal at any moment and any number of times, also after an attempt
     /// whose answer was lost. Never touches what another owner has. A lock that was used is [kept](Released::Kept) while the
-    /// claim wants it, and no renewal revives it.
+    /// claim wants it, and no renewal revives it. Where a success could not be recorded, [`Contender::concerns`] says so.
     async fn release(&mut self, used: Used) -> Result<Released, Error>;
 
     /// What could make the locks of this service unsafe, as far as it has been noticed since the last call: for one

@@ -43,6 +43,13 @@ pub(super) fn ttl(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|ttl| if ttl < shortest { Err("a lease lasts at least 1s".to_owned()) } else { Ok(ttl) })
 }
 
+/// Reads the length of a period: at least a second.
+pub(super) fn period(text: &str) -> Result<Duration, String> {
+    let shortest = Duration::from_secs(1);
+    let long = |length| if length < shortest { Err("a period lasts at least 1s".to_owned()) } else { Ok(length) };
+    duration(text).and_then(long)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -78,6 +85,7 @@ mod tests {
         }
         assert!(ttl("0").is_err() && ttl("0.9").is_err() && ttl("1").is_ok());
         assert!(positive("0").is_err());
+        assert!(period("0").is_err() && period("0.9").is_err() && period("1").is_ok());
     }
 
     #[test]

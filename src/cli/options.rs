@@ -15,7 +15,7 @@ use clap::builder::TypedValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::backend::registry::help;
-use crate::cli::duration::{duration, positive, ttl};
+use crate::cli::duration::{duration, period, positive, ttl};
 use crate::lock::admission::MOST_SLOTS;
 
 /// Where the lock is.
@@ -87,6 +87,13 @@ pub(crate) struct RunOptions {
     /// release frees the lock at once. zk: at most a sixth of --ttl. Not for file:. Ignored in a nested run for the same lock
     #[arg(long, value_name = "DURATION", env = "DLOCK_LOCK_DELAY", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub lock_delay: Option<Duration>,
+
+    /// Of all runs for this lock with the same PERIOD, let at most one succeed (exit code 0) in each period, such as 1h; the
+    /// others are skipped with the code of a lock that was not acquired. Without -n they wait, and one of them takes over when
+    /// the command fails. Periods are multiples of their length since 1970 in UTC, and the clock of this host says which one it
+    /// is. Not with --shared or --slots, nor in a nested run for the same lock
+    #[arg(long, value_name = "PERIOD", env = "DLOCK_ONCE_PER", hide_env_values = true, value_parser = period, allow_hyphen_values = true)]
+    pub once_per: Option<Duration>,
 
     /// Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a
     /// quarter of the ttl

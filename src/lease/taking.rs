@@ -154,7 +154,7 @@ async fn attempt(
     *trace |= match &result {
         Ok(Attempt::Busy(_)) => queue == Queue::Join,
         Ok(Attempt::Held(_) | Attempt::Partly) => true,
-        Ok(Attempt::Around(_) | Attempt::OtherSlots(_)) => false,
+        Ok(Attempt::Around(_) | Attempt::OtherSlots(_) | Attempt::Done(_)) => false,
         // The request may have arrived although its answer was lost, and an earlier request may have been executed.
         Err(error) => !error.kind.is_unsent(),
     };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::backend::{Attempt, Busy, Error, ErrorKind, Grant, Lease, OtherSlots, Queue};
 use crate::clock::Instant;
 use crate::holder::Published;
+use crate::holder::done::Done;
 use crate::lease::timing::{Grace, Schedule};
 
 /// How long to wait at most after the backend failed for the first time while we queue, and which part of the lease after
@@ -100,6 +101,8 @@ pub(crate) enum Refused {
     Around(Box<Published>),
     /// It is in use with another number of slots.
     OtherSlots(OtherSlots),
+    /// A command has succeeded in the claim's period already.
+    Done(Box<Done>),
     /// The backend failed: at once, or when the wait had run out.
     Failed(Failed),
 }
@@ -191,6 +194,7 @@ impl Waiting {
             }
             Ok(Attempt::Around(outer)) => Next::Refuse(Refused::Around(outer)),
             Ok(Attempt::OtherSlots(other)) => Next::Refuse(Refused::OtherSlots(other)),
+            Ok(Attempt::Done(done)) => Next::Refuse(Refused::Done(done)),
             Err(error) if self.answered || rides_out(self.wait, error.kind) => {
                 if !self.answered {
                     self.unanswered = Some(error.clone());
@@ -273,6 +277,7 @@ impl Waiting {
             }
             (Ok(Attempt::Around(outer)), _) => Err(Refused::Around(outer)),
             (Ok(Attempt::OtherSlots(other)), _) => Err(Refused::OtherSlots(other)),
+            (Ok(Attempt::Done(done)), _) => Err(Refused::Done(done)),
             // All of several locks are looked at until one of them is missing.
             (Ok(Attempt::Held(_) | Attempt::Partly), _) => {
                 Err(Refused::Failed(Failed { kind: ErrorKind::Unavailable, trouble: Trouble::TooSlow }))

@@ -4,3 +4,4 @@ The rules of a lock, whatever the backend: who may hold it together, and in whic
 
 pub(crate) mod admission;
 pub(crate) mod news;
+pub(crate) mod period;

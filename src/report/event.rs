@@ -4,14 +4,17 @@ Everything that dlock reports, as data. The [sentences](mod@crate::report::line)
 Reasons from a backend or the system are text, because only they know them, and so is what is wrong with a command line.
 */
 
+mod lack;
+
 use std::time::Duration;
 
 use crate::holder::Holder;
+use crate::holder::done::Done;
 use crate::key::{Key, Keys};
 use crate::lease::renewal::Unconfirmed;
 use crate::lease::waiting::Trouble;
 use crate::lock::admission::Mode;
-use crate::supervise::protocol::Unfit;
+pub(crate) use crate::report::event::lack::{Lack, Step};
 
 /// A lock, for people; or several that are held as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +108,15 @@ pub(crate) enum Event {
         /// "Now" in milliseconds since 1970 by the clock that granted the lock.
         now: u64,
     },
+    /// A command has succeeded in this run's period already (`--once-per`), and the run is skipped.
+    AlreadyDone {
+        /// The lock.
+        lock: Lock,
+        /// Who did it, and when.
+        done: Box<Done>,
+    },
+    /// A run that is to succeed once per period is inside of a run that holds the lock; the lock's name.
+    OnceInside(Key),
     /// The lock is held by an outer run, in a mode that does not cover the one that is wanted.
     Upgrade {
         /// The lock's name.
@@ -251,44 +263,6 @@ pub(crate) enum Event {
         /// The command's name.
         program: String,
     },
-}
-
-/// A step on the way to a supervised command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Making an owner id.
-    OwnerId,
-    /// Laying out the command's arguments and environment.
-    Command,
-    /// Taking over the signals.
-    Signals,
-    /// Becoming the parent of orphans.
-    Subreaper,
-    /// Naming the guard's socket.
-    GuardName,
-    /// Starting the guard.
-    Guard,
-    /// Finding out whether a command can be supervised here.
-    Supervision,
-    /// Starting the event loop.
-    EventLoop,
-    /// Watching the signals.
-    WatchSignals,
-    /// Watching the guard.
-    WatchGuard,
-}
-
-/// What is missing, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Lack {
-    /// The reason that the system gives.
-    System(String),
-    /// No process could be made, for this errno.
-    NoProcess(i32),
-    /// The environment does not allow it.
-    Unfit(Unfit),
-    /// The guard did not start within this time.
-    SlowGuard(Duration),
 }
 
 /// Why a lock was not granted.

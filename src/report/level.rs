@@ -45,6 +45,8 @@ impl Event {
             | Self::Lacking { .. }
             | Self::NotAcquired { .. }
             | Self::OtherSlots { .. }
+            | Self::AlreadyDone { .. }
+            | Self::OnceInside(_)
             | Self::Upgrade { .. }
             | Self::OuterElsewhere
             | Self::OuterGuardUnreachable(_)

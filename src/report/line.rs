@@ -59,7 +59,12 @@ pub(super) fn line(event: &Event) -> String {
                 at(lock)
             )
         }
-        Event::Upgrade { .. }
+        Event::AlreadyDone { lock, done } => {
+            let length = format_duration(Duration::from_millis(done.length));
+            format!("skipped: {} was done in this period (--once-per {length}) {}", at(lock), done.describe())
+        }
+        Event::OnceInside(_)
+        | Event::Upgrade { .. }
         | Event::OuterElsewhere
         | Event::OuterGuardUnreachable(_)
         | Event::OuterUnwatchable(_)
@@ -193,6 +198,10 @@ fn outer(event: &Event) -> String {
                 option(wanted)
             )
         }
+        Event::OnceInside(key) => format!(
+            "{key} is held by the dlock run around this one, which alone knows whether its command succeeds: use --once-per \
+             there"
+        ),
         Event::Covered(key) => {
             let (is, it) = (either(key, "is", "are"), either(key, "it", "them"));
             format!("{key} {is} held by the dlock run around this one; running under {it}")

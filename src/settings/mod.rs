@@ -51,6 +51,8 @@ pub(crate) struct RunSettings {
     pub lock_delay: Delay,
     /// How long the lock stays taken at least; zero for no longer than it is in use.
     pub min_hold: Duration,
+    /// The length of the periods in each of which the command is to succeed once; `None` for no such limit.
+    pub once_per: Option<Duration>,
     /// The time between SIGTERM and SIGKILL.
     pub grace: Grace,
     /// What to do when the lock is lost.
@@ -86,6 +88,7 @@ impl RunSettings {
         let has_password = target.has_password();
         let grace = run.grace(&target)?;
         let lock_delay = run.delay(&target)?;
+        let once_per = run.once_per(mode)?;
         let options = way.options(&target)?;
         run.allow(&keys, &target)?;
         let argv = run.argv()?;
@@ -99,6 +102,7 @@ impl RunSettings {
             ttl: run.ttl.value,
             lock_delay,
             min_hold: run.min_hold.map(|min_hold| min_hold.value).unwrap_or_default(),
+            once_per,
             grace,
             on_lost: run.on_lost.value,
             max_run: run.max_run.map(|max_run| max_run.value),

@@ -63,6 +63,8 @@ pub(crate) struct RunValues {
     pub min_hold: Option<Given<Duration>>,
     /// How much longer than its lease the lock stays taken when its holder is gone.
     pub lock_delay: Option<Given<Duration>>,
+    /// The length of the periods in each of which the command is to succeed once.
+    pub once_per: Option<Given<Duration>>,
     /// The time between SIGTERM and SIGKILL.
     pub kill_after: Option<Given<Duration>>,
     /// What to do when the lock is lost.
@@ -93,6 +95,7 @@ impl RunValues {
             ttl: layers.find("ttl", |args| args.run.ttl).or_default(TTL),
             min_hold: layers.find("min-hold", |args| args.run.min_hold),
             lock_delay: layers.find("lock-delay", |args| args.run.lock_delay),
+            once_per: layers.find("once-per", |args| args.run.once_per),
             kill_after: layers.find("kill-after", |args| args.run.kill_after),
             on_lost: layers.find("on-lost", |args| args.run.on_lost).or_default(OnLost::Stop),
             max_run: layers.find("max-run", |args| args.run.max_run),
@@ -158,6 +161,18 @@ impl RunValues {
             )));
         }
         Ok(delay)
+    }
+
+    /// The length of the periods in each of which the command is to succeed once. Fails where runs in this `mode` may hold the
+    /// lock together: all of them could succeed.
+    pub(crate) fn once_per(&self, mode: Mode) -> Result<Option<Duration>, Failure> {
+        match self.once_per {
+            Some(Given { origin, .. }) if mode != Mode::Exclusive => Err(usage(format!(
+                "{origin} and {} exclude each other: several runs could succeed at the same time; leave one of them out",
+                self.mode.origin
+            ))),
+            given => Ok(given.map(|given| given.value)),
+        }
     }
 
     /// The program and its arguments; never empty.

@@ -60,6 +60,7 @@ fn all(layers: &Layers) -> Vec<(&'static str, (String, String))> {
         ("ttl", told(&run.ttl)),
         ("min-hold", told_if(run.min_hold.as_ref())),
         ("lock-delay", told_if(run.lock_delay.as_ref())),
+        ("once-per", told_if(run.once_per.as_ref())),
         ("kill-after", told_if(run.kill_after.as_ref())),
         ("on-lost", told(&run.on_lost)),
         ("max-run", told_if(run.max_run.as_ref())),
@@ -241,6 +242,30 @@ fn a_flag_for_another_backend_is_a_mistake_and_a_variable_is_not() {
     // What would be sent in plain text is refused whoever wanted TLS.
     let way = ConnectionValues::settle(&layers(&["-b", "redis://h"], &["--tls-ca", "ca"]));
     assert!(way.target().and_then(|(target, _)| way.options(&target)).is_err());
+}
+
+#[test]
+fn once_per_period_only_one_run_may_have_the_lock() {
+    let hour = Some(std::time::Duration::from_secs(3600));
+    for (flags, variables, expected) in [
+        (&[][..], &[][..], Ok(None)),
+        (&["--once-per", "1h"], &[], Ok(hour)),
+        (&["--once-per", "1h", "-x"], &["-s"], Ok(hour)),
+        (&["--once-per", "1h", "-s"], &[], Err("--once-per and --shared exclude each other")),
+        (&["-s"], &["--once-per", "1h"], Err("DLOCK_ONCE_PER and --shared exclude each other")),
+        (&["--once-per", "1h"], &["--slots", "1"], Err("--once-per and DLOCK_SLOTS exclude each other")),
+    ] {
+        let values = RunValues::settle(&layers(flags, variables));
+        let mode = values.mode.value.expect("one mode");
+        match (values.once_per(mode), expected) {
+            (Ok(given), Ok(expected)) => assert_eq!(given, expected, "{flags:?} over {variables:?}"),
+            (Err(failure), Err(expected)) => {
+                let said = format!("{failure:?}");
+                assert!(said.contains(expected), "{flags:?} over {variables:?}: {said}");
+            }
+            (given, _) => panic!("{flags:?} over {variables:?}: {given:?}"),
+        }
+    }
 }
 
 #[test]

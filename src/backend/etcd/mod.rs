@@ -17,6 +17,7 @@ mod errors;
 mod link;
 mod look;
 mod names;
+mod once;
 mod own;
 mod session;
 mod standing;
@@ -241,6 +242,13 @@ impl Contender for EtcdContender {
 
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         let is_new = self.session.is_none();
+        // Inside of another run it is first looked whether that has the lock.
+        if is_new
+            && self.claim.around.is_empty()
+            && let Some(done) = self.done().await?
+        {
+            return Ok(Attempt::Done(done));
+        }
         let passes = queue == Queue::Pass && is_new;
         if (passes || is_new && !self.claim.around.is_empty())
             && let Some(refused) = self.glance(passes).await?
@@ -251,7 +259,13 @@ impl Contender for EtcdContender {
         loop {
             let (attempt, is_entering) = self.stand().await?;
             match &attempt {
-                Attempt::Held(_) => self.hold_on().await?,
+                Attempt::Held(_) => {
+                    if let Some(done) = self.done().await? {
+                        self.withdraw(Used::No).await?;
+                        return Ok(Attempt::Done(done));
+                    }
+                    self.hold_on().await?;
+                }
                 Attempt::Busy(_) if passes => {
                     if is_entering
                         && Instant::now() < patience
@@ -265,7 +279,7 @@ impl Contender for EtcdContender {
                 Attempt::OtherSlots(_) => {
                     self.withdraw(Used::No).await?;
                 }
-                Attempt::Busy(_) | Attempt::Around(_) | Attempt::Partly => {}
+                Attempt::Busy(_) | Attempt::Around(_) | Attempt::Done(_) | Attempt::Partly => {}
             }
             return Ok(attempt);
         }

@@ -14,6 +14,7 @@ use etcd_client::KeyValue;
 
 use crate::backend::Claim;
 use crate::lock::admission::{Entry, Mode};
+use crate::lock::period::Period;
 
 /// What is appended to a contender's key for the one that stays for its minimum hold.
 pub(super) const HOLD: &str = ".hold";
@@ -21,6 +22,12 @@ pub(super) const HOLD: &str = ".hold";
 /// The prefix of every key of the lock.
 pub(super) fn prefix(claim: &Claim) -> String {
     format!("{}/", claim.namespace.join('/', &claim.key))
+}
+
+/// The key in which the last period of this length is recorded in which a command has succeeded. No key of a user has a control
+/// character.
+pub(super) fn record(claim: &Claim, period: Period) -> String {
+    format!("{}\u{1}once:{}", claim.namespace.join('/', &claim.key), period.length)
 }
 
 /// What the keys of all locks of the claim's namespace begin with; without a namespace, those of its own lock.
@@ -182,6 +189,14 @@ mod tests {
         for id in ["", "0000000000000000", "x", "é"] {
             assert_eq!((lease_of(id), hold_lease_of(id)), (1, 1), "{id:?}");
         }
+    }
+
+    #[test]
+    fn what_is_recorded_of_a_period_is_outside_of_the_queue() {
+        let claim = Claim::example("dlock", "a").expect("names");
+        let key = record(&claim, Period { number: 7, length: 60_000 });
+        assert_eq!(key, "dlock/a\u{1}once:60000");
+        assert!(!key.starts_with(&prefix(&claim)) && key.starts_with(&namespace(&claim)));
     }
 
     #[test]

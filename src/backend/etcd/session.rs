@@ -17,7 +17,7 @@ use crate::backend::{Claim, Error, ErrorKind, Released, Used};
 use crate::clock::{Instant, before, wall_millis};
 
 /// A length of time as etcd has it: whole seconds are all there is, so rather longer than asked.
-fn seconds(length: Duration) -> i64 {
+pub(super) fn seconds(length: Duration) -> i64 {
     i64::try_from(length.as_millis().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
@@ -151,7 +151,7 @@ impl EtcdContender {
             return Ok(false);
         }
         let key = format!("{key}{HOLD}");
-        if used == Used::Yes {
+        if used != Used::No {
             let options = GetOptions::new().with_keys_only();
             let read = self.cluster.ask(|mut client| async move { client.get(key, Some(options)).await }).await?;
             return Ok(!read.kvs().is_empty());
@@ -200,6 +200,7 @@ impl EtcdContender {
 
     /// Takes our key and lease away, and unless it is to stay for the minimum hold, our second key.
     pub(super) async fn withdraw(&mut self, used: Used) -> Result<Released, Error> {
+        let is_recorded = self.free_with_record(used).await?;
         let Some(session) = &mut self.session else { return Ok(Released::NotMine) };
         session.watch = None;
         let (key, lease, created) = (session.key.clone(), session.lease, session.created);
@@ -208,18 +209,7 @@ impl EtcdContender {
             // The last try got no answer, and this one may get none either: the lease must not be left to later.
             self.revoke(lease).await?;
         }
-        let options = Some(DeleteOptions::new().with_prev_key());
-        let asked = self.cluster.ask(|mut client| async move { client.delete(key, options.clone()).await });
-        let (deleted, ours) = match asked.await {
-            // It may have been deleted and made again: it is of no use to anybody, and others may have held the lock.
-            Ok(answer) => {
-                let is_ours = |kv: &KeyValue| created.is_none_or(|created| kv.create_revision() == created);
-                (answer.deleted() > 0, answer.prev_kvs().iter().any(is_ours))
-            }
-            // A user without the right to do that has no key there, but may have leases.
-            Err(Fault::Failed(error)) if error.kind == ErrorKind::Denied => (false, false),
-            Err(fault) => return Err(fault.into()),
-        };
+        let (deleted, ours) = if is_recorded { (true, true) } else { self.delete(key, created).await? };
         match self.revoke(lease).await {
             Ok(()) => {}
             // The lock is free; the empty lease ends by itself.
@@ -235,8 +225,23 @@ impl EtcdContender {
         })
     }
 
+    /// Takes our key away, which was made at the revision `created`. Says whether there was one, and whether that was ours.
+    async fn delete(&mut self, key: String, created: Option<i64>) -> Result<(bool, bool), Error> {
+        let options = Some(DeleteOptions::new().with_prev_key());
+        match self.cluster.ask(|mut client| async move { client.delete(key, options).await }).await {
+            // It may have been deleted and made again: it is of no use to anybody, and others may have held the lock.
+            Ok(answer) => {
+                let is_ours = |kv: &KeyValue| created.is_none_or(|created| kv.create_revision() == created);
+                Ok((answer.deleted() > 0, answer.prev_kvs().iter().any(is_ours)))
+            }
+            // A user without the right to do that has no key there, but may have leases.
+            Err(Fault::Failed(error)) if error.kind == ErrorKind::Denied => Ok((false, false)),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
     /// Ends our lease, if there is one.
-    async fn revoke(&mut self, lease: i64) -> Result<(), Error> {
+    pub(super) async fn revoke(&mut self, lease: i64) -> Result<(), Error> {
         match self.cluster.ask(|mut client| async move { client.lease_revoke(lease).await }).await {
             Ok(_) | Err(Fault::NoLease(_)) => Ok(()),
             Err(fault) => Err(fault.into()),

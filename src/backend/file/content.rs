@@ -7,10 +7,11 @@ at a place that its seat decides, so that nobody writes where another one does. 
 
 use std::time::Duration;
 
-use crate::backend::TOKEN_LIMIT;
 use crate::backend::file::errors;
 use crate::backend::file::kept::{Kept, millis};
+use crate::backend::{Claim, TOKEN_LIMIT};
 use crate::clock::wall_millis;
+use crate::holder::done::Done;
 use crate::holder::{Holder, LOCK_FILE, Published};
 use crate::printable::MAX_SHOWN;
 
@@ -21,7 +22,12 @@ pub(super) const HIGHEST: u64 = TOKEN_LIMIT - 2;
 pub(super) const MARK: &str = LOCK_FILE;
 
 /// The length of the beginning of a lock file, which has the counter, and of each record after it, in bytes.
-pub(super) const BLOCK: usize = MAX_SHOWN + 512;
+pub(super) const BLOCK: usize = MAX_SHOWN + 1536;
+
+/// How a line begins that says in which period a command has succeeded.
+const DONE: &str = "once ";
+/// How much room there is for such lines, in bytes: for at least eight lengths of periods, in most cases.
+const ROOM: usize = 1024;
 
 /// The length of the line with the counter.
 pub(super) const COUNTER: u64 = MARK.len() as u64 + 20;
@@ -91,6 +97,8 @@ pub(super) struct Content {
     pub counter: Option<u64>,
     /// What the one who holds the lock alone has written down, or who held it alone last.
     pub record: Record,
+    /// The last periods of each length in which a command has succeeded, newest first.
+    pub done: Vec<Done>,
 }
 
 impl Content {
@@ -98,7 +106,7 @@ impl Content {
     /// data and an error.
     pub(super) fn parse(content: &[u8]) -> Result<Self, String> {
         if content.is_empty() {
-            return Ok(Self { counter: Some(0), record: Record::default() });
+            return Ok(Self { counter: Some(0), record: Record::default(), done: Vec::new() });
         }
         let Some(content) = content.strip_prefix(MARK.as_bytes()) else {
             return Err(errors::NOT_OURS.to_owned());
@@ -107,7 +115,19 @@ impl Content {
         let content = content.split(|&byte| byte == 0).next().unwrap_or_default();
         let mut lines = content.split(|&byte| byte == b'\n');
         let counter = lines.next().and_then(|line| std::str::from_utf8(line).ok()?.trim().parse().ok());
-        Ok(Self { counter: counter.filter(|counter| *counter < HIGHEST), record: Record::of_lines(lines) })
+        let lines: Vec<&[u8]> = lines.collect();
+        let done = lines.iter().filter_map(|line| Done::read(line.strip_prefix(DONE.as_bytes())?)).collect();
+        let record = Record::of_lines(lines.into_iter());
+        Ok(Self { counter: counter.filter(|counter| *counter < HIGHEST), record, done })
+    }
+
+    /// Who has succeeded in the period of `claim` already, where it is `now` in milliseconds since 1970; none where nobody has, or
+    /// the claim has no period.
+    #[must_use]
+    pub(super) fn done_in(&self, claim: &Claim, now: u64) -> Option<Box<Done>> {
+        let period = claim.once_per?.by(now);
+        let mut remembered = self.done.iter().filter(|done| done.is_remembered(now));
+        remembered.find(|done| done.covers(period)).cloned().map(Box::new)
     }
 
     /// The token for the next holder, which `next` makes of the counter and the clock. The error says how to mend what
@@ -119,17 +139,27 @@ impl Content {
     }
 }
 
+/// The lines that say in which periods commands have succeeded, as far as there is room.
+#[must_use]
+pub(super) fn done_lines(done: &[Done]) -> String {
+    let lines = done.iter().map(|done| format!("{DONE}{}\n", done.text()));
+    lines.fold(String::new(), |text, line| if text.len() + line.len() > ROOM { text } else { text + &line })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::backend::Once;
+    use crate::holder::About;
+    use crate::lock::period::Period;
     use crate::property::{holds, made_of};
 
     #[test]
     fn contents() {
         let record = |holder: &[u8]| Record { holder: holder.to_vec(), kept: None };
-        let content = |counter, holder: &[u8]| Ok(Content { counter, record: record(holder) });
+        let content = |counter, holder: &[u8]| Ok(Content { counter, record: record(holder), done: Vec::new() });
         let whole = b"dlock:1 0000000000000000017\n{}\nrest of a longer one";
         assert_eq!(Content::parse(whole), content(Some(17), b"{}"));
         assert_eq!(Content::parse(b""), content(Some(0), b""));
@@ -168,7 +198,7 @@ mod tests {
             (Some(17), HIGHEST, Ok(HIGHEST)),
             (Some(17), HIGHEST + 1, Err(errors::WRONG_CLOCK)),
         ] {
-            let content = Content { counter, record: Record::default() };
+            let content = Content { counter, record: Record::default(), done: Vec::new() };
             let granted = content.token(|counter| clock.max(counter + 1));
             assert_eq!(granted, token.map_err(str::to_owned), "{counter:?} at {clock}");
         }
@@ -219,13 +249,38 @@ mod tests {
         assert_eq!(file.len() as u64, COUNTER + 1);
         file.resize(BLOCK, 0);
         file.extend(Record::block("{}", None));
-        assert_eq!(Content::parse(&file), Ok(Content { counter: Some(17), record: Record::default() }));
+        let expected = Content { counter: Some(17), record: Record::default(), done: Vec::new() };
+        assert_eq!(Content::parse(&file), Ok(expected));
     }
 
     #[test]
     fn the_longest_text_with_the_longest_hold_fits_into_a_record() {
         let line = format!("kept {} {most} {most}", "x".repeat(36), most = u64::MAX);
         let kept = Kept::parse(line.as_bytes()).expect("a hold");
-        assert!(Record::lines(&"x".repeat(MAX_SHOWN), Some(&kept)).len() < BLOCK);
+        let beginning = Record::lines(&"x".repeat(MAX_SHOWN), Some(&kept)).len() + ROOM;
+        assert!(usize::try_from(COUNTER).expect("a length") + beginning < BLOCK);
+    }
+
+    #[test]
+    fn what_was_done_is_read_back_and_counts_for_its_period() {
+        let now = wall_millis();
+        let about = About { host: "web1".to_owned(), user: "deploy".to_owned(), pid: 7, ..About::default() };
+        let done = |minutes: u64, at| Done::by(&about, Period::at(Duration::from_secs(60 * minutes), now), at);
+        let all = [done(60, now), done(1440, now), done(5, now - 700_000)];
+        let text = format!("{MARK}{:019}\n\n{}", 17, done_lines(&all));
+        let content = Content::parse(text.as_bytes()).expect("ours");
+        assert_eq!((content.counter, &content.record, &content.done[..]), (Some(17), &Record::default(), &all[..]));
+        let claim = |minutes: u64| Claim {
+            once_per: Some(Once::now(Duration::from_secs(60 * minutes))),
+            ..Claim::example("", "job").expect("names")
+        };
+        let by = |claim: &Claim| content.done_in(claim, now);
+        assert_eq!(by(&claim(60)).as_deref(), Some(&all[0]));
+        assert_eq!(by(&claim(1440)).as_deref(), Some(&all[1]));
+        // Over, unknown, and not asked for.
+        assert_eq!([by(&claim(5)), by(&claim(7)), by(&Claim::example("", "job").expect("names"))], [None, None, None]);
+        let many: Vec<Done> = (1..100).map(|minutes| done(minutes, now)).collect();
+        let lines = done_lines(&many);
+        assert!(lines.len() <= ROOM && lines.lines().count() >= 8, "{lines}");
     }
 }

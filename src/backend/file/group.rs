@@ -99,10 +99,10 @@ impl LockFile {
         let text = claim.text(known);
         let kept = Kept::from_now(claim.min_hold);
         let file = self.files.gate();
-        let written =
-            write_counter(file, token, is_first).and_then(|()| write_record(file, seat.number, &text, kept.as_ref()));
+        let written = write_counter(file, token, is_first, &content.done)
+            .and_then(|()| write_record(file, seat.number, &text, kept.as_ref()));
         written.map_err(|error| self.unwritten(&error))?;
-        self.held = Some(Held { token, seat: Some(seat), text, kept });
+        self.held = Some(Held { token, seat: Some(seat), text, kept, done: Vec::new() });
         Ok(Taken::Held { token, slot: seat.slot(), concern })
     }
 
@@ -112,7 +112,8 @@ impl LockFile {
         let _ = write_record(self.files.gate(), seat.number, text, kept);
         // At the turnstile, because nobody can sit down there meanwhile. If somebody waits there, that one cleans up.
         if kept.is_none() && self.line.comes_back(&mut self.files) && self.is_last() {
-            let _ = clear(self.files.gate());
+            let done = self.content().map(|content| content.done).unwrap_or_default();
+            let _ = clear(self.files.gate(), &done);
         }
     }
 

@@ -15,6 +15,7 @@ use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
 
 use crate::backend::claim::Known;
+use crate::backend::error::unrecorded;
 use crate::backend::file::content::{Content, Record};
 use crate::backend::file::directory::Place;
 use crate::backend::file::errors::{self, no_lock_file};
@@ -27,6 +28,7 @@ use crate::backend::file::text::{header, is_ours, numbers, record, write};
 use crate::backend::file::watch::Watcher;
 use crate::backend::{Claim, Error, Queue, Released, Used};
 use crate::clock::{Instant, sleep_until, wall_micros, wall_millis};
+use crate::holder::done::Done;
 use crate::holder::{BESIDE, Holder, finished};
 use crate::lock::admission::Mode;
 
@@ -70,6 +72,8 @@ pub(super) struct Held {
     pub text: String,
     /// Until when the lock stays taken, if longer than it is in use.
     pub kept: Option<Kept>,
+    /// In which periods commands have succeeded before, where we have the lock alone.
+    pub done: Vec<Done>,
 }
 
 /// What came of an attempt to take the lock.
@@ -97,6 +101,8 @@ pub(super) enum Taken {
     Passing,
     /// Others use this number of slots.
     OtherSlots(u32),
+    /// A command has succeeded in the claim's period already.
+    Done(Box<Done>),
     /// The file was replaced, or a link on the way to it: the new one is the lock.
     Replaced,
 }
@@ -206,7 +212,10 @@ impl LockFile {
         if !self.is_current() {
             return Ok(Taken::Replaced);
         }
-        let content = self.content()?;
+        let mut content = self.content()?;
+        if let Some(done) = content.done_in(claim, wall_millis()) {
+            return Ok(Taken::Done(done));
+        }
         let holds = self.holds(&content.record, &[]);
         if let Entry::Kept(until) = may_enter(Mode::Exclusive, &[], &holds) {
             return Ok(self.waits_until(until, holds));
@@ -214,9 +223,10 @@ impl LockFile {
         let (token, concern) = self.next_token(&content)?;
         let known = Known { token: Some(token), since: Some(wall_millis()), ..Known::default() };
         let (text, kept) = (claim.text(known), Kept::from_now(claim.min_hold));
-        let written = write(self.files.gate(), token, &text, kept.as_ref());
+        content.done.retain(|done| done.is_remembered(wall_millis()));
+        let written = write(self.files.gate(), token, &text, kept.as_ref(), &content.done);
         written.map_err(|error| self.unwritten(&error))?;
-        self.held = Some(Held { token, seat: None, text, kept });
+        self.held = Some(Held { token, seat: None, text, kept, done: content.done });
         Ok(Taken::Held { token, slot: None, concern })
     }
 
@@ -321,20 +331,41 @@ impl LockFile {
         Ok(())
     }
 
-    /// Gives the lock back if it is ours, and leaves the line.
-    pub(super) fn release(mut self, used: Used) -> Result<Released, Error> {
-        let Some(held) = self.held.take() else {
+    /// Who has succeeded in the claim's period already, as far as can be seen before coming into the line.
+    pub(super) fn done(&self, claim: &Claim) -> Option<Box<Done>> {
+        if claim.once_per.is_none() || self.line.is_queued() || self.held.is_some() {
+            return None;
+        }
+        header(self.files.gate()).ok()?.done_in(claim, wall_millis())
+    }
+
+    /// Gives the lock back if it is ours, and leaves the line. If the command has succeeded in the claim's period, that is
+    /// written down; what prevents it is added to `concerns`.
+    pub(super) fn release(mut self, claim: &Claim, used: Used, concerns: &mut Vec<String>) -> Result<Released, Error> {
+        let Some(mut held) = self.held.take() else {
             self.line.leave(&self.files).map_err(|error| self.unusable(&error))?;
             return Ok(Released::NotMine);
         };
         let mine = self.is_in_place();
-        let kept = held.kept.as_ref().filter(|kept| used == Used::Yes && kept.left().is_some());
+        let kept = held.kept.as_ref().filter(|kept| used != Used::No && kept.left().is_some());
         if mine {
             // Best effort: a leftover text names a holder that the kernel does not confirm. A nested run that is left must
             // not take one for its outer run.
             let text = kept.map(|_| finished(&held.text)).unwrap_or_default();
+            let succeeded = claim.once_per.filter(|_| used == Used::Success);
+            if let Some(once) = succeeded {
+                let now = wall_millis();
+                let done = claim.done(once.by(now), now);
+                held.done.retain(|other| other.length != done.length);
+                held.done.insert(0, done);
+            }
             match held.seat {
-                None => drop(write(self.files.gate(), held.token, &text, kept)),
+                None => {
+                    let written = write(self.files.gate(), held.token, &text, kept, &held.done);
+                    if let (Err(error), Some(_)) = (written, succeeded) {
+                        concerns.push(unrecorded(&error));
+                    }
+                }
                 Some(seat) => self.vacate(seat, &text, kept),
             }
         }

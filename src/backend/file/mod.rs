@@ -9,7 +9,10 @@ holder waits for that with the file locked:
 dlock:1 0001795190000000123
 {"v":1,"id":"…","token":1795190000000123,…}
 kept 8e6c3d90-… 0000000000000612345 0000000000000040000
+once {"v":1,"period":498652,"length":3600000,…}
 ```
+
+The last line stays too: it says in which period a command has succeeded (`--once-per`), one line for each length of periods.
 
 Readers and slots lock the file as `flock -s` does. Locks on bytes far beyond its content tell who they are ([`seats`]) and
 who comes next ([`line`](mod@line)), and each of them has a record of its own in the file ([`content`]).
@@ -160,6 +163,10 @@ impl Contender for FileContender {
             if let Some(outer) = lock.around(claim) {
                 return Ok(Attempt::Around(outer));
             }
+            if let Some(done) = lock.done(claim) {
+                self.lock = None;
+                return Ok(Attempt::Done(done));
+            }
             match lock.advance(claim, queue) {
                 Ok(Taken::Held { token, slot, concern }) => {
                     self.concerns.extend(concern);
@@ -182,6 +189,10 @@ impl Contender for FileContender {
                     let other = lock.user_of(slots);
                     self.lock = None;
                     return Ok(Attempt::OtherSlots(other));
+                }
+                Ok(Taken::Done(done)) => {
+                    self.lock = None;
+                    return Ok(Attempt::Done(done));
                 }
                 Ok(Taken::Replaced) => self.reopen()?,
                 Err(error) => {
@@ -211,7 +222,8 @@ impl Contender for FileContender {
     }
 
     async fn release(&mut self, used: Used) -> Result<Released, Error> {
-        self.lock.take().map_or(Ok(Released::NotMine), |lock| lock.release(used))
+        let Self { claim, lock, concerns, .. } = self;
+        lock.take().map_or(Ok(Released::NotMine), |lock| lock.release(claim, used, concerns))
     }
 
     fn concerns(&mut self) -> Vec<String> {

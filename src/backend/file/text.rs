@@ -6,10 +6,11 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
-use crate::backend::file::content::{BLOCK, COUNTER, Content, MARK, Record};
+use crate::backend::file::content::{BLOCK, COUNTER, Content, MARK, Record, done_lines};
 use crate::backend::file::errors;
 use crate::backend::file::kept::Kept;
 use crate::backend::file::seats::MOST;
+use crate::holder::done::Done;
 use crate::printable::MAX_SHOWN;
 
 /// Reads as much of a file as the beginning of a lock file can be.
@@ -55,22 +56,34 @@ pub(super) fn write_record(file: &File, number: u32, text: &str, kept: Option<&K
 
 /// Replaces the content of `file` with a single write, so that a reader without the lock sees the old or the new text.
 /// What is left of a longer one is cut off afterwards, and with it all records.
-pub(super) fn write(file: &File, counter: u64, holder: &str, kept: Option<&Kept>) -> io::Result<()> {
-    let text = format!("{MARK}{counter:019}\n{}", Record::lines(holder, kept));
+pub(super) fn write(file: &File, counter: u64, holder: &str, kept: Option<&Kept>, done: &[Done]) -> io::Result<()> {
+    let (record, done) = (Record::lines(holder, kept), done_lines(done));
+    // The first line after the counter is the holder's, also where there is none.
+    let nobody = if record.is_empty() && !done.is_empty() { "\n" } else { "" };
+    let text = format!("{MARK}{counter:019}\n{record}{nobody}{done}");
     file.write_all_at(text.as_bytes(), 0)?;
     file.set_len(text.len() as u64)
 }
 
 /// Writes the counter for a holder that shares the lock, and nothing about one that has it alone. For the first of those who
-/// share it, all records are removed.
-pub(super) fn write_counter(file: &File, counter: u64, is_first: bool) -> io::Result<()> {
-    file.write_all_at(format!("{MARK}{counter:019}\n\n").as_bytes(), 0)?;
-    if is_first { file.set_len(COUNTER + 1) } else { Ok(()) }
+/// share it, all records are removed, and only what was `done` in some period stays.
+pub(super) fn write_counter(file: &File, counter: u64, is_first: bool, done: &[Done]) -> io::Result<()> {
+    if !is_first {
+        return file.write_all_at(format!("{MARK}{counter:019}\n\n").as_bytes(), 0);
+    }
+    let text = format!("{MARK}{counter:019}\n\n{}", done_lines(done));
+    file.write_all_at(text.as_bytes(), 0)?;
+    file.set_len(text.len() as u64)
 }
 
-/// Removes everything but the counter.
-pub(super) fn clear(file: &File) -> io::Result<()> {
-    file.set_len(COUNTER)
+/// Removes everything but the counter, and what was `done` in some period.
+pub(super) fn clear(file: &File, done: &[Done]) -> io::Result<()> {
+    if done.is_empty() {
+        return file.set_len(COUNTER);
+    }
+    let text = format!("\n{}", done_lines(done));
+    file.write_all_at(text.as_bytes(), COUNTER)?;
+    file.set_len(COUNTER + text.len() as u64)
 }
 
 /// The first byte of a seat's record.
@@ -99,14 +112,14 @@ mod tests {
     fn records_are_beside_each_other_and_the_counter_is_in_front_of_them() {
         let file = file("");
         assert_eq!((header(&file).map(|header| header.counter), numbers(&file)), (Ok(Some(0)), 0..0));
-        write(&file, 17, "{\"holder\":1}", None).expect("written");
+        write(&file, 17, "{\"holder\":1}", None, &[]).expect("written");
         assert_eq!(all(&file), b"dlock:1 0000000000000000017\n{\"holder\":1}\n");
         assert_eq!(numbers(&file), 0..0, "one block at most");
-        write_counter(&file, 18, true).expect("written");
+        write_counter(&file, 18, true, &[]).expect("written");
         assert_eq!(all(&file), b"dlock:1 0000000000000000018\n\n");
         write_record(&file, 2, "{\"seat\":2}", None).expect("written");
         write_record(&file, 0, "{\"seat\":0}", None).expect("written");
-        write_counter(&file, 19, false).expect("written");
+        write_counter(&file, 19, false, &[]).expect("written");
         let text = |number| record(&file, number).map(|record| String::from_utf8_lossy(&record.holder).into_owned());
         assert_eq!(numbers(&file), 0..3);
         let seat = |number| Some(format!("{{\"seat\":{number}}}"));
@@ -116,11 +129,30 @@ mod tests {
         assert_eq!((content.counter, content.record), (Some(19), Record::default()));
         write_record(&file, 2, "", None).expect("written");
         assert_eq!(text(2), None);
-        clear(&file).expect("cleared");
+        clear(&file, &[]).expect("cleared");
         assert_eq!(all(&file), b"dlock:1 0000000000000000019\n");
         write_record(&file, 0, "{\"seat\":0}", None).expect("written");
-        write(&file, 20, "", None).expect("written");
+        write(&file, 20, "", None, &[]).expect("written");
         assert_eq!(all(&file), b"dlock:1 0000000000000000020\n");
+    }
+
+    #[test]
+    fn what_was_done_stays_whoever_has_the_lock() {
+        let (file, done) = (file(""), [Done { v: 1, period: 7, length: 60_000, at: 5, ..Done::default() }]);
+        let line = format!("once {}\n", done[0].text());
+        let is = |text: &str| assert_eq!(String::from_utf8_lossy(&all(&file)), format!("dlock:1 {text}"));
+        write(&file, 17, "{}", None, &done).expect("written");
+        is(&format!("0000000000000000017\n{{}}\n{line}"));
+        write(&file, 17, "", None, &done).expect("written");
+        is(&format!("0000000000000000017\n\n{line}"));
+        write_counter(&file, 18, true, &done).expect("written");
+        is(&format!("0000000000000000018\n\n{line}"));
+        write_record(&file, 0, "{\"seat\":0}", None).expect("written");
+        write_counter(&file, 19, false, &done).expect("written");
+        assert_eq!(header(&file).map(|content| (content.counter, content.done)), Ok((Some(19), done.to_vec())));
+        clear(&file, &done).expect("cleared");
+        is(&format!("0000000000000000019\n\n{line}"));
+        assert_eq!(header(&file).map(|content| content.record), Ok(Record::default()));
     }
 
     #[test]

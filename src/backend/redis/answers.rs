@@ -7,6 +7,7 @@ use ::redis::Value;
 
 use crate::backend::redis::damage::Damage;
 use crate::backend::{OtherSlots, Released, TOKEN_LIMIT};
+use crate::holder::done::Done;
 use crate::holder::{Holder, Published};
 
 /// The answer to `attempt.lua`.
@@ -18,6 +19,8 @@ pub(super) enum Attempted {
     Around(Box<Published>),
     /// Others use another number of slots.
     OtherSlots(OtherSlots),
+    /// A command has succeeded in the period already.
+    Done(Box<Done>),
     /// Another client holds the lock, or is ahead in the queue.
     Busy(Obstacle),
     /// A side key cannot be used, and nothing was done.
@@ -46,6 +49,7 @@ pub(super) fn attempted(answer: &Value) -> Option<Attempted> {
         [Value::Int(1), granted, slot] => Some(Attempted::Granted(token(granted)?, number(slot)?.try_into().ok())),
         around @ [Value::Int(4), ..] => held_around(around).map(Attempted::Around),
         other @ [Value::Int(5), ..] => other_slots(other).map(Attempted::OtherSlots),
+        done @ [Value::Int(6), ..] => done_already(done).map(Attempted::Done),
         damaged @ [Value::Int(2 | 3), ..] => damage(damaged).map(Attempted::Damaged),
         [Value::Int(0), kind, value, pttl, position, now, beside] => {
             let holder = match (bytes(kind)?, bytes(value)?) {
@@ -79,6 +83,12 @@ pub(in crate::backend) fn other_slots(answer: &[Value]) -> Option<OtherSlots> {
         text => Holder::read(text),
     };
     Some(OtherSlots { slots, holder, now })
+}
+
+/// Reads an answer that tells who has succeeded in the period already; `None` when it makes no sense.
+pub(in crate::backend) fn done_already(answer: &[Value]) -> Option<Box<Done>> {
+    let [Value::Int(6), text] = answer else { return None };
+    Done::read(bytes(text)?).map(Box::new)
 }
 
 /// Reads an answer that tells of a side key that cannot be used; `None` when it makes no sense.
@@ -163,7 +173,7 @@ pub(in crate::backend) mod any {
     /// Words that have a meaning in some answer.
     const WORDS: &str = "\
         none|string|list|17|0|-1|9007199254740991|9007199254740992|18446744073709551615|1e300|+3|\
-        |{\"v\":1,\"id\":\"x\",|}|ip|port|flags|config-epoch|127.0.0.1|6379|o_down|master|slave|run_id:abc\r\n\
+        |{\"v\":1,\"id\":\"x\",|{\"v\":1,\"period\":7,\"length\":1}|}|ip|port|flags|config-epoch|127.0.0.1|6379|o_down|master|slave|run_id:abc\r\n\
         |maxmemory|maxmemory-policy|allkeys-lru|appendonly|appendfsync|always|yes|\u{1b}[2J|\n";
 
     /// Names of fields, which precede their values.
@@ -193,7 +203,7 @@ pub(in crate::backend) mod any {
         });
         let bytes = prop_oneof![any::<Vec<u8>>(), made_of(ON_THE_WAY).prop_map(String::into_bytes)];
         prop_oneof![
-            4 => (select(vec![0, 1, 2, 3, 4, 5]), vec(word(), 0..7)).prop_map(|(first, rest)| {
+            4 => (select(vec![0, 1, 2, 3, 4, 5, 6]), vec(word(), 0..7)).prop_map(|(first, rest)| {
                 Value::Array(std::iter::once(Value::Int(first)).chain(rest).collect())
             }),
             2 => vec(word(), 0..10).prop_map(Value::Array),
@@ -238,6 +248,7 @@ mod tests {
                 Some(Attempted::Busy(obstacle)) => Some(obstacle.holder.describe(obstacle.now)),
                 Some(Attempted::Damaged(damage)) => Some(damage.to_string()),
                 Some(Attempted::OtherSlots(other)) => Some(other.holder.describe(other.now)),
+                Some(Attempted::Done(done)) => Some(done.describe()),
                 Some(Attempted::Around(outer)) => Some(Holder::Dlock(outer).describe(0)),
                 Some(Attempted::Granted(..)) | None => None,
             };

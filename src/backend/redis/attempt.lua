@@ -1,9 +1,10 @@
 -- Takes the lock, or says why not; repeating it changes nothing.
---   KEYS  lock, holders, details, fence, queue, alive, modes
+--   KEYS  lock, holders, details, fence, queue, alive, modes, and once where the client has a period
 --   ARGV  id, prefix and rest of the text, ttl ms, patience ms, 1 to join the queue, wakes, minimum hold ms, mode, ids of
---         the runs around this one
+--         the runs around this one; with a period its number by the client's clock, its length and its age in ms
 -- Returns {1, token, slot or -1}, {0, type, text, ms until it is worth a look, position, now, others who hold it too},
 -- {4, text of the run around this one that holds it}, {5, number of slots in use, text of one who uses them or '', now},
+-- {6, text of who has succeeded in the period},
 -- or before anything is written {2, key, type, value} for a damaged counter and {3, key, type} for a side key of another
 -- type.
 local id, prefix, rest = ARGV[1], ARGV[2], ARGV[3]
@@ -29,6 +30,14 @@ if own and starts_with(own, prefix) then
     settle(wakes, head_of(wakes, patience), mode, count)
   end
   return { 1, string.match(own, '"token":(%d+)') or '', tonumber(string.match(own, '"slot":(%d+)') or '-1') }
+end
+
+local done_by = KEYS[8]
+  and done_in(KEYS[8], period_of(tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])))
+if done_by then
+  leave(id, wakes)
+  settle(wakes, head_of(wakes, patience), mode, count)
+  return { 6, done_by }
 end
 
 local slots = slots_of(mine)

@@ -11,6 +11,8 @@ pub(in crate::backend) struct Keys {
     /// The lock itself.
     pub(in crate::backend) lock: String,
     side: String,
+    /// What is recorded of the periods in which a command has succeeded; none where the claim has no period.
+    once: Option<String>,
 }
 
 impl Keys {
@@ -21,7 +23,8 @@ impl Keys {
         // A control character, which no key of a user contains. Two of them where the lock has a tag already: otherwise
         // `a` and `{a}` would have the same side keys.
         let side = if tagged { format!("{lock}\u{1}\u{1}") } else { format!("{{{lock}}}\u{1}") };
-        Self { lock, side }
+        let once = claim.once_per.map(|once| format!("{side}once:{}", once.period().length));
+        Self { lock, side, once }
     }
 
     /// The queue: the waiters in their order.
@@ -66,12 +69,18 @@ impl Keys {
 
     /// The keys of the lock on a single server, in the order in which its scripts want them.
     pub(in crate::backend) fn single(&self) -> Vec<String> {
-        [&self.held()[..], &[self.queue(), self.alive(), self.modes()]].concat()
+        self.and_once([&self.held()[..], &[self.queue(), self.alive(), self.modes()]].concat())
     }
 
     /// The keys of the lock on one of several servers, in the order in which its scripts want them.
     pub(in crate::backend) fn voting(&self) -> Vec<String> {
-        [&self.held()[..], &[self.intent()]].concat()
+        self.and_once([&self.held()[..], &[self.intent()]].concat())
+    }
+
+    /// These keys, and that of the claim's periods, where it has any.
+    fn and_once(&self, mut keys: Vec<String>) -> Vec<String> {
+        keys.extend(self.once.clone());
+        keys
     }
 
     /// The prefix of the waiters' wake lists, which the waiter's id follows.
@@ -82,9 +91,12 @@ impl Keys {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::backend::Once;
     use crate::property::{holds, made_of};
 
     fn keys(namespace: &str, key: &str) -> Keys {
@@ -92,7 +104,8 @@ mod tests {
     }
 
     fn keys_of(namespace: &str, key: &str) -> Result<Keys, String> {
-        Ok(Keys::of(&Claim::example(namespace, key)?))
+        let once_per = Some(Once::now(Duration::from_secs(3600)));
+        Ok(Keys::of(&Claim { once_per, ..Claim::example(namespace, key)? }))
     }
 
     #[test]
@@ -145,6 +158,9 @@ mod tests {
         }
         assert_eq!(keys("dlock", "job").lock, "dlock:job");
         assert_eq!(keys("", "job").lock, "job");
+        assert_eq!(keys("dlock", "job").single().pop().as_deref(), Some("{dlock:job}\u{1}once:3600000"));
+        let never = Keys::of(&Claim::example("dlock", "job").expect("valid names"));
+        assert_eq!((never.single().len(), never.voting().len()), (7, 5));
     }
 
     #[test]

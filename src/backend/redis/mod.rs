@@ -4,8 +4,8 @@ only by its owner, as all clients that follow the documented pattern do it.
 
 A lock that several hold together (shared, or slots) has a string at its key too, as long as one of them holds it.
 
-Side keys, which no user can name, hold these holders, the queue of waiters (first come, first served) and the fencing
-counter. Whoever releases, enters or leaves wakes the head of the queue through its wake list if it may enter then; only
+Side keys, which no user can name, hold these holders, the queue of waiters (first come, first served), the fencing
+counter, and the last period in which a command has succeeded (`--once-per`). Whoever releases, enters or leaves wakes the head of the queue through its wake list if it may enter then; only
 the head polls, for foreign holders, which announce nothing, and for expiry. The scripts are in the `.lua` files; each may
 be repeated without harm.
 
@@ -20,6 +20,7 @@ mod errors;
 pub(super) mod keys;
 mod namesakes;
 pub(super) mod rights;
+mod safety;
 mod sentinel;
 mod stream;
 
@@ -28,16 +29,19 @@ use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
-use self::answers::{Attempted, Obstacle, text_of};
+use self::answers::{Attempted, Obstacle};
 use self::connection::Outstanding;
 pub(super) use self::connection::Server;
 pub(crate) use self::driver::{DRIVER, PORT, database};
 use self::keys::Keys;
 use self::rights::Rights;
+pub(super) use self::safety::{concerns, inspection};
 use self::sentinel::{Master, Sentinels};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used};
+use crate::backend::{
+    Attempt, Busy, Claim, Contender, Error, Grant, Lease, Once, Queue, Released, Renewal, Service, Used,
+};
 use crate::clock::{Instant, before, sleep_until};
 use crate::holder::Holder;
 
@@ -48,8 +52,12 @@ macro_rules! script_of {
 
 static ATTEMPT: LazyLock<String> =
     script_of!("value.lua" "group.lua" "counter.lua" "entering.lua" "queue.lua" "attempt.lua");
+/// The same for a claim with a period. Others are not to pay for a longer text, which servers hash for each request.
+static ATTEMPT_ONCE: LazyLock<String> =
+    script_of!("value.lua" "group.lua" "counter.lua" "entering.lua" "queue.lua" "once.lua" "attempt.lua");
 static RENEW: LazyLock<String> = script_of!("value.lua" "group.lua" "renew.lua");
 static RELEASE: LazyLock<String> = script_of!("value.lua" "group.lua" "queue.lua" "release.lua");
+static RELEASE_ONCE: LazyLock<String> = script_of!("value.lua" "group.lua" "queue.lua" "once.lua" "release.lua");
 
 /// The longest time that a dead waiter stays in the queue, however long the leases are.
 const MAX_PATIENCE: Duration = Duration::from_secs(30);
@@ -222,39 +230,6 @@ impl RedisContender {
     }
 }
 
-/// The commands that ask a server for settings that make locks unsafe; sent once, in the round trip of the first
-/// attempt.
-pub(super) fn inspection() -> Vec<Cmd> {
-    let mut limits = ::redis::cmd("CONFIG");
-    limits.arg("GET").arg("maxmemory*");
-    vec![limits, ::redis::cmd("ROLE")]
-}
-
-/// The warnings that follow from the answers to [`inspection`]. A server that refuses to answer gets none.
-pub(super) fn concerns(answers: &[Value]) -> Vec<String> {
-    let mut concerns = Vec::new();
-    if let Some(Value::Array(fields)) = answers.first() {
-        let field = |name: &str| {
-            fields.chunks_exact(2).find_map(|pair| (text_of(&pair[0])? == name).then(|| text_of(&pair[1])).flatten())
-        };
-        if let (Some(policy), Some(limit)) = (field("maxmemory-policy"), field("maxmemory"))
-            && policy != "noeviction"
-            && limit != "0"
-        {
-            let policy = crate::printable::shown(policy.as_bytes()).to_string();
-            concerns.push(format!(
-                "the server's maxmemory-policy is {policy}: it may evict locks when memory runs short; use noeviction"
-            ));
-        }
-    }
-    if let Some(Value::Array(role)) = answers.get(1)
-        && role.first().and_then(text_of) == Some("slave")
-    {
-        concerns.push("the server is a replica, whose master knows nothing of its locks: name the master".to_owned());
-    }
-    concerns
-}
-
 #[async_trait::async_trait(?Send)]
 impl Contender for RedisContender {
     fn claim(&self) -> &Claim {
@@ -274,22 +249,13 @@ impl Contender for RedisContender {
         let keys = Keys::of(claim);
         let (ttl, patience, hold) = (millis(claim.ttl), millis(patience(claim.ttl)), millis(claim.min_hold));
         let join = if queue == Queue::Join { "1" } else { "0" };
-        let command = script(
-            &ATTEMPT,
-            &keys.single(),
-            &[
-                claim.owner.as_str(),
-                &claim.prefix(),
-                &claim.about.rest(),
-                &ttl,
-                &patience,
-                join,
-                &keys.wakes(),
-                &hold,
-                &claim.mode.name(),
-                &claim.around.join(" "),
-            ],
-        );
+        let (prefix, rest, wakes) = (claim.prefix(), claim.about.rest(), keys.wakes());
+        let (mode, around, period) = (claim.mode.name(), claim.around.join(" "), claim.once_per.map(Once::arguments));
+        let mut arguments = vec![claim.owner.as_str(), &prefix, &rest, &ttl, &patience, join];
+        arguments.extend([wakes.as_str(), &hold, &mode, &around]);
+        arguments.extend(period.iter().flatten().map(String::as_str));
+        let text = if period.is_some() { &ATTEMPT_ONCE } else { &ATTEMPT };
+        let command = script(text, &keys.single(), &arguments);
         let sent = Instant::now();
         self.looked = sent;
         let also = if self.inspected { Vec::new() } else { inspection() };
@@ -307,6 +273,7 @@ impl Contender for RedisContender {
             }
             Attempted::Around(outer) => Ok(Attempt::Around(outer)),
             Attempted::OtherSlots(other) => Ok(Attempt::OtherSlots(other)),
+            Attempted::Done(done) => Ok(Attempt::Done(done)),
             Attempted::Busy(obstacle) => Ok(Attempt::Busy(self.busy(obstacle))),
             Attempted::Damaged(damage) => Err(self.connection.damaged(&damage)),
         }
@@ -349,17 +316,13 @@ impl Contender for RedisContender {
         self.connection.connect_in_order().await?;
         let claim = &self.claim;
         let keys = Keys::of(claim);
-        let command = script(
-            &RELEASE,
-            &keys.single(),
-            &[
-                claim.owner.as_str(),
-                &claim.prefix(),
-                &keys.wakes(),
-                if used == Used::Yes { "1" } else { "0" },
-                &claim.mode.name(),
-            ],
-        );
+        let (prefix, wakes, mode) = (claim.prefix(), keys.wakes(), claim.mode.name());
+        let is_used = if used == Used::No { "0" } else { "1" };
+        let success = claim.once_per.filter(|_| used == Used::Success).map(|once| claim.success(once));
+        let mut arguments = vec![claim.owner.as_str(), &prefix, &wakes, is_used, &mode];
+        arguments.extend(success.iter().flatten().map(String::as_str));
+        let text = if success.is_some() { &RELEASE_ONCE } else { &RELEASE };
+        let command = script(text, &keys.single(), &arguments);
         let answer = self.connection.ask(&command, Outstanding::Blocker).await?;
         answers::released(&answer).ok_or_else(|| self.connection.nonsense())
     }
@@ -377,7 +340,7 @@ mod tests {
     fn a_script_is_sent_without_what_is_for_readers_only_and_needs_no_rights_but_those_that_are_told() {
         let script = "-- What it does.\nlocal a = 1\n\n  -- Why.\n  a = a - -1\nreturn '-- not a comment'\n";
         assert_eq!(condensed(script), "local a = 1\na = a - -1\nreturn '-- not a comment'");
-        for script in [&ATTEMPT, &RENEW, &RELEASE] {
+        for script in [&ATTEMPT, &ATTEMPT_ONCE, &RENEW, &RELEASE, &RELEASE_ONCE] {
             assert!(script.lines().all(|line| !line.contains("--")), "{}", **script);
             assert_eq!(rights::lacking(rights::SINGLE, script), Vec::<String>::new());
         }

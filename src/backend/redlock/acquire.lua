@@ -1,11 +1,12 @@
 -- Takes this server's vote, or says why not; repeating it changes nothing.
---   KEYS  lock, holders, details, fence, intent
+--   KEYS  lock, holders, details, fence, intent, and once where the client has a period
 --   ARGV  owner's prefix, number of the attempt, rest of the text, ttl ms, proposal for the counter, the attempt's
 --         token if a majority has granted it already, else '', minimum hold ms, mode, slot or -1, ms for which nobody
---         joins a group that is in the way, ids of the runs around this one
+--         joins a group that is in the way, ids of the runs around this one; with a period that must not be done its
+--         number by the client's clock, its length and its age in ms
 -- Returns {1, counter}, {0, type, text, ms until it is worth a look, others who hold it too, id of the writer that goes
 -- first or '', numbers of the slots that are taken}, {4, text of the run around this one that holds it}, {5, number of
--- slots in use, text of one who uses them, now}, or before anything is written {2, key, type, value} for a damaged
+-- slots in use, text of one who uses them, now}, {6, text of who has succeeded in the period}, or before anything is written {2, key, type, value} for a damaged
 -- counter and {3, key, type} for a side key of another type.
 local owner, number, rest, ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local proposal, granted, least = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -54,6 +55,12 @@ if attempt and attempt <= number then
   -- An earlier attempt was for another slot, which is being given back.
   mode, count = select(2, give_back(id, own, false, mode, count))
   own = nil
+end
+
+local done_by = ARGV[12]
+  and done_in(KEYS[6], period_of(tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])))
+if done_by then
+  return { 6, done_by }
 end
 
 local slots, others = slots_of(mine), slots_of(mode)

@@ -14,6 +14,7 @@ use crate::backend::redlock::scripts::{Return, Try};
 use crate::backend::{Busy, Error, Grant, Lease, OtherSlots, Queue, Used};
 use crate::clock::{Instant, sleep_until, wall_micros};
 use crate::holder::Published;
+use crate::holder::done::Done;
 
 /// How long the slower servers may take to identify themselves once the first attempt is decided.
 const INTRODUCTION: Duration = Duration::from_millis(100);
@@ -32,6 +33,8 @@ pub(super) enum Tried {
     Held(Grant),
     /// A run around this one holds it.
     Around(Box<Published>),
+    /// A command has succeeded in the period already.
+    Done(Box<Done>),
     /// Others use another number of slots.
     OtherSlots(OtherSlots),
     /// Others hold a majority.
@@ -210,10 +213,11 @@ impl RedlockContender {
             Refusal::Elsewhere(_, free) => any_of(free),
             // Others asked for it too, and may leave it to this one.
             Refusal::Split(_) => slot,
-            Refusal::Around(_) | Refusal::OtherSlots(_) | Refusal::Held(_) => None,
+            Refusal::Around(_) | Refusal::Done(_) | Refusal::OtherSlots(_) | Refusal::Held(_) => None,
         };
         Ok(match refusal {
             Refusal::Around(outer) => Tried::Around(outer),
+            Refusal::Done(done) => Tried::Done(done),
             Refusal::OtherSlots(other) => Tried::OtherSlots(other),
             Refusal::Elsewhere(in_the_way, _) => Tried::Elsewhere(self.busy(in_the_way)),
             Refusal::Held(in_the_way) => Tried::Busy(self.busy(in_the_way)),

@@ -11,6 +11,7 @@ use crate::backend::redlock::quorum::{Vote, majority};
 use crate::backend::redlock::requests::{Answer, Event};
 use crate::backend::redlock::scripts::{Acquired, Obstacle, Occupant};
 use crate::backend::redlock::slots::{Known, to_ask_for};
+use crate::holder::done::Done;
 use crate::holder::{Holder, Published};
 use crate::lock::admission::Mode;
 
@@ -28,6 +29,8 @@ pub(super) struct Count {
     others: BTreeMap<usize, OtherSlots>,
     /// A run around this one, which holds the lock.
     around: Option<Box<Published>>,
+    /// Who has succeeded in the period already.
+    done: Option<Box<Done>>,
 }
 
 /// Those who share what is in the way: a server of theirs is a vote for them.
@@ -61,6 +64,8 @@ pub(super) struct InTheWay {
 pub(super) enum Refusal {
     /// A run around this one holds the lock.
     Around(Box<Published>),
+    /// A command has succeeded in the period already.
+    Done(Box<Done>),
     /// Others use another number of slots.
     OtherSlots(OtherSlots),
     /// The slot is taken, and one of these may be free.
@@ -81,6 +86,7 @@ impl Count {
             obstacles: BTreeMap::new(),
             others: BTreeMap::new(),
             around: None,
+            done: None,
         }
     }
 
@@ -94,6 +100,10 @@ impl Count {
             }
             Answer::Acquired(Acquired::Around(outer), _) => {
                 self.around = Some(outer);
+                Vote::Lost
+            }
+            Answer::Acquired(Acquired::Done(done), _) => {
+                self.done = Some(done);
                 Vote::Lost
             }
             Answer::Acquired(Acquired::OtherSlots(other), _) => {
@@ -121,7 +131,7 @@ impl Count {
             Party::Group(mode) => is_writer || self.mode.name() < mode,
             Party::Other(_) => false,
         };
-        self.around.is_none() && (mine > theirs.len() || mine == theirs.len() && comes_first)
+        self.around.is_none() && self.done.is_none() && (mine > theirs.len() || mine == theirs.len() && comes_first)
     }
 
     /// Forgets the answers of the servers that refused, and returns their numbers.
@@ -139,6 +149,10 @@ impl Count {
         // It is enough that one server knows it: whether that run still has the lock is asked there.
         if let Some(outer) = &self.around {
             return Refusal::Around(outer.clone());
+        }
+        // Nobody records what has not been done: a server that has it is right, also where others missed it.
+        if let Some(done) = &self.done {
+            return Refusal::Done(done.clone());
         }
         if let Some(other) = self.others.values().next().filter(|_| self.others.len() > servers - majority(servers)) {
             return Refusal::OtherSlots(other.clone());

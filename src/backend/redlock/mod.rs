@@ -27,6 +27,7 @@ mod contender;
 mod count;
 mod driver;
 mod errors;
+mod introduction;
 #[cfg(test)]
 mod model;
 mod quorum;
@@ -164,6 +165,7 @@ impl Contender for RedlockContender {
                     };
                 }
                 Tried::Around(outer) => return Ok(Attempt::Around(outer)),
+                Tried::Done(done) => return Ok(Attempt::Done(done)),
                 Tried::OtherSlots(other) => return Ok(Attempt::OtherSlots(other)),
                 Tried::Busy(busy) => return Ok(Attempt::Busy(busy)),
                 Tried::Elsewhere(busy) if is_last => return Ok(Attempt::Busy(busy)),

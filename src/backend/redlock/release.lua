@@ -1,6 +1,8 @@
 -- Gives the vote back if it belongs to this attempt or an earlier one of the same owner.
---   KEYS  lock, holders, details, fence, intent
---   ARGV  owner's prefix, number of the attempt, 1 if the lock was used, mode, 1 if others are to be kept out no longer
+--   KEYS  lock, holders, details, fence, intent, and once where the client has a period
+--   ARGV  owner's prefix, number of the attempt, 1 if the lock was used, mode, 1 if others are to be kept out no longer;
+--         where a success is to be recorded the number of its period by the client's clock, its length and its age in ms,
+--         and the end of the text
 -- Returns 1 when it was ours, 2 when it is kept for its minimum hold, 0 when it was not ours.
 local owner, number, used, mine = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4]
 local id = id_of(owner)
@@ -11,7 +13,12 @@ local _, value, mode, count = look()
 local own = mode == mine and text_of(id, mode, value)
 local attempt = own and attempt_of(own, owner)
 if attempt and attempt <= number then
-  return (give_back(id, own, used, mode, count))
+  local given = give_back(id, own, used, mode, count)
+  if ARGV[6] then
+    local length = tonumber(ARGV[7])
+    record(KEYS[6], period_of(tonumber(ARGV[6]), length, tonumber(ARGV[8])), length, ARGV[9])
+  end
+  return given
 end
 -- By an earlier request whose answer was lost.
 if own and starts_with(own, done(owner)) then

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::backend::Released;
 use crate::backend::redlock::errors::Failure;
-use crate::backend::redlock::scripts::{Acquired, Introduction, Occupant, Return, Try};
+use crate::backend::redlock::introduction::Introduction;
+use crate::backend::redlock::scripts::{Acquired, Occupant, Return, Try};
 
 /// A request to one server.
 #[derive(Clone, Debug)]

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
-use crate::backend::redis::answers::{bytes, damage, held_around, number, other_slots, text_of, token};
+use crate::backend::redis::answers::{bytes, damage, done_already, held_around, number, other_slots, text_of, token};
 pub(super) use crate::backend::redis::answers::{released, yes_or_no};
 use crate::backend::redis::damage::Damage;
 use crate::backend::redis::keys::Keys;
-use crate::backend::redis::{concerns, condensed, inspection, millis, script};
-use crate::backend::{Claim, OtherSlots, Queue, Used};
+use crate::backend::redis::{condensed, millis, script};
+use crate::backend::{Claim, Once, OtherSlots, Queue, Used};
 use crate::clock::Instant;
 use crate::holder::Published;
+use crate::holder::done::Done;
 use crate::lock::admission::Mode;
 
 /// How long servers let nobody join a group after the last look of a writer that waits for the group to end.
@@ -28,10 +29,17 @@ macro_rules! script_of {
 static ACQUIRE: LazyLock<String> = script_of!(
     "../redis/value.lua" "../redis/group.lua" "../redis/counter.lua" "../redis/entering.lua" "common.lua" "acquire.lua"
 );
+/// The same for a claim with a period. Others are not to pay for a longer text, which servers hash for each request.
+static ACQUIRE_ONCE: LazyLock<String> = script_of!(
+    "../redis/value.lua" "../redis/group.lua" "../redis/counter.lua" "../redis/entering.lua" "../redis/once.lua"
+    "common.lua" "acquire.lua"
+);
 static WRITE_BACK: LazyLock<String> =
     script_of!("../redis/value.lua" "../redis/group.lua" "../redis/counter.lua" "common.lua" "write_back.lua");
 static RENEW: LazyLock<String> = script_of!("../redis/value.lua" "../redis/group.lua" "common.lua" "renew.lua");
 static RELEASE: LazyLock<String> = script_of!("../redis/value.lua" "../redis/group.lua" "common.lua" "release.lua");
+static RELEASE_ONCE: LazyLock<String> =
+    script_of!("../redis/value.lua" "../redis/group.lua" "../redis/once.lua" "common.lua" "release.lua");
 
 /// How much is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +72,10 @@ pub(super) struct Try {
     queue: Queue,
     /// The ids of the owners of the runs around it.
     around: String,
+    /// The period in which the command is to succeed only if none has yet.
+    once_per: Option<Once>,
+    /// The end of what servers record where it did.
+    done: String,
     /// When it began: a server that joins later holds the lock no longer than the others.
     begun: Instant,
 }
@@ -86,6 +98,8 @@ impl Try {
             slot,
             queue,
             around: claim.around.join(" "),
+            once_per: claim.once_per,
+            done: claim.once_per.map(|once| claim.done(once.period(), 0).end()).unwrap_or_default(),
             begun: Instant::now(),
         }
     }
@@ -108,23 +122,13 @@ impl Try {
         let around = if granted.is_none() { self.around.as_str() } else { "" };
         let granted = granted.map_or_else(String::new, |token| token.to_string());
         let slot = self.slot.map_or_else(|| "-1".to_owned(), |slot| slot.to_string());
-        script(
-            &ACQUIRE,
-            &self.keys,
-            &[
-                self.owner.as_str(),
-                &self.number.to_string(),
-                &self.rest,
-                &self.ttl,
-                &self.proposal,
-                &granted,
-                &hold,
-                &self.mode.name(),
-                &slot,
-                &millis(intent),
-                around,
-            ],
-        )
+        let (number, mode, intent) = (self.number.to_string(), self.mode.name(), millis(intent));
+        // A majority has not seen it done: the others are to add their votes.
+        let period = self.once_per.filter(|_| granted.is_empty()).map(Once::arguments);
+        let mut arguments = vec![self.owner.as_str(), &number, &self.rest, &self.ttl, &self.proposal, &granted];
+        arguments.extend([hold.as_str(), &mode, &slot, &intent, around]);
+        arguments.extend(period.iter().flatten().map(String::as_str));
+        script(if period.is_some() { &ACQUIRE_ONCE } else { &ACQUIRE }, &self.keys, &arguments)
     }
 
     /// The request to raise the counter to `token` where the vote is this attempt's.
@@ -143,8 +147,13 @@ impl Try {
     /// let them in.
     pub(super) fn release(&self, what: Return, lets_in: bool) -> Cmd {
         let flag = |set: bool| if set { "1" } else { "0" };
-        let (number, used) = (self.number.to_string(), flag(what == Return::All(Used::Yes)));
-        script(&RELEASE, &self.keys, &[&self.owner, &number, used, &self.mode.name(), flag(lets_in)])
+        let is_used = matches!(what, Return::All(Used::Yes | Used::Success));
+        let (number, mode) = (self.number.to_string(), self.mode.name());
+        let period = self.once_per.filter(|_| what == Return::All(Used::Success)).map(Once::arguments);
+        let mut arguments = vec![self.owner.as_str(), &number, flag(is_used), &mode, flag(lets_in)];
+        let Some(period) = period else { return script(&RELEASE, &self.keys, &arguments) };
+        arguments.extend(period.iter().map(String::as_str).chain([self.done.as_str()]));
+        script(&RELEASE_ONCE, &self.keys, &arguments)
     }
 }
 
@@ -183,6 +192,8 @@ pub(super) enum Acquired {
     Around(Box<Published>),
     /// Others hold it with another number of slots.
     OtherSlots(OtherSlots),
+    /// A command has succeeded in the period already, as far as this server knows.
+    Done(Box<Done>),
     /// A side key cannot be used, and nothing was done.
     Damaged(Damage),
 }
@@ -199,6 +210,7 @@ pub(super) fn acquired(answer: &Value) -> Option<Acquired> {
         damaged @ [Value::Int(2 | 3), ..] => damage(damaged).map(Acquired::Damaged),
         around @ [Value::Int(4), ..] => held_around(around).map(Acquired::Around),
         other @ [Value::Int(5), ..] => other_slots(other).map(Acquired::OtherSlots),
+        done @ [Value::Int(6), ..] => done_already(done).map(Acquired::Done),
         [Value::Int(0), kind, value, left, beside, writer, Value::Array(taken)] => {
             let taken = taken.iter().map(|slot| u32::try_from(number(slot)?).ok()).collect::<Option<Vec<u32>>>()?;
             let writer = Some(text_of(writer)?.to_owned()).filter(|writer| !writer.is_empty());
@@ -219,76 +231,8 @@ pub(super) fn renewed(answer: &Value) -> Option<Result<(), Occupant>> {
     }
 }
 
-/// The commands that ask a server for its identity and for settings that make locks unsafe; sent once, in the round
-/// trip of the first attempt.
-pub(super) fn introduction() -> Vec<Cmd> {
-    let mut server = ::redis::cmd("INFO");
-    server.arg("server");
-    let mut all = vec![server];
-    all.extend(inspection());
-    all
-}
-
-/// What a server said of itself; nothing where it refuses to answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Introduction {
-    /// The id of the server, the same under all of its names.
-    pub(super) run_id: Option<String>,
-    /// Whether it is a replica, whose votes are its master's.
-    pub(super) is_replica: bool,
-    /// Settings that make locks unsafe there, for one warning each.
-    pub(super) concerns: Vec<String>,
-}
-
-/// Reads the answers to [`introduction`].
-pub(super) fn introduced(answers: &[Value]) -> Introduction {
-    let mut lines = answers.first().and_then(text_of).unwrap_or_default().lines();
-    let run_id = lines.find_map(|line| line.strip_prefix("run_id:")).map(|id| id.trim().to_owned());
-    let role = match answers.get(2) {
-        Some(Value::Array(role)) => role.first().and_then(text_of),
-        _ => None,
-    };
-    // Without the role: a replica is refused here, not warned about.
-    let limits = answers.get(1..2).unwrap_or_default();
-    Introduction {
-        run_id: run_id.filter(|id| !id.is_empty()),
-        is_replica: role == Some("slave"),
-        concerns: concerns(limits),
-    }
-}
-
-/// The command that asks whether the server keeps its data when it is killed.
-pub(super) fn durability() -> Cmd {
-    let mut command = ::redis::cmd("CONFIG");
-    command.arg("GET").arg("append*");
-    command
-}
-
-/// Reads the answer to [`durability`]: the setting that is missing, in words. Unknown settings count as missing.
-pub(super) fn lacks_durability(answer: &Value) -> Option<String> {
-    let pairs: Vec<(&str, &str)> = match answer {
-        Value::Array(list) => {
-            let texts: Vec<&str> = list.iter().map(|value| text_of(value).unwrap_or_default()).collect();
-            texts.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
-        }
-        Value::Map(map) => map
-            .iter()
-            .map(|(name, value)| (text_of(name).unwrap_or_default(), text_of(value).unwrap_or_default()))
-            .collect(),
-        _ => Vec::new(),
-    };
-    for (name, wanted) in [("appendonly", "yes"), ("appendfsync", "always")] {
-        let found = pairs.iter().find(|(found, _)| *found == name).map(|(_, value)| *value);
-        if found != Some(wanted) {
-            return Some(format!("its {name} is {} and not {wanted}", found.unwrap_or("unknown")));
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
@@ -296,27 +240,9 @@ mod tests {
     use crate::backend::redis::rights::{MAJORITY, lacking};
     use crate::property::holds;
 
-    fn texts(texts: &[&str]) -> Value {
-        Value::Array(texts.iter().map(|text| Value::BulkString(text.as_bytes().to_vec())).collect())
-    }
-
-    #[test]
-    fn only_a_server_that_syncs_always_is_durable() {
-        for (answer, lacks) in [
-            (&["appendonly", "yes", "appendfilename", "x", "appendfsync", "always"][..], None),
-            (&["appendonly", "no", "appendfsync", "always"], Some("its appendonly is no and not yes")),
-            (&["appendonly", "yes", "appendfsync", "everysec"], Some("its appendfsync is everysec and not always")),
-            (&["appendonly", "yes"], Some("its appendfsync is unknown and not always")),
-            (&[], Some("its appendonly is unknown and not yes")),
-        ] {
-            assert_eq!(lacks_durability(&texts(answer)).as_deref(), lacks, "{answer:?}");
-        }
-        assert!(lacks_durability(&Value::Nil).is_some());
-    }
-
     #[test]
     fn the_scripts_need_no_rights_but_those_that_are_told() {
-        for script in [&ACQUIRE, &WRITE_BACK, &RENEW, &RELEASE] {
+        for script in [&ACQUIRE, &ACQUIRE_ONCE, &WRITE_BACK, &RENEW, &RELEASE, &RELEASE_ONCE] {
             assert_eq!(lacking(MAJORITY, script), Vec::<String>::new());
         }
     }
@@ -330,20 +256,6 @@ mod tests {
                 prop_assert!(count < 1 << 53 && text_of(&parts[1]).is_some_and(|text| text.parse() == Ok(count)));
             }
             prop_assert_eq!(renewed(&answer) == Some(Ok(())), answer == Value::Array(vec![Value::Int(1)]));
-            Ok(())
-        });
-    }
-
-    #[test]
-    fn whatever_a_server_says_of_itself_it_is_trusted_only_for_the_right_words() {
-        holds(2000, vec(any::answer(), 0..4), |answers| {
-            let said = introduced(&answers);
-            prop_assert!(said.concerns.iter().all(|concern| !concern.contains(char::is_control)), "{said:?}");
-            for answer in &answers {
-                let all = format!("{answer:?}");
-                let trusted = lacks_durability(answer).is_none();
-                prop_assert!(!trusted || ["appendonly", "appendfsync"].iter().all(|name| all.contains(name)), "{all}");
-            }
             Ok(())
         });
     }
@@ -373,6 +285,8 @@ mod tests {
             assert_eq!(acquired(&answer), None, "{answer:?}");
         }
         assert_eq!(acquired(&odd(vec![integer(1), word("17")])), Some(Acquired::Granted(17)));
+        let done = Done { v: 1, period: 7, length: 60_000, ..Done::default() };
+        assert_eq!(acquired(&odd(vec![integer(6), word(&done.text())])), Some(Acquired::Done(Box::new(done))));
         let answer = |writer, taken: &[i64]| {
             let taken = odd(taken.iter().copied().map(integer).collect());
             odd(vec![integer(0), word("string"), word("x"), integer(-1), integer(2), word(writer), taken])
@@ -382,17 +296,5 @@ mod tests {
         assert_eq!(acquired(&answer("", &[0, 4])), Some(Acquired::Busy(busy.clone())));
         let behind = Obstacle { writer: Some("w".to_owned()), taken: Vec::new(), ..busy };
         assert_eq!(acquired(&answer("w", &[])), Some(Acquired::Busy(behind)));
-    }
-
-    #[test]
-    fn a_server_is_known_by_its_run_id_and_its_role() {
-        let word = |word: &str| Value::BulkString(word.as_bytes().to_vec());
-        let info = word("# Server\r\nredis_version:7\r\nrun_id:0123abcd\r\ntcp_port:6379\r\n");
-        let limits = texts(&["maxmemory", "100", "maxmemory-policy", "allkeys-lru"]);
-        let said = introduced(&[info.clone(), limits, texts(&["master", "0"])]);
-        assert_eq!((said.run_id.as_deref(), said.is_replica, said.concerns.len()), (Some("0123abcd"), false, 1));
-        assert!(introduced(&[info, Value::Nil, texts(&["slave", "127.0.0.1"])]).is_replica);
-        assert_eq!(introduced(&[Value::Nil, Value::Nil, Value::Nil]), Introduction::default());
-        assert_eq!(introduced(&[]), Introduction::default());
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::backend::Released;
 use crate::backend::redis::connection::{Connection, Outstanding, Server};
 use crate::backend::redlock::errors::{self, Failure};
+use crate::backend::redlock::introduction;
 use crate::backend::redlock::requests::{Answer, Dispatch, Event, Request};
 use crate::backend::redlock::scripts::{self, Acquired, Return, Try};
 use crate::clock::{Instant, before, sleep_until};
@@ -166,23 +167,23 @@ impl Voter {
         self.announced |= granted.is_none() && attempt.announces();
         self.in_flight = Some(attempt.number);
         self.known.released = false;
-        let also = if self.known.identified { Vec::new() } else { scripts::introduction() };
+        let also = if self.known.identified { Vec::new() } else { introduction::introduction() };
         let (answer, further) = self.ask_also(&attempt.acquire(granted), &also, patience).await?;
         let said = self.read(&answer, scripts::acquired)?;
         match &said {
             Acquired::Granted(_) => (self.perhaps, self.announced) = (attempt.number, false),
             Acquired::Busy(obstacle) => (self.asked, self.announced) = (false, attempt.is_announced(obstacle)),
-            Acquired::OtherSlots(_) => self.asked = false,
+            Acquired::OtherSlots(_) | Acquired::Done(_) => self.asked = false,
             // The server may also hold an earlier vote of this client.
             Acquired::Around(_) => {}
             Acquired::Damaged(damage) => return Err(errors::failed(&self.connection.damaged(damage))),
         }
-        let introduction = (!self.known.identified).then(|| scripts::introduced(&further));
-        if introduction.as_ref().is_some_and(|introduction| introduction.is_replica) {
+        let introduced = (!self.known.identified).then(|| introduction::introduced(&further));
+        if introduced.as_ref().is_some_and(|introduced| introduced.is_replica) {
             return Err(errors::replica(&self.name));
         }
         self.known.identified = true;
-        Ok(Answer::Acquired(said, introduction))
+        Ok(Answer::Acquired(said, introduced))
     }
 
     async fn write_back(&mut self, attempt: &Try, token: u64, patience: Duration) -> Result<Answer, Failure> {
@@ -259,8 +260,8 @@ impl Voter {
         if !self.strict || self.known.trusted {
             return Ok(());
         }
-        let lack = match self.ask(&scripts::durability(), patience).await {
-            Ok(answer) => scripts::lacks_durability(&answer),
+        let lack = match self.ask(&introduction::durability(), patience).await {
+            Ok(answer) => introduction::lacks_durability(&answer),
             Err(failure) if self.connection.is_ready() => Some(errors::untold(&failure)),
             Err(failure) => return Err(failure),
         };

@@ -40,6 +40,9 @@ pub(super) struct ZookeeperContender {
     compared: bool,
     /// What came of the last release, until the next attempt.
     pub released: Option<Released>,
+    /// Whether there was a record of the claim's periods when it was last looked for.
+    pub has_record: bool,
+    pub concerns: Vec<String>,
 }
 
 /// A session that the library is about to open.
@@ -59,7 +62,16 @@ impl fmt::Debug for Opening {
 impl ZookeeperContender {
     /// Contends for `claim` at this ensemble; not connected yet.
     pub(super) fn new(claim: Claim, ensemble: Ensemble) -> Self {
-        Self { claim, ensemble: Arc::new(ensemble), opening: None, session: None, compared: false, released: None }
+        Self {
+            claim,
+            ensemble: Arc::new(ensemble),
+            opening: None,
+            session: None,
+            compared: false,
+            released: None,
+            has_record: false,
+            concerns: Vec::new(),
+        }
     }
 
     /// Where the ensemble is.

@@ -20,6 +20,7 @@ mod line;
 mod membership;
 mod names;
 mod nodes;
+mod once;
 mod own;
 mod queueing;
 mod session;
@@ -82,11 +83,11 @@ impl Contender for ZookeeperContender {
 
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         self.released = None;
-        let attempted = self.take_or_queue(queue).await;
+        let attempted = self.take_once(queue).await;
         // A session without a place in the queue is of no use, and would stay at the server for a while.
         let is_over = match &attempted {
             Ok(Attempt::Held(_)) => false,
-            Ok(Attempt::Busy(_) | Attempt::Around(_) | Attempt::OtherSlots(_) | Attempt::Partly) => {
+            Ok(Attempt::Busy(_) | Attempt::Around(_) | Attempt::OtherSlots(_) | Attempt::Done(_) | Attempt::Partly) => {
                 self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere)
             }
             Err(error) => !error.may_pass(),
@@ -146,6 +147,10 @@ impl Contender for ZookeeperContender {
         }
     }
 
+    fn concerns(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.concerns)
+    }
+
     async fn release(&mut self, used: Used) -> Result<Released, Error> {
         self.opening = None;
         let Some(session) = self.session.as_mut() else {
@@ -156,7 +161,7 @@ impl Contender for ZookeeperContender {
         } else {
             let held = session.held_since.is_some();
             session.connect().await?;
-            let kept = session.own_hold.filter(|&over| used == Used::Yes && Instant::now() < over);
+            let kept = session.own_hold.filter(|&over| used != Used::No && Instant::now() < over);
             if kept.is_none() && session.hold_asked {
                 // First of all: whoever is next reads it when our nodes are gone.
                 let ended = session.end_hold(self.claim.owner.as_str()).await;
@@ -167,7 +172,7 @@ impl Contender for ZookeeperContender {
                     return Err(self.explain(&error));
                 }
             }
-            let gone = session.end().is_none() && self.leave().await?;
+            let gone = session.end().is_none() && self.leave_after(used).await?;
             match (held && gone, kept) {
                 (true, Some(_)) => Released::Kept,
                 (true, None) => Released::Freed,

@@ -60,7 +60,13 @@ impl ZookeeperContender {
             }
             // Looking at the minimum holds first costs less than making a directory, and more than making nodes in one.
             match self.standing(&mut line, looks_first || !has_directory).await? {
-                Some(Standing::Enters { slot }) => return self.granted(write, slot).await.map(Attempt::Held),
+                Some(Standing::Enters { slot }) => {
+                    if let Some(done) = self.done().await? {
+                        self.leave().await?;
+                        return Ok(Attempt::Done(done));
+                    }
+                    return self.granted(write, slot).await.map(Attempt::Held);
+                }
                 Some(Standing::OtherSlots { slots, by }) => return self.refused(slots, &by).await,
                 Some(Standing::Welcome) => (create, no_directory) = (true, !has_directory),
                 Some(Standing::Behind(behind)) if behind.position.is_none() && queue == Queue::Join => {

@@ -8,6 +8,7 @@ more; and what an abandoned connection still delivers is refused, because the se
 mod clock;
 mod holds;
 mod placing;
+mod records;
 mod watches;
 
 use std::collections::BTreeMap;
@@ -203,9 +204,14 @@ impl Session {
         Instant::now().since(self.traffic.timeline.proven()) > self.length / HEARTBEATS
     }
 
+    /// "Now" in milliseconds since 1970 by the server's clock; none where it is not known yet.
+    pub(super) fn server_time(&self) -> Option<u64> {
+        self.clock.as_ref().map(ServerClock::now)
+    }
+
     /// "Now" in milliseconds since 1970, by the server's clock where we know it.
     pub(super) fn now(&self) -> u64 {
-        self.clock.as_ref().map_or_else(wall_millis, ServerClock::now)
+        self.server_time().unwrap_or_else(wall_millis)
     }
 
     /// The slot that we have entered.

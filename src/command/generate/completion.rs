@@ -14,6 +14,7 @@ const DURATIONS: &[(&str, &[&str])] = &[
     ("kill_after", &["1s", "5s", "10s"]),
     ("min_hold", &["10s", "1m", "5m"]),
     ("lock_delay", &["5s", "15s", "1m"]),
+    ("once_per", &["15m", "1h", "1d"]),
     ("max_run", &["10m", "1h", "12h"]),
     ("connect_timeout", &["1s", "5s", "10s"]),
 ];

@@ -63,6 +63,10 @@ const RUN_EXAMPLES: &[(&str, &str)] = &[
         "*/5 * * * *  dlock run -b redis://locks/ --key report -n -E 0 -q --min-hold 1m -- /usr/local/bin/report",
     ),
     (
+        "In the crontabs of five hosts: one of them does it in each hour, and when it fails, the next one takes over:",
+        "0 * * * *  dlock run -b redis://locks/ --key hourly -E 0 -q --once-per 1h -- /usr/local/bin/hourly",
+    ),
+    (
         "Wait at most ten minutes, and stop the command after an hour:",
         "dlock run -k deploy -w 10m --max-run 1h -- ./deploy.sh",
     ),
@@ -135,6 +139,10 @@ const BUGS: &[&str] = &[
     "Runs inside one run share its lock, and do not exclude each other.",
     "Runs with several keys do not wait for each other, because they take them in one order. Runs inside each other take theirs in \
      the order of their nesting, and other programs take them in their own: where those orders cross, --wait ends the wait.",
+    "With --once-per, a job may run again in a period if dlock was killed, or its lock lost, between the success of its command \
+     and the record of it, and if the record was lost with the server's data (on file:, with the lock file, also by a reboot). A job \
+     whose start is spread at random over the boundary between two periods may run in either: boundaries are multiples of the \
+     period since 1970 in UTC. etcd does not tell its time: there a host whose clock is ahead keeps the others out for two periods.",
     "A URL with a password can be seen in the list of processes when dlock starts: use --password-file or DLOCK_PASSWORD.",
 ];
 

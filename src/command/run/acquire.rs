@@ -183,6 +183,7 @@ fn refused(settings: &RunSettings, key: &Key, refused: Refused) -> Failure {
             let wanted = settings.mode.slots().unwrap_or_default();
             return Failure::new(Exit::Usage, Event::OtherSlots { lock, wanted, slots, holder, now });
         }
+        Refused::Done(done) => return not_acquired(settings, Event::AlreadyDone { lock, done }),
         Refused::Failed(Failed { kind, trouble }) => {
             let exit = match kind {
                 ErrorKind::Unreachable | ErrorKind::Mistaken | ErrorKind::Unavailable | ErrorKind::Unusable => {
@@ -195,10 +196,15 @@ fn refused(settings: &RunSettings, key: &Key, refused: Refused) -> Failure {
             return Failure::new(exit, Event::NotAcquired { lock, within, why: Hindrance::Trouble(trouble) });
         }
     };
+    not_acquired(settings, Event::NotAcquired { lock, within, why })
+}
+
+/// The exit of a run that does not get the lock, with its reason unless it is to be quiet.
+fn not_acquired(settings: &RunSettings, reason: Event) -> Failure {
     let exit = Exit::NotAcquired(settings.conflict);
     match settings.verbosity {
         Verbosity::Quiet => Failure::silent(exit),
-        Verbosity::Normal | Verbosity::Verbose => Failure::new(exit, Event::NotAcquired { lock, within, why }),
+        Verbosity::Normal | Verbosity::Verbose => Failure::new(exit, reason),
     }
 }
 

@@ -140,6 +140,7 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
+    use crate::backend::Used;
     use crate::key::{Key, Keys};
 
     const FREED: Fate = given_back(Ok(Released::Freed), false);
@@ -170,6 +171,30 @@ mod tests {
 
     fn done() -> Held {
         held(None, Some((Ended::Code(3), 0)))
+    }
+
+    #[test]
+    fn a_lock_was_good_for_a_success_only_if_the_command_ended_with_0_by_itself() {
+        let code = |code, errno| Some((Ended::Code(code), errno));
+        let told = Held { told_of_loss: true, ..held(None, code(0, 0)) };
+        let never_asked = Held { never_asked: true, ..held(Some(Cause::GuardKilled), None) };
+        for (held, used) in [
+            (held(None, code(0, 0)), Used::Success),
+            (held(None, code(1, 0)), Used::Yes),
+            (held(None, Some((Ended::Signal(15), 0))), Used::Yes),
+            (held(Some(Cause::MaxRun), code(0, 0)), Used::Yes),
+            (held(Some(Cause::Lost), code(0, 0)), Used::Yes),
+            (held(Some(Cause::GuardKilled), None), Used::Yes),
+            // Lost, and ignored.
+            (told, Used::Yes),
+            (held(None, code(127, libc::ENOENT)), Used::No),
+            (held(None, code(0, libc::ETIME)), Used::No),
+            (held(Some(Cause::TooLate), None), Used::No),
+            (held(Some(Cause::NotSpawned(11)), None), Used::No),
+            (never_asked, Used::No),
+        ] {
+            assert_eq!(held.used(), used, "{held:?}");
+        }
     }
 
     #[test]

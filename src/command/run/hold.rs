@@ -70,11 +70,16 @@ impl Held {
         matches!(self.exited, Some((_, 0)))
     }
 
-    /// What the lock was good for: nothing, if it is certain that no command was started.
+    /// What the lock was good for: nothing, if it is certain that no command was started; success, if the command ran to its
+    /// end with the code 0.
     pub(super) fn used(&self) -> Used {
         let failed = matches!(self.exited, Some((_, errno)) if errno != 0);
         let never_started = matches!(self.cause, Some(Cause::TooLate | Cause::NotSpawned(_)));
-        if failed || never_started || self.never_asked { Used::No } else { Used::Yes }
+        match self.exited {
+            _ if failed || never_started || self.never_asked => Used::No,
+            Some((Ended::Code(0), 0)) if self.ended_well() => Used::Success,
+            _ => Used::Yes,
+        }
     }
 
     /// Whether the command ran to its end, and no loss of its lock was noticed.

@@ -173,9 +173,7 @@ impl Run<'_> {
         }
         let own = tenure.own(&settings.keys, self.contender.as_ref());
         let (Some(grant), Some((keys, tokens))) = (&tenure.own, own) else { return };
-        for concern in self.contender.concerns() {
-            report.tell(&Event::Concern { lock: settings.lock(), concern });
-        }
+        self.tell_concerns();
         let is_cut = |ttl| settings.grace.asked.is_some_and(|asked| kill_after < asked && kill_after < ttl);
         if let Some(ttl) = tenure.ttl().filter(|&ttl| is_cut(ttl)) {
             report.tell(&Event::ShortGrace { lock: settings.lock(), kill_after, ttl });
@@ -183,6 +181,13 @@ impl Run<'_> {
         let (lock, mode, slot) = (settings.lock_of(keys), settings.mode, grant.slot);
         let (ttl, waited) = (tenure.ttl(), self.waited);
         report.tell(&Event::Acquired { lock, tokens, mode, slot, ttl, waited });
+    }
+
+    /// Reports what the service has noticed that could make its locks unsafe, or what it could not record.
+    fn tell_concerns(&mut self) {
+        for concern in self.contender.concerns() {
+            self.report.tell(&Event::Concern { lock: self.settings.lock(), concern });
+        }
     }
 
     /// Releases the own locks, unless a process of the command is left, and reports how the run ended.
@@ -201,6 +206,9 @@ impl Run<'_> {
                 let ran_out = held.schedule.is_some_and(|schedule| Instant::now() >= schedule.dead_at()) && !ignore;
                 let patience = settings.connection.connect_timeout;
                 let released = give_back(self.contender.as_mut(), held.used(), patience).await;
+                if settings.once_per.is_some() {
+                    self.tell_concerns();
+                }
                 let outer_ended = tenure.covered().filter(|_| outer_ended).map(|keys| settings.lock_of(keys));
                 Fate::GivenBack { released, ran_out, outer_ended }
             }

@@ -229,6 +229,9 @@ pub(super) async fn cover(
         Registered::No | Registered::Unreachable if dlock.is_none() && locked.is_some() => None,
         Registered::No | Registered::Unreachable => return Ok(None),
     };
+    if settings.once_per.is_some() {
+        return Err(Failure::new(Exit::Usage, Event::OnceInside(key)));
+    }
     // A newer dlock may hold it in a mode that this one does not know: at least as weak as shared.
     let mode = published.mode().unwrap_or(Mode::Shared);
     if !mode.covers(settings.mode) {

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use crate::backend::{Claim, Contender, Service};
+use crate::backend::{Claim, Contender, Once, Service};
 use crate::command::run::rescue::Below;
 use crate::command::run::{environment, nested};
 use crate::exit::{Exit, Failure};
@@ -115,6 +115,7 @@ fn contender(
     around: &[String],
 ) -> Box<dyn Contender> {
     let about = environment::about(settings);
+    let once_per = settings.once_per.map(Once::now);
     let contend = |(key, owner): (&Key, Owner)| {
         service.contend(Claim {
             key: key.clone(),
@@ -124,6 +125,7 @@ fn contender(
             around: around.to_vec(),
             ttl: settings.lease(),
             min_hold: settings.min_hold,
+            once_per,
             about: about.clone(),
         })
     };

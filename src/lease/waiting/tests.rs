@@ -29,6 +29,10 @@ fn other_slots() -> OtherSlots {
     OtherSlots { slots: 3, holder: Holder::Unknown, now: 0 }
 }
 
+fn done() -> Box<Done> {
+    Box::new(Done { v: 1, period: 7, length: 60_000, ..Done::default() })
+}
+
 fn failed(kind: ErrorKind) -> Failed {
     Failed { kind, trouble: Trouble::Said("no".to_owned()) }
 }
@@ -49,6 +53,7 @@ fn the_first_answer_decides_where_nobody_waits() {
         (Ok(Attempt::Around(around())), Next::Refuse(Refused::Around(around()))),
         (Ok(Attempt::OtherSlots(other_slots())), Next::Refuse(Refused::OtherSlots(other_slots()))),
         (Ok(Attempt::Partly), Next::Again),
+        (Ok(Attempt::Done(done())), Next::Refuse(Refused::Done(done()))),
         (Err(failed(ErrorKind::Unreachable)), Next::Refuse(Refused::Failed(failed(ErrorKind::Unreachable)))),
         (Err(failed(ErrorKind::Denied)), Next::Refuse(Refused::Failed(failed(ErrorKind::Denied)))),
     ] {
@@ -74,6 +79,11 @@ fn a_waiter_listens_rides_out_what_may_pass_and_gives_up_what_may_not() {
         (
             vec![Ok(Attempt::Busy(busy(1))), Ok(Attempt::OtherSlots(other_slots()))],
             vec![Next::Listen, Next::Refuse(Refused::OtherSlots(other_slots()))],
+            vec![news(busy(1))],
+        ),
+        (
+            vec![Ok(Attempt::Busy(busy(1))), Ok(Attempt::Done(done()))],
+            vec![Next::Listen, Next::Refuse(Refused::Done(done()))],
             vec![news(busy(1))],
         ),
         // First contact.

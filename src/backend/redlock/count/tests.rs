@@ -72,6 +72,7 @@ fn count(mode: Mode, servers: usize, answers: Vec<Answer>) -> Count {
 fn told(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Around(outer) => format!("around {}", outer.id),
+        Refusal::Done(done) => format!("done in {}", done.period),
         Refusal::OtherSlots(other) => format!("{} slots", other.slots),
         Refusal::Elsewhere(_, free) => format!("elsewhere {free:?}"),
         Refusal::Held(in_the_way) => format!("held by {}", in_the_way.votes),

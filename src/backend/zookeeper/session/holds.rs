@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 
 use crate::backend::zookeeper::hold::{Hold, Kept, Listed};
 use crate::backend::zookeeper::nodes::{Triple, absent};
+use crate::backend::zookeeper::session::records::is_record;
 use crate::backend::zookeeper::session::{Session, TOGETHER};
 use crate::clock::Instant;
 
@@ -22,10 +23,12 @@ impl Session {
             Listed::Unknown => self.list_holds().await?,
             listed => listed,
         };
-        let Listed::Names(names) = listed else {
+        let Listed::Names(mut names) = listed else {
             self.known_holds.clear();
             return Ok(Vec::new());
         };
+        let is_empty = names.is_empty();
+        names.retain(|name| !is_record(name));
         self.known_holds.retain(|name, _| names.contains(name));
         let is_new = |name: &&String| *name != own && !self.known_holds.contains_key(*name);
         let new: Vec<String> = names.iter().filter(is_new).cloned().collect();
@@ -36,7 +39,7 @@ impl Session {
         let over = self.known_holds.iter().filter(|(_, kept)| kept.over <= now);
         let over: Vec<String> = over.map(|(name, _)| name.clone()).collect();
         self.known_holds.retain(|_, kept| kept.over > now);
-        if !over.is_empty() || names.is_empty() {
+        if !over.is_empty() || is_empty {
             self.remove_holds(&over).await;
         }
         Ok(self.known_holds.values().cloned().collect())

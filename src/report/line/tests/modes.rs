@@ -3,6 +3,7 @@ The sentences about locks that several hold together.
 */
 
 use super::*;
+use crate::holder::done::Done;
 
 fn other_slots(holder: Holder) -> Event {
     Event::OtherSlots { lock: lock(), wanted: 5, slots: 3, holder, now: 124_000 }
@@ -10,6 +11,11 @@ fn other_slots(holder: Holder) -> Event {
 
 fn upgrade(outer: Mode, wanted: Mode) -> Event {
     Event::Upgrade { key: named("k"), outer, wanted }
+}
+
+fn done() -> Done {
+    let (host, user) = ("web1".to_owned(), "deploy".to_owned());
+    Done { v: 1, period: 3, length: 5_400_000, at: 9_000, host, user, pid: 7 }
 }
 
 /// The sentences about a lock that is held otherwise than it is wanted.
@@ -26,6 +32,15 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
     let holder = reader.clone();
     let queued = Hindrance::Held { holder, beside: 1, now: 124_000, position: None, queued: true };
     vec![
+        (
+            Event::AlreadyDone { lock: lock(), done: Box::new(done()) },
+            "skipped: k at redis://h:6379 was done in this period (--once-per 1h 30m) by deploy@web1, pid 7, at \
+             1970-01-01T00:00:09Z",
+        ),
+        (
+            Event::OnceInside(key()),
+            "k is held by the dlock run around this one, which alone knows whether its command succeeds: use --once-per there",
+        ),
         (
             waiting(read(0)),
             "waiting for k: held shared by deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); next in line",

@@ -1,0 +1,91 @@
+/*!
+The node that says in which period a command has succeeded: see [`once`](crate::backend::zookeeper::once).
+*/
+
+use ::zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError};
+
+use crate::backend::zookeeper::nodes::{Triple, absent};
+use crate::backend::zookeeper::session::{Content, Session};
+
+/// How such nodes are called, before the length of the periods. No owner's id begins like this.
+const NAME: &str = "once-";
+/// How often a record is written anew because its node or its directory came or went meanwhile.
+const TRIES: usize = 8;
+
+/// Whether a node next to those of minimum holds has this name.
+pub(super) fn is_record(name: &str) -> bool {
+    name.starts_with(NAME)
+}
+
+impl Session {
+    /// The path of the node for periods of this length in milliseconds.
+    fn record(&self, length: u64) -> String {
+        self.directory.hold(&format!("{NAME}{length}"))
+    }
+
+    /// What is recorded of periods of this length in milliseconds, and the node's status; none where nothing is.
+    pub(in crate::backend::zookeeper) async fn read_record(&mut self, length: u64) -> Result<Option<Content>, ZkError> {
+        let (client, path) = (self.client.clone(), self.record(length));
+        let sent = self.traffic.begin();
+        let answer = client.get_data(&path).await;
+        self.traffic.end(sent, false, &answer);
+        absent(answer)
+    }
+
+    /// Removes what is recorded of periods of this length, which was last written as this `version`, and the directory when it
+    /// is empty. Nothing depends on it: others see themselves what does not count any more.
+    pub(in crate::backend::zookeeper) async fn remove_record(&mut self, length: u64, version: i32) {
+        let (client, path, directory) = (self.client.clone(), self.record(length), self.directory.beside());
+        for (path, version) in [(path, Some(version)), (directory, None)] {
+            let sent = self.traffic.begin();
+            let removed = client.delete(&path, version).await;
+            self.traffic.end(sent, true, &removed);
+        }
+    }
+
+    /// Removes the nodes of `triple`, and records `text` of periods of this length in the same request; `is_there` says whether
+    /// the record was there when it was last looked for. Returns false, and has done nothing, where one of our nodes is gone.
+    pub(in crate::backend::zookeeper) async fn remove_with_record(
+        &mut self,
+        triple: &Triple,
+        length: u64,
+        text: &str,
+        is_there: bool,
+    ) -> Result<bool, ZkError> {
+        let (client, options) = (self.client.clone(), CreateMode::Persistent.with_acls(self.acls));
+        let (directory, path) = (self.directory.beside(), self.record(length));
+        let (mut makes_directory, mut makes_node) = (!is_there, !is_there);
+        for _ in 0..TRIES {
+            let mut writer = client.new_multi_writer();
+            if makes_directory {
+                writer.add_create(&directory, b"", &options)?;
+            }
+            if makes_node {
+                writer.add_create(&path, text.as_bytes(), &options)?;
+            } else {
+                writer.add_set_data(&path, text.as_bytes(), None)?;
+            }
+            for name in triple.all() {
+                writer.add_delete(&self.directory.node(name), None)?;
+            }
+            let sent = self.traffic.begin();
+            let written = writer.commit().await.map(drop);
+            self.traffic.end(sent, true, &written.clone().map_err(ZkError::from));
+            let (index, why) = match written {
+                Ok(()) => return Ok(true),
+                Err(MultiWriteError::OperationFailed { index, source }) => (index, source),
+                Err(error) => return Err(error.into()),
+            };
+            let record = usize::from(makes_directory);
+            match why {
+                ZkError::NodeExists if makes_directory && index == 0 => makes_directory = false,
+                ZkError::NodeExists if index == record => makes_node = false,
+                ZkError::NoNode if index == record && makes_node => makes_directory = true,
+                ZkError::NoNode if index == record => makes_node = true,
+                ZkError::NoNode => return Ok(false),
+                error => return Err(error),
+            }
+        }
+        Err(ZkError::NoNode)
+    }
+}

@@ -1,0 +1,45 @@
+/*!
+What a supervised command needs, and what of that can be missing.
+*/
+
+use std::time::Duration;
+
+use crate::supervise::protocol::Unfit;
+
+/// A step on the way to a supervised command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Making an owner id.
+    OwnerId,
+    /// Laying out the command's arguments and environment.
+    Command,
+    /// Taking over the signals.
+    Signals,
+    /// Becoming the parent of orphans.
+    Subreaper,
+    /// Naming the guard's socket.
+    GuardName,
+    /// Starting the guard.
+    Guard,
+    /// Finding out whether a command can be supervised here.
+    Supervision,
+    /// Starting the event loop.
+    EventLoop,
+    /// Watching the signals.
+    WatchSignals,
+    /// Watching the guard.
+    WatchGuard,
+}
+
+/// What is missing, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// The reason that the system gives.
+    System(String),
+    /// No process could be made, for this errno.
+    NoProcess(i32),
+    /// The environment does not allow it.
+    Unfit(Unfit),
+    /// The guard did not start within this time.
+    SlowGuard(Duration),
+}
