@@ -45,6 +45,9 @@ mod min_hold;
 // A lock that stays taken for a time after its holder has vanished.
 mod lock_delay;
 
+// Of all runs for a lock, one succeeds per period.
+mod once_per;
+
 // Locks that several hold together: readers next to each other, writers alone, slots with their numbers.
 mod modes;
 

@@ -290,6 +290,7 @@ fn a_wrong_value_of_a_variable_is_refused_like_a_wrong_flag() {
         ("KILL_AFTER", "16s"),
         ("MIN_HOLD", "11years"),
         ("LOCK_DELAY", "soon"),
+        ("ONCE_PER", "0.5"),
         ("ON_LOST", "nothing"),
         ("LEFTOVERS", "all"),
         ("MAX_RUN", "0"),

@@ -212,6 +212,22 @@ fn lock_delay() {
 }
 
 #[test]
+fn once_per() {
+    let scratch = Scratch::new();
+    for (key, flags, value, code) in [
+        ("variable", &[][..], "52weeks", 75),
+        ("flag", &["--once-per", "51weeks"], "52weeks", 0),
+        ("empty", &[], "", 0),
+    ] {
+        let run = || scratch.dlock().run(key).backend(scratch.file_url());
+        run().args(flags).env("DLOCK_ONCE_PER", value).command(["true"]).output().success();
+        run().args(["-q", "--once-per", "52weeks"]).command(["true"]).output().code(code).quiet();
+    }
+    let wrong = run_file(&scratch).arg("-s").env("DLOCK_ONCE_PER", "1h").command(["true"]).output();
+    wrong.code(64).stderr_is_one_line("DLOCK_ONCE_PER and --shared exclude each other");
+}
+
+#[test]
 fn on_lost() {
     let scratch = Scratch::new();
     let gate = Gate::new(scratch.path("gate"));
