@@ -5,9 +5,9 @@ only by its owner, as all clients that follow the documented pattern do it.
 A lock that several hold together (shared, or slots) has a string at its key too, as long as one of them holds it.
 
 Side keys, which no user can name, hold these holders, the queue of waiters (first come, first served), the fencing
-counter, and the last period in which a command has succeeded (`--once-per`). Whoever releases, enters or leaves wakes the head of the queue through its wake list if it may enter then; only
-the head polls, for foreign holders, which announce nothing, and for expiry. The scripts are in the `.lua` files; each may
-be repeated without harm.
+counter, and the last period in which a command has succeeded (`--once-per`). Whoever releases, enters or leaves wakes
+the head of the queue through its wake list if it may enter then; only the head polls, for foreign holders, which
+announce nothing, and for expiry. The scripts are in the `.lua` files; each may be repeated without harm.
 
 The rights that a user needs are in [`rights`].
 */
