@@ -12,8 +12,8 @@ use crate::lease::timing::Schedule;
 /// How long one look at a lock without a lease may take.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Keeps `lease` until it is lost; what the server grants is longer by `delay`. Calls `news` for every change; ends after a loss. The future may be dropped at any time: a
-/// late renewal only extends a lock that this owner still holds.
+/// Keeps `lease` until it is lost; what the server grants is longer by `delay`. Calls `news` for every change; ends after a
+/// loss. The future may be dropped at any time: a late renewal only extends a lock that this owner still holds.
 pub(crate) async fn keep(
     contender: &mut dyn Contender,
     lease: Lease,

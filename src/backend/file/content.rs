@@ -121,8 +121,8 @@ impl Content {
         Ok(Self { counter: counter.filter(|counter| *counter < HIGHEST), record, done })
     }
 
-    /// Who has succeeded in the period of `claim` already, where it is `now` in milliseconds since 1970; none where nobody has, or
-    /// the claim has no period.
+    /// Who has succeeded in the period of `claim` already, where it is `now` in milliseconds since 1970; none where nobody
+    /// has, or the claim has no period.
     #[must_use]
     pub(super) fn done_in(&self, claim: &Claim, now: u64) -> Option<Box<Done>> {
         let period = claim.once_per?.by(now);

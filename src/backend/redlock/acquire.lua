@@ -6,8 +6,8 @@
 --         number by the client's clock, its length and its age in ms
 -- Returns {1, counter}, {0, type, text, ms until it is worth a look, others who hold it too, id of the writer that goes
 -- first or '', numbers of the slots that are taken}, {4, text of the run around this one that holds it}, {5, number of
--- slots in use, text of one who uses them, now}, {6, text of who has succeeded in the period}, or before anything is written {2, key, type, value} for a damaged
--- counter and {3, key, type} for a side key of another type.
+-- slots in use, text of one who uses them, now}, {6, text of who has succeeded in the period}, or before anything is
+-- written {2, key, type, value} for a damaged counter and {3, key, type} for a side key of another type.
 local owner, number, rest, ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local proposal, granted, least = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local mine, slot, keeps_out = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
