@@ -51,6 +51,10 @@ fn around(id: &str) -> Answer {
     Answer::Acquired(Acquired::Around(Box::new(outer)), None)
 }
 
+fn done(period: u64) -> Answer {
+    Answer::Acquired(Acquired::Done(Box::new(Done { period, ..Done::default() })), None)
+}
+
 fn other(number: u32) -> Answer {
     let other = OtherSlots { slots: number, holder: Holder::Unknown, now: 5 };
     Answer::Acquired(Acquired::OtherSlots(other), None)
@@ -117,6 +121,10 @@ fn why_an_attempt_failed() {
         (S, 3, vec![around("o"), granted(), busy(alone("a"))], "around o"),
         (X, 3, vec![around("o"), around("o")], "around o"),
         (n, 3, vec![around("o"), other(5), other(5)], "around o"),
+        // And so is one that knows that it is done.
+        (X, 3, vec![done(7), granted(), busy(alone("a"))], "done in 7"),
+        (X, 3, vec![done(7), done(7)], "done in 7"),
+        (X, 3, vec![done(7), around("o")], "around o"),
     ] {
         let shown = format!("{mode:?} {answers:?}");
         assert_eq!(told(&count(mode, servers, answers).refusal()), expected, "{shown}");
