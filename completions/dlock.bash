@@ -87,7 +87,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__run)
-            opts="-k -n -x -s -E -c -o -q -v -b -w -t -h --key --namespace --require-backend --nb --nonblock --exclusive --shared --slots --conflict-exit-code --on-lost --leftovers --command --close --reason --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --timeout --wait --ttl --kill-after --min-hold --max-run --connect-timeout --help"
+            opts="-k -n -x -s -E -c -o -q -v -b -w -t -h --key --namespace --require-backend --nb --nonblock --exclusive --shared --slots --conflict-exit-code --on-lost --leftovers --command --close --reason --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --timeout --wait --ttl --kill-after --min-hold --lock-delay --once-per --max-run --connect-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -199,6 +199,14 @@ _dlock() {
                     ;;
                 --min-hold)
                     COMPREPLY=($(compgen -W "10s 1m 5m" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-delay)
+                    COMPREPLY=($(compgen -W "5s 15s 1m" -- "${cur}"))
+                    return 0
+                    ;;
+                --once-per)
+                    COMPREPLY=($(compgen -W "15m 1h 1d" -- "${cur}"))
                     return 0
                     ;;
                 --max-run)

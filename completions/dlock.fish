@@ -79,6 +79,12 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l kill-after -d 'Time 
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l min-hold -d 'Keep the lock taken for at least this long after it was acquired, even if the command ends or fails sooner or dlock is killed: with -n, a job that several hosts start at about the same time then runs once. A command that cannot be executed frees the lock. Ignored in a nested run for the same lock' -r -f -a "10s\t''
 1m\t''
 5m\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l lock-delay -d 'Keep the lock taken for this long in addition when its holder vanished without releasing it (its host died, dlock was killed): time for work that cannot check DLOCK_TOKEN to come to its end. The command still ends within --ttl, and a release frees the lock at once. zk: at most a sixth of --ttl. Not for file:. Ignored in a nested run for the same lock' -r -f -a "5s\t''
+15s\t''
+1m\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l once-per -d 'Of all runs for this lock with the same PERIOD, let at most one succeed (exit code 0) in each period, such as 1h; the others are skipped with the code of a lock that was not acquired. Without -n they wait, and one of them takes over when the command fails. Periods are multiples of their length since 1970 in UTC, and the clock of this host says which one it is. Not with --shared or --slots, nor in a nested run for the same lock' -r -f -a "15m\t''
+1h\t''
+1d\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l max-run -d 'Stop the command after this long, and exit with 124' -r -f -a "10m\t''
 1h\t''
 12h\t''"

@@ -38,7 +38,7 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
              1970-01-01T00:00:09Z",
         ),
         (
-            Event::OnceInside(key()),
+            Event::OnceInside(named("k")),
             "k is held by the dlock run around this one, which alone knows whether its command succeeds: use --once-per there",
         ),
         (
