@@ -30,8 +30,9 @@ pub(crate) struct Limits {
     pub delay: Delay,
 }
 
-/// Takes the lock. Calls `news` for every change during the wait, with the name of the lock that is waited for. A refusal leaves nothing at the service. Dropping the future
-/// leaves a place in the queue, and perhaps a lock whose grant was not seen; [`give_back`] removes both.
+/// Takes the lock. Calls `news` for every change during the wait, with the name of the lock that is waited for. A refusal leaves
+/// nothing at the service. Dropping the future leaves a place in the queue, and perhaps a lock whose grant was not seen;
+/// [`give_back`] removes both.
 pub(crate) async fn take(
     contender: &mut dyn Contender,
     wait: Wait,
@@ -162,7 +163,7 @@ async fn attempt(
 }
 
 /// The grant as the command may count on it; an error where the server grants so little that the delay leaves too little.
-fn without_delay(grant: Grant, delay: Delay) -> Result<Grant, Failed> {
+fn without_delay(mut grant: Grant, delay: Delay) -> Result<Grant, Failed> {
     let (whole, lease) = (grant.lease, grant.lease.less(delay.length));
     match (whole, lease) {
         (Lease::Until { ttl: granted, .. }, Lease::Until { ttl, .. })
@@ -171,7 +172,10 @@ fn without_delay(grant: Grant, delay: Delay) -> Result<Grant, Failed> {
             let trouble = Trouble::ShortLease { granted, delay: delay.length, least: delay.least() };
             Err(Failed { kind: ErrorKind::Unusable, trouble })
         }
-        _ => Ok(Grant { lease, ..grant }),
+        _ => {
+            grant.lease = lease;
+            Ok(grant)
+        }
     }
 }
 

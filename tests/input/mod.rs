@@ -327,6 +327,7 @@ fn every_option_has_a_variable_and_a_test_that_is_named_after_it() {
         help.split("[env: DLOCK_").skip(1).filter_map(|rest| rest.split(']').next()).collect();
     let tests = own_tests();
     let names = tests.iter().filter_map(|test| test.strip_prefix("input::variables::"));
+    let names = names.map(|test| test.strip_prefix("connection::").unwrap_or(test));
     let tested: BTreeSet<String> = names.flat_map(|name| name.split("_and_")).map(str::to_uppercase).collect();
     assert_eq!(offered, tested.iter().map(String::as_str).collect());
     let options = help.lines().filter(|line| line.trim_start().starts_with('-') && line.contains("--")).count();

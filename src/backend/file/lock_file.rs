@@ -22,6 +22,7 @@ use crate::backend::file::errors::{self, no_lock_file};
 use crate::backend::file::floor;
 use crate::backend::file::kept::{Ends, Kept};
 use crate::backend::file::line::{Files, Line, Step};
+use crate::backend::file::once::note_success;
 use crate::backend::file::ranges::{self, SEATS};
 use crate::backend::file::seats::{Entry, Seat, entry};
 use crate::backend::file::text::{header, is_ours, numbers, record, write};
@@ -331,14 +332,6 @@ impl LockFile {
         Ok(())
     }
 
-    /// Who has succeeded in the claim's period already, as far as can be seen before coming into the line.
-    pub(super) fn done(&self, claim: &Claim) -> Option<Box<Done>> {
-        if claim.once_per.is_none() || self.line.is_queued() || self.held.is_some() {
-            return None;
-        }
-        header(self.files.gate()).ok()?.done_in(claim, wall_millis())
-    }
-
     /// Gives the lock back if it is ours, and leaves the line. If the command has succeeded in the claim's period, that is
     /// written down; what prevents it is added to `concerns`.
     pub(super) fn release(mut self, claim: &Claim, used: Used, concerns: &mut Vec<String>) -> Result<Released, Error> {
@@ -352,19 +345,11 @@ impl LockFile {
             // Best effort: a leftover text names a holder that the kernel does not confirm. A nested run that is left must
             // not take one for its outer run.
             let text = kept.map(|_| finished(&held.text)).unwrap_or_default();
-            let succeeded = claim.once_per.filter(|_| used == Used::Success);
-            if let Some(once) = succeeded {
-                let now = wall_millis();
-                let done = claim.done(once.by(now), now);
-                held.done.retain(|other| other.length != done.length);
-                held.done.insert(0, done);
-            }
+            let has_succeeded = note_success(&mut held.done, claim, used);
             match held.seat {
                 None => {
                     let written = write(self.files.gate(), held.token, &text, kept, &held.done);
-                    if let (Err(error), Some(_)) = (written, succeeded) {
-                        concerns.push(unrecorded(&error));
-                    }
+                    concerns.extend(written.err().filter(|_| has_succeeded).map(|error| unrecorded(&error)));
                 }
                 Some(seat) => self.vacate(seat, &text, kept),
             }

@@ -37,6 +37,7 @@ mod line;
 mod locality;
 mod lock_file;
 mod look;
+mod once;
 mod ranges;
 mod seats;
 mod text;

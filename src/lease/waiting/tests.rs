@@ -29,8 +29,8 @@ fn other_slots() -> OtherSlots {
     OtherSlots { slots: 3, holder: Holder::Unknown, now: 0 }
 }
 
-fn done() -> Box<Done> {
-    Box::new(Done { v: 1, period: 7, length: 60_000, ..Done::default() })
+fn done() -> Done {
+    Done { v: 1, period: 7, length: 60_000, ..Done::default() }
 }
 
 fn failed(kind: ErrorKind) -> Failed {
@@ -53,7 +53,7 @@ fn the_first_answer_decides_where_nobody_waits() {
         (Ok(Attempt::Around(around())), Next::Refuse(Refused::Around(around()))),
         (Ok(Attempt::OtherSlots(other_slots())), Next::Refuse(Refused::OtherSlots(other_slots()))),
         (Ok(Attempt::Partly), Next::Again),
-        (Ok(Attempt::Done(done())), Next::Refuse(Refused::Done(done()))),
+        (Ok(Attempt::Done(done().into())), Next::Refuse(Refused::Done(done().into()))),
         (Err(failed(ErrorKind::Unreachable)), Next::Refuse(Refused::Failed(failed(ErrorKind::Unreachable)))),
         (Err(failed(ErrorKind::Denied)), Next::Refuse(Refused::Failed(failed(ErrorKind::Denied)))),
     ] {
@@ -82,8 +82,8 @@ fn a_waiter_listens_rides_out_what_may_pass_and_gives_up_what_may_not() {
             vec![news(busy(1))],
         ),
         (
-            vec![Ok(Attempt::Busy(busy(1))), Ok(Attempt::Done(done()))],
-            vec![Next::Listen, Next::Refuse(Refused::Done(done()))],
+            vec![Ok(Attempt::Busy(busy(1))), Ok(Attempt::Done(done().into()))],
+            vec![Next::Listen, Next::Refuse(Refused::Done(done().into()))],
             vec![news(busy(1))],
         ),
         // First contact.
