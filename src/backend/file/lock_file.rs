@@ -332,6 +332,12 @@ impl LockFile {
         Ok(())
     }
 
+    /// Who has succeeded in the claim's period already, as far as can be seen before coming into the line.
+    pub(super) fn done(&self, claim: &Claim) -> Option<Box<Done>> {
+        let is_asked = claim.once_per.is_some() && !self.line.is_queued() && self.held.is_none();
+        is_asked.then(|| header(self.files.gate()).ok()).flatten()?.done_in(claim, wall_millis())
+    }
+
     /// Gives the lock back if it is ours, and leaves the line. If the command has succeeded in the claim's period, that is
     /// written down; what prevents it is added to `concerns`.
     pub(super) fn release(mut self, claim: &Claim, used: Used, concerns: &mut Vec<String>) -> Result<Released, Error> {

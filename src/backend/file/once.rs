@@ -1,23 +1,10 @@
 /*!
-The last periods in which commands have succeeded (`--once-per`), one for each length: lines of the lock file, which stay whoever
-has the lock.
+The last periods in which commands have succeeded (`--once-per`), one for each length, as a holder writes them down.
 */
 
-use crate::backend::file::lock_file::LockFile;
-use crate::backend::file::text::header;
 use crate::backend::{Claim, Used};
 use crate::clock::wall_millis;
 use crate::holder::done::Done;
-
-impl LockFile {
-    /// Who has succeeded in the claim's period already, as far as can be seen before coming into the line.
-    pub(super) fn done(&self, claim: &Claim) -> Option<Box<Done>> {
-        if claim.once_per.is_none() || self.line.is_queued() || self.held.is_some() {
-            return None;
-        }
-        header(self.files.gate()).ok()?.done_in(claim, wall_millis())
-    }
-}
 
 /// Adds to what was `done` that a command under this claim has succeeded in its period now, if it was `used` for that. Says
 /// whether it was.
