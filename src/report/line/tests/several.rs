@@ -14,7 +14,14 @@ fn locks() -> Lock {
 
 /// The sentences that are other ones for several locks.
 pub(super) fn sentences() -> Vec<(Event, &'static str)> {
-    let acquired = |ttl| Event::Acquired { lock: locks(), tokens: vec![9, 7], mode: Mode::Exclusive, slot: None, ttl, waited: 3 * S };
+    let acquired = |ttl| Event::Acquired {
+        lock: locks(),
+        tokens: vec![9, 7],
+        mode: Mode::Exclusive,
+        slot: None,
+        ttl,
+        waited: 3 * S,
+    };
     let lost = Event::Lost {
         lock: locks(),
         how: Loss::NotMine("its key is gone from the server (a)".to_owned()),
