@@ -26,6 +26,7 @@ on_every_backend! {
     a_clock_that_is_a_year_ahead_keeps_others_out_for_two_periods_at_most
     inside_a_run_that_holds_the_lock_it_is_refused
     a_kept_lock_is_done_too
+    of_several_locks_each_is_done
 }
 
 on_backend! { only_redis: service::RedisService {
@@ -184,6 +185,17 @@ fn inside_a_run_that_holds_the_lock_it_is_refused<S: Service>(service: &S) {
 fn a_kept_lock_is_done_too<S: Service>(service: &S) {
     run(service).args(["--min-hold", "10m"]).command(["true"]).output().success();
     is_skipped(service);
+}
+
+/// A run for several locks is one for each of them: it is skipped where one of them is done, and takes none of the others.
+fn of_several_locks_each_is_done<S: Service>(service: &S) {
+    let two = |keys: [&str; 2]| service.run(keys[0]).args(["--key", keys[1], "--once-per", LONG]);
+    two(["job", "other"]).command(["true"]).output().success();
+    is_skipped(service);
+    let skipped = two(["another", "other"]).arg("-n").command(["echo", "again"]).output();
+    skipped.code(75).stdout_is("").stderr_is_one_line("skipped: other at ");
+    service.assert_free("another");
+    service.run("another").args(["--once-per", LONG]).command(["true"]).output().success();
 }
 
 fn what_is_recorded_is_gone_after_two_periods<S: Service + Redis>(service: &S) {

@@ -283,28 +283,6 @@ fn details() -> Vec<(Event, &'static str)> {
             "acquired k at redis://h:6379, token 42, ttl 30s, after 2m 10s",
         ),
         (
-            Event::Acquired {
-                lock: lock(),
-                tokens: vec![42],
-                mode: Mode::Shared,
-                slot: None,
-                ttl: None,
-                waited: Duration::from_micros(3200),
-            },
-            "acquired k at redis://h:6379, token 42, shared, after 3ms",
-        ),
-        (
-            Event::Acquired {
-                lock: lock(),
-                tokens: vec![42],
-                mode: Mode::Slots(3.try_into().expect("not 0")),
-                slot: Some(0),
-                ttl: None,
-                waited: Duration::from_micros(3200),
-            },
-            "acquired k at redis://h:6379, token 42, slot 0 of 3, after 3ms",
-        ),
-        (
             Event::NotRenewed { lock: lock(), last: Unconfirmed::Said("refused".to_owned()) },
             "k at redis://h:6379: could not renew it: refused; trying again",
         ),

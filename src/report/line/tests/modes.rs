@@ -33,6 +33,28 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
     let queued = Hindrance::Held { holder, beside: 1, now: 124_000, position: None, queued: true };
     vec![
         (
+            Event::Acquired {
+                lock: lock(),
+                tokens: vec![42],
+                mode: Mode::Shared,
+                slot: None,
+                ttl: None,
+                waited: Duration::from_micros(3200),
+            },
+            "acquired k at redis://h:6379, token 42, shared, after 3ms",
+        ),
+        (
+            Event::Acquired {
+                lock: lock(),
+                tokens: vec![42],
+                mode: Mode::Slots(3.try_into().expect("not 0")),
+                slot: Some(0),
+                ttl: None,
+                waited: Duration::from_micros(3200),
+            },
+            "acquired k at redis://h:6379, token 42, slot 0 of 3, after 3ms",
+        ),
+        (
             Event::AlreadyDone { lock: lock(), done: Box::new(done()) },
             "skipped: k at redis://h:6379 was done in this period (--once-per 1h 30m) by deploy@web1, pid 7, at \
              1970-01-01T00:00:09Z",
