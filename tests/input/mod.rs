@@ -330,7 +330,9 @@ fn every_option_has_a_variable_and_a_test_that_is_named_after_it() {
     let names = names.map(|test| test.strip_prefix("connection::").unwrap_or(test));
     let tested: BTreeSet<String> = names.flat_map(|name| name.split("_and_")).map(str::to_uppercase).collect();
     assert_eq!(offered, tested.iter().map(String::as_str).collect());
-    let options = help.lines().filter(|line| line.trim_start().starts_with('-') && line.contains("--")).count();
+    // What an option does is indented further than its name.
+    let is_option = |line: &&str| line.find('-').is_some_and(|at| at < 8 && line[..at].trim().is_empty());
+    let options = help.lines().filter(|line| is_option(line) && line.contains("--")).count();
     assert_eq!(options, tested.len() + 2, "all but --key and --help have one:\n{help}");
 }
 

@@ -368,7 +368,17 @@ fn on_a_terminal_what_changes_comes_first() {
 #[test]
 fn every_event_has_its_sentence() {
     let mut said = BTreeSet::new();
-    let of_one = [beginnings(), lacks(), no_supervision(), waits(), modes::sentences(), runs(), details(), ends()];
+    let of_one = [
+        beginnings(),
+        lacks(),
+        no_supervision(),
+        waits(),
+        modes::holds(),
+        modes::sentences(),
+        runs(),
+        details(),
+        ends(),
+    ];
     for (event, sentence) in of_one.concat().into_iter().chain(several::sentences()) {
         assert_eq!(line(&event), sentence);
         let name = format!("{event:?}");

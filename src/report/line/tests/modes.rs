@@ -18,6 +18,30 @@ fn done() -> Done {
     Done { v: 1, period: 3, length: 5_400_000, at: 9_000, host, user, pid: 7 }
 }
 
+/// The sentences about how a lock is held, and about one whose command has succeeded in this period.
+pub(super) fn holds() -> Vec<(Event, &'static str)> {
+    let acquired = |mode, slot| {
+        let waited = Duration::from_micros(3200);
+        Event::Acquired { lock: lock(), tokens: vec![42], mode, slot, ttl: None, waited }
+    };
+    vec![
+        (acquired(Mode::Shared, None), "acquired k at redis://h:6379, token 42, shared, after 3ms"),
+        (
+            acquired(Mode::read("slots3").expect("a mode"), Some(0)),
+            "acquired k at redis://h:6379, token 42, slot 0 of 3, after 3ms",
+        ),
+        (
+            Event::AlreadyDone { lock: lock(), done: Box::new(done()) },
+            "skipped: k at redis://h:6379 was done in this period (--once-per 1h 30m) by deploy@web1, pid 7, at \
+             1970-01-01T00:00:09Z",
+        ),
+        (
+            Event::OnceInside(named("k")),
+            "k is held by the dlock run around this one, which alone knows whether its command succeeds: use --once-per there",
+        ),
+    ]
+}
+
 /// The sentences about a lock that is held otherwise than it is wanted.
 pub(super) fn sentences() -> Vec<(Event, &'static str)> {
     use Mode::{Exclusive, Shared};
@@ -32,37 +56,6 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
     let holder = reader.clone();
     let queued = Hindrance::Held { holder, beside: 1, now: 124_000, position: None, queued: true };
     vec![
-        (
-            Event::Acquired {
-                lock: lock(),
-                tokens: vec![42],
-                mode: Mode::Shared,
-                slot: None,
-                ttl: None,
-                waited: Duration::from_micros(3200),
-            },
-            "acquired k at redis://h:6379, token 42, shared, after 3ms",
-        ),
-        (
-            Event::Acquired {
-                lock: lock(),
-                tokens: vec![42],
-                mode: Mode::Slots(3.try_into().expect("not 0")),
-                slot: Some(0),
-                ttl: None,
-                waited: Duration::from_micros(3200),
-            },
-            "acquired k at redis://h:6379, token 42, slot 0 of 3, after 3ms",
-        ),
-        (
-            Event::AlreadyDone { lock: lock(), done: Box::new(done()) },
-            "skipped: k at redis://h:6379 was done in this period (--once-per 1h 30m) by deploy@web1, pid 7, at \
-             1970-01-01T00:00:09Z",
-        ),
-        (
-            Event::OnceInside(named("k")),
-            "k is held by the dlock run around this one, which alone knows whether its command succeeds: use --once-per there",
-        ),
         (
             waiting(read(0)),
             "waiting for k: held shared by deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); next in line",
