@@ -5,6 +5,7 @@ A claim on a lock, and what is published under it: see [`holder`](crate::holder)
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::backend::meeting::Meeting;
 use crate::clock::{Instant, wall_millis};
 use crate::holder::done::Done;
 use crate::holder::{About, Owner};
@@ -132,6 +133,22 @@ impl Claim {
             let _ = write!(text, "\"mode\":\"{}\",", self.mode.name());
         }
         text + &self.about.rest()
+    }
+
+    /// A claim that is never asked for: it has the names and the lease of `meeting`, for what locks and meeting points have in
+    /// common.
+    pub(super) fn like(meeting: &Meeting) -> Self {
+        Self {
+            key: meeting.key.clone(),
+            namespace: meeting.namespace.clone(),
+            owner: meeting.id.clone(),
+            mode: Mode::Exclusive,
+            around: Vec::new(),
+            ttl: meeting.lease,
+            min_hold: Duration::ZERO,
+            once_per: None,
+            about: About::default(),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod driver;
 pub(crate) mod error;
 mod etcd;
 mod file;
+pub(crate) mod meeting;
 pub(crate) mod net;
 mod redis;
 mod redlock;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 pub(crate) use crate::backend::claim::{Claim, Once};
 pub(crate) use crate::backend::error::{Error, ErrorKind};
+use crate::backend::meeting::{Barrier, Latch, Meeting, NOT_HERE};
 use crate::backend::net::tls::TlsFiles;
 use crate::clock::Instant;
 use crate::holder::done::Done;
@@ -182,6 +184,16 @@ pub(crate) enum Released {
 pub(crate) trait Service: fmt::Debug {
     /// A contender for what `claim` asks for. Nothing is sent, and nothing connects yet.
     fn contend(&self, claim: Claim) -> Box<dyn Contender>;
+
+    /// The latch of `meeting`, or why there is none here. Nothing is sent, and nothing connects yet.
+    fn latch(&self, _meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
+        Err(NOT_HERE)
+    }
+
+    /// The barrier of `meeting` for so many `parties`, or why there is none here. Nothing is sent, and nothing connects yet.
+    fn barrier(&self, _meeting: Meeting, _parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
+        Err(NOT_HERE)
+    }
 }
 
 /// One claim at a lock service: three verbs and an event.

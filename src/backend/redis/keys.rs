@@ -87,6 +87,11 @@ impl Keys {
     pub(in crate::backend) fn wakes(&self) -> String {
         format!("{}wake:", self.side)
     }
+
+    /// The side key with this name.
+    pub(in crate::backend) fn side(&self, name: &str) -> String {
+        format!("{}{name}", self.side)
+    }
 }
 
 #[cfg(test)]

@@ -18,25 +18,30 @@ pub(super) mod damage;
 mod driver;
 mod errors;
 pub(super) mod keys;
+pub(super) mod meeting;
 mod namesakes;
 pub(super) mod rights;
 mod safety;
+mod script;
 mod sentinel;
 mod stream;
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use ::redis::{Cmd, Value};
+use ::redis::Value;
 
 use self::answers::{Attempted, Obstacle};
 use self::connection::Outstanding;
 pub(super) use self::connection::Server;
 pub(crate) use self::driver::{DRIVER, PORT, database};
 use self::keys::Keys;
+use self::meeting::{RedisBarrier, RedisLatch, Visitor};
 use self::rights::Rights;
 pub(super) use self::safety::{concerns, inspection};
+pub(super) use self::script::{condensed, millis, script};
 use self::sentinel::{Master, Sentinels};
+use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::{
@@ -120,24 +125,6 @@ struct RedisContender {
     looked: Instant,
 }
 
-/// A script without its comments and indentation: a server reads and hashes the whole text of every request.
-pub(super) fn condensed(text: &str) -> String {
-    let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-/// The request to run a script with these keys and arguments.
-pub(super) fn script(text: &str, keys: &[String], arguments: &[&str]) -> Cmd {
-    let mut command = ::redis::cmd("EVAL");
-    command.arg(condensed(text)).arg(keys.len()).arg(keys).arg(arguments);
-    command
-}
-
-/// In whole milliseconds, as text.
-pub(super) fn millis(duration: Duration) -> String {
-    duration.as_millis().to_string()
-}
-
 impl RedisService {
     /// The locks of `server`; not connected yet. As many `replicas` must confirm every grant and renewal.
     #[must_use]
@@ -157,27 +144,44 @@ impl RedisService {
     ) -> Self {
         Self { place: Place::Master { location, name, database, tls }, replicas }
     }
-}
 
-impl Service for RedisService {
-    fn contend(&self, claim: Claim) -> Box<dyn Contender> {
-        let rights = Rights::for_locks(&claim, rights::SINGLE);
+    /// The way to the server for the lock of `claim`, or what else has its names; not connected yet.
+    fn master(&self, claim: &Claim) -> Master {
+        let rights = Rights::for_locks(claim, rights::SINGLE);
         let rights = if self.replicas == 0 { rights } else { rights.and("+wait") };
-        let connection = match &self.place {
+        match &self.place {
             Place::Server(server) => Master::named(server.clone().needing(rights)),
             Place::Master { location, name, database, tls } => {
                 Master::of(Sentinels::new(location.clone(), name.clone(), *database, tls.clone(), rights))
             }
-        };
+        }
+    }
+
+    /// One dlock at a latch or a barrier; not connected yet.
+    fn visitor(&self, meeting: Meeting) -> Visitor {
+        Visitor::new(self.master(&Claim::like(&meeting)), meeting, self.replicas)
+    }
+}
+
+impl Service for RedisService {
+    fn contend(&self, claim: Claim) -> Box<dyn Contender> {
         Box::new(RedisContender {
+            connection: self.master(&claim),
             claim,
-            connection,
             replicas: self.replicas,
             inspected: false,
             concerns: Vec::new(),
             look_again: FOREIGN_POLL,
             looked: Instant::now(),
         })
+    }
+
+    fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
+        Ok(Box::new(RedisLatch(self.visitor(meeting))))
+    }
+
+    fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
+        Ok(Box::new(RedisBarrier::new(self.visitor(meeting), parties)))
     }
 }
 

@@ -80,6 +80,14 @@ pub(super) fn no_majority(failures: &Failures, all: usize) -> Error {
     Error::new(kind, format!("no majority: {} of {all} servers cannot be used{reasons}", failures.len()))
 }
 
+/// The error when a majority has forgotten a latch, but not all servers: the others would remind every majority that they
+/// belong to.
+pub(super) fn not_forgotten(failures: &Failures, all: usize) -> Error {
+    let kind = ErrorKind::of_voters(failures.values().map(|failure| failure.kind), failures.len());
+    let reasons = together(failures.values().map(|failure| failure.reason.clone()));
+    Error::new(kind, format!("{} of {all} servers may still have names: {reasons}", failures.len()))
+}
+
 /// The error when the tasks that look after the servers have ended; never happens.
 pub(super) fn nobody_there() -> Error {
     Error::unavailable("nobody looks after the servers")
@@ -164,6 +172,7 @@ mod tests {
                 Unavailable,
                 "no majority: 2 of 3 servers cannot be used: S0; S1",
             ),
+            (not_forgotten(&failures(&[Unreachable]), 3), Unreachable, "1 of 3 servers may still have names: S0"),
             (no_majority(&failures(&[]), 3), Unreachable, "no majority: 0 of 3 servers cannot be used"),
         ] {
             assert_eq!((error.kind, error.to_string()), (kind, text.to_owned()));

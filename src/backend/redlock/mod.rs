@@ -28,6 +28,7 @@ mod count;
 mod driver;
 mod errors;
 mod introduction;
+mod meeting;
 #[cfg(test)]
 mod model;
 mod quorum;
@@ -44,9 +45,11 @@ use self::attempt::Tried;
 use self::contender::{BETWEEN_LOOKS, LAST_RELEASES, RedlockContender, patience, random};
 pub(crate) use self::driver::DRIVER;
 use self::errors::Failures;
+use self::meeting::{NO_BARRIER, RedlockLatch};
 use self::quorum::{Ballot, Outcome};
 use self::requests::{Answer, Request};
 use self::scripts::{Occupant, Return};
+use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::redis::Server;
 use crate::backend::redis::rights::{MAJORITY, Rights};
 use crate::backend::{Attempt, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used};
@@ -82,6 +85,16 @@ impl Service for RedlockService {
         let rights = if self.strict { rights.and("+config|get") } else { rights };
         let servers = self.servers.iter().map(|server| server.clone().needing(rights.clone())).collect();
         Box::new(RedlockContender::new(claim, servers, self.strict))
+    }
+
+    fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
+        let rights = Rights::for_locks(&Claim::like(&meeting), MAJORITY);
+        let servers = self.servers.iter().map(|server| server.clone().needing(rights.clone())).collect();
+        Ok(Box::new(RedlockLatch::new(servers, meeting)))
+    }
+
+    fn barrier(&self, _meeting: Meeting, _parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
+        Err(NO_BARRIER)
     }
 }
 

@@ -1,0 +1,190 @@
+/*!
+The rule of a barrier, as a pure function of the marks that are there: whether to make our mark, to open it for all, or what
+to tell. For backends that cannot decide at the server.
+
+What the decision rests on must not have changed when it is carried out: then all who wait at the moment of opening are
+opened, and a mark that was seen waiting and is gone belonged to a party that has left or died.
+*/
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::meeting::Gathering;
+
+/// The mark of one arrival.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Mark {
+    /// The party's name, which no other mark has.
+    pub name: String,
+    /// The id of the arrival.
+    pub id: String,
+    /// For how many parties it waits.
+    pub parties: u32,
+    /// Whether the barrier has opened for it.
+    pub open: bool,
+    /// Those of earlier arrivals have smaller numbers; all the same where arrivals cannot cross.
+    #[serde(skip)]
+    pub order: i64,
+}
+
+impl Mark {
+    /// The text that is kept.
+    #[must_use]
+    pub(crate) fn text(&self) -> String {
+        // A struct of texts and numbers always serializes.
+        serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned())
+    }
+
+    /// Reads the text that is kept for the party called `name`; none where it is no mark.
+    #[must_use]
+    pub(crate) fn read(name: &str, text: &[u8]) -> Option<Self> {
+        let mark: Self = serde_json::from_slice(text).ok()?;
+        (!mark.id.is_empty()).then(|| Self { name: name.to_owned(), ..mark })
+    }
+
+    /// The same, open.
+    #[must_use]
+    pub(crate) fn opened(&self) -> Self {
+        Self { open: true, ..self.clone() }
+    }
+
+    /// Whether it waits for as many parties as `own`.
+    #[must_use]
+    pub(crate) fn waits_with(&self, own: &Self) -> bool {
+        !self.open && self.parties == own.parties
+    }
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Make our mark, in place of an older one under our name.
+    Join,
+    /// Take our mark away, unless it is open by now, and tell this.
+    Leave(Gathering),
+    /// Mark all who wait for as many as we do as open, ourselves too.
+    Open,
+    /// Nothing more: this is what is to be told.
+    Tell(Gathering),
+}
+
+/// Decides for the party of the mark `own`, which may be among `marks` or not. These are all that are alive. `arrives` says
+/// whether it may make its mark. If parties that wait for different numbers arrive at the same moment, the first one stays.
+#[must_use]
+pub(crate) fn step(marks: &[Mark], own: &Mark, arrives: bool) -> Step {
+    let there = marks.iter().find(|mark| mark.name == own.name);
+    let is_there = there.is_some_and(|mark| mark.id == own.id);
+    match there {
+        Some(mark) if is_there && mark.open => return Step::Tell(Gathering::Open),
+        Some(_) if !is_there && !arrives => return Step::Tell(Gathering::Replaced),
+        None if !arrives => return Step::Tell(Gathering::Gone),
+        _ => {}
+    }
+    let order = there.filter(|_| is_there).map_or(i64::MAX, |mark| mark.order);
+    let differs =
+        |mark: &Mark| !mark.open && mark.name != own.name && mark.parties != own.parties && mark.order < order;
+    let others = || marks.iter().filter(|mark| differs(mark));
+    match others().next().filter(|_| arrives) {
+        Some(other) => {
+            let names = names(others().filter(|mark| mark.parties == other.parties));
+            let told = Gathering::OtherParties { parties: other.parties, names };
+            return if is_there { Step::Leave(told) } else { Step::Tell(told) };
+        }
+        None if !is_there => return Step::Join,
+        None => {}
+    }
+    let waiting = || marks.iter().filter(|mark| mark.waits_with(own));
+    if u64::try_from(waiting().count()).unwrap_or(u64::MAX) >= u64::from(own.parties) {
+        Step::Open
+    } else {
+        Step::Tell(Gathering::Waiting(names(waiting())))
+    }
+}
+
+fn names<'a>(marks: impl Iterator<Item = &'a Mark>) -> Vec<String> {
+    let mut names: Vec<String> = marks.map(|mark| mark.name.clone()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `a1/3` is the first arrival of `a`, which waits for three; `a1/3!` is open, and `a1/3@7` has the order 7.
+    fn marks(text: &str) -> Vec<Mark> {
+        let mark = |word: &str| {
+            let (id, parties) = word.split_once('/').expect("a slash");
+            let (parties, order) = parties.split_once('@').unwrap_or((parties, "0"));
+            let (open, order) = (parties.ends_with('!'), order.parse().expect("a number"));
+            let parties = parties.trim_end_matches('!').parse().expect("a number");
+            Mark { name: id[..1].to_owned(), id: id.to_owned(), parties, open, order }
+        };
+        text.split_whitespace().map(mark).collect()
+    }
+
+    fn waiting(names: &str) -> Step {
+        Step::Tell(Gathering::Waiting(names.split_whitespace().map(str::to_owned).collect()))
+    }
+
+    fn others(parties: u32, names: &str) -> Step {
+        let names = names.split_whitespace().map(str::to_owned).collect();
+        Step::Tell(Gathering::OtherParties { parties, names })
+    }
+
+    #[test]
+    fn what_to_do_with_the_marks_that_are_there() {
+        let own = &marks("a1/3")[0];
+        for (there, arrives, expected) in [
+            ("", true, Step::Join),
+            ("", false, Step::Tell(Gathering::Gone)),
+            ("b1/3 c1/3", true, Step::Join),
+            ("b1/3 c1/3", false, Step::Tell(Gathering::Gone)),
+            ("a1/3", true, waiting("a")),
+            ("a1/3", false, waiting("a")),
+            ("c1/3 a1/3", false, waiting("a c")),
+            ("c1/3 a1/3 b1/3", true, Step::Open),
+            ("c1/3 a1/3 b1/3", false, Step::Open),
+            ("c1/3! a1/3! b1/3!", true, Step::Tell(Gathering::Open)),
+            ("a1/3!", false, Step::Tell(Gathering::Open)),
+            // Those of the last round that have not gone yet do not count.
+            ("c1/3! a1/3 b1/3", false, waiting("a b")),
+            // Under our name: an older process, or a newer one.
+            ("a0/3 b1/3", true, Step::Join),
+            ("a0/3! b1/3", true, Step::Join),
+            ("a2/3 b1/3", false, Step::Tell(Gathering::Replaced)),
+            ("a2/3! b1/3", false, Step::Tell(Gathering::Replaced)),
+            // Another number.
+            ("b1/2", true, others(2, "b")),
+            ("b1/2!", true, Step::Join),
+            ("b1/3 d1/2 c1/2", true, others(2, "c d")),
+            ("a0/2", true, Step::Join),
+            ("a1/3 b1/2 c1/2", false, waiting("a")),
+            // At the same moment.
+            ("a1/3@2 b1/2@3", true, waiting("a")),
+            (
+                "a1/3@2 b1/2@1 c1/2@4",
+                true,
+                Step::Leave(Gathering::OtherParties { parties: 2, names: vec!["b".to_owned()] }),
+            ),
+            ("a1/3!@2 b1/2@1", true, Step::Tell(Gathering::Open)),
+            ("a1/3@2 b1/2!@1", true, waiting("a")),
+            ("a1/3@2 b1/2@1", false, waiting("a")),
+        ] {
+            assert_eq!(step(&marks(there), own, arrives), expected, "{there:?}, arrives: {arrives}");
+        }
+        let alone = &marks("a1/1")[0];
+        assert_eq!(step(&[], alone, true), Step::Join);
+        assert_eq!(step(&marks("a1/1"), alone, true), Step::Open);
+    }
+
+    #[test]
+    fn a_mark_is_read_back_under_the_name_of_its_place() {
+        let mark = Mark { name: "ü\"".to_owned(), id: "1f".to_owned(), parties: 3, open: true, order: 0 };
+        assert_eq!(Mark::read("ü\"", mark.text().as_bytes()), Some(mark.clone()));
+        assert_eq!(Mark::read("b", mark.text().as_bytes()).map(|mark| mark.name), Some("b".to_owned()));
+        for text in ["", "x", "{}", "[]", r#"{"parties":3}"#] {
+            assert_eq!(Mark::read("a", text.as_bytes()), None, "{text}");
+        }
+    }
+}

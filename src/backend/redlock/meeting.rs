@@ -1,0 +1,168 @@
+/*!
+Latches on a majority of independent redis servers, each of which keeps the same as a single one would.
+
+Names are only ever added: what a majority has confirmed is on at least one server of every other majority, so that the union
+of what any majority says has every name that is down. So every server has to forget them. A barrier needs one place that decides, and is not possible here.
+*/
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ::redis::Cmd;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use crate::backend::error::Error;
+use crate::backend::meeting::{Downs, Latch, LatchFailure, Meeting, TOLD};
+use crate::backend::redis::Server;
+use crate::backend::redis::connection::{Connection, Outstanding};
+use crate::backend::redis::meeting::{Ask, Told, latch_answer, latch_request};
+use crate::backend::redlock::errors::{self, Failures};
+use crate::backend::redlock::quorum::majority;
+use crate::clock::{Instant, before, sleep_until};
+
+/// Why there is no barrier here.
+pub(super) const NO_BARRIER: &str = "a barrier needs one server that decides when all parties are there, and redlock:// has \
+                                     several; use redis://, etcd:// or zk://";
+
+/// How long one server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the slower servers may take once a majority has answered.
+const REST: Duration = Duration::from_millis(100);
+/// How often a waiter looks.
+const LOOK: Duration = Duration::from_millis(500);
+/// How many names are told as digests: more than can be waited for.
+const DIGESTS: u32 = 1000;
+
+/// One dlock at a latch on these servers.
+#[derive(Debug)]
+pub(super) struct RedlockLatch {
+    connections: Vec<Connection>,
+    meeting: Meeting,
+    /// When the last look began.
+    looked: Instant,
+}
+
+/// What several servers say together.
+fn union(told: &[Told]) -> Downs {
+    let digests: BTreeSet<&str> = told.iter().flat_map(|told| &told.digests).map(String::as_str).collect();
+    let names: BTreeSet<&str> = told.iter().flat_map(|told| &told.downs.names).map(String::as_str).collect();
+    // A server tells no more digests than that, but how many names there are.
+    let most = told.iter().map(|told| told.downs.count).max().unwrap_or_default();
+    Downs {
+        count: most.max(digests.len().try_into().unwrap_or(u64::MAX)),
+        names: names.into_iter().take(TOLD).map(str::to_owned).collect(),
+        failure: told.iter().find_map(|told| told.downs.failure.clone()),
+    }
+}
+
+impl RedlockLatch {
+    /// One dlock at the latch that these servers keep; not connected yet.
+    pub(super) fn new(servers: Vec<Server>, meeting: Meeting) -> Self {
+        Self { connections: servers.into_iter().map(Connection::new).collect(), meeting, looked: Instant::now() }
+    }
+
+    /// What the servers answer; fails where these are no majority, and for [`Ask::Forget`] where these are not all.
+    async fn ask(&mut self, ask: Ask<'_>, digests: u32) -> Result<Vec<Told>, Error> {
+        let command = &latch_request(&self.meeting, ask, digests);
+        let all = self.connections.len();
+        let needed = if matches!(ask, Ask::Forget) { all } else { majority(all) };
+        let asking = self.connections.iter_mut().map(|connection| one(connection, command));
+        let mut asking: FuturesUnordered<_> = asking.collect();
+        let (mut told, mut failures, mut limit) = (Vec::new(), Failures::new(), None);
+        loop {
+            let next = match limit {
+                Some(limit) => before(limit, asking.next()).await.unwrap_or_default(),
+                None => asking.next().await,
+            };
+            match next {
+                Some(Ok(answer)) => told.push(answer),
+                Some(Err(error)) => drop(failures.insert(failures.len(), errors::failed(&error))),
+                None => break,
+            }
+            if told.len() >= needed {
+                limit = limit.or(Some(Instant::now() + REST));
+            } else if failures.len() > all - majority(all) {
+                break;
+            }
+        }
+        if told.len() >= needed {
+            Ok(told)
+        } else if told.len() >= majority(all) {
+            Err(errors::not_forgotten(&failures, all))
+        } else {
+            Err(errors::no_majority(&failures, all))
+        }
+    }
+}
+
+/// What one server answers.
+async fn one(connection: &mut Connection, command: &Cmd) -> Result<Told, Error> {
+    let asked = async {
+        connection.connect().await?;
+        connection.ask(command, Outstanding::Request).await
+    };
+    let answered = before(Instant::now() + PATIENCE, asked).await;
+    let answer = answered.unwrap_or_else(|_| Err(connection.silence()))?;
+    latch_answer(&answer).ok_or_else(|| connection.nonsense())
+}
+
+#[async_trait::async_trait(?Send)]
+impl Latch for RedlockLatch {
+    /// Each server is connected to when it is asked.
+    async fn connect(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn down(&mut self, keep: Duration) -> Result<(), Error> {
+        self.ask(Ask::Down(keep), 0).await.map(drop)
+    }
+
+    async fn fail(&mut self, failure: &LatchFailure, keep: Duration) -> Result<(), Error> {
+        self.ask(Ask::Fail(failure, keep), 0).await.map(drop)
+    }
+
+    async fn forget(&mut self) -> Result<(), Error> {
+        self.ask(Ask::Forget, 0).await.map(drop)
+    }
+
+    async fn look(&mut self) -> Result<Downs, Error> {
+        self.looked = Instant::now();
+        self.ask(Ask::Look(Duration::ZERO), DIGESTS).await.map(|told| union(&told))
+    }
+
+    async fn changed(&mut self) -> Result<(), Error> {
+        sleep_until(self.looked + LOOK).await;
+        Ok(())
+    }
+
+    /// The servers know nothing of those who look.
+    async fn close(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(names: &str, failure: Option<&str>) -> Told {
+        let names: Vec<String> = names.split_whitespace().map(str::to_owned).collect();
+        let count = names.len().try_into().expect("few");
+        let failure = failure.map(|by| LatchFailure { by: by.to_owned(), reason: String::new() });
+        Told { digests: names.clone(), downs: Downs { count, names, failure } }
+    }
+
+    #[test]
+    fn every_name_counts_that_one_server_has() {
+        for (servers, count) in [(&["", ""][..], 0), (&["a", ""], 1), (&["a b", "b c"], 3), (&["a b c", "b"], 3)] {
+            let servers: Vec<Told> = servers.iter().map(|names| told(names, None)).collect();
+            let downs = union(&servers);
+            assert_eq!(
+                (downs.count, downs.names.len(), downs.failure),
+                (count, usize::try_from(count).expect("few"), None)
+            );
+        }
+        let full = Told { downs: Downs { count: 5000, ..Downs::default() }, digests: vec!["x".to_owned(); 1000] };
+        assert_eq!(union(&[full, told("a", None)]).count, 5000);
+        let failed = union(&[told("a", None), told("", Some("b"))]);
+        assert_eq!(failed.failure.map(|failure| failure.by), Some("b".to_owned()));
+    }
+}

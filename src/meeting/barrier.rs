@@ -1,0 +1,251 @@
+/*!
+A barrier: arriving, waiting for the others, and leaving it when it breaks.
+*/
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use crate::backend::meeting::{Barrier, Gathering};
+use crate::clock::{Instant, before, sleep_until};
+use crate::lease::waiting::{Failed, Wait};
+use crate::meeting::news::{News, Turnout};
+use crate::meeting::tries::{Limits, Tries, random};
+
+/// How long one try to leave a barrier may take, and how often it is tried.
+const LEAVING: Duration = Duration::from_millis(500);
+const LEAVING_TRIES: usize = 2;
+/// The time between two looks of one of the parties.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+
+/// How a wait at a barrier ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// All parties are there.
+    Open,
+    /// Parties that waited with this one have gone; their names.
+    Broken(Vec<String>),
+    /// A newer process waits under our name.
+    Replaced,
+    /// This process was counted as dead.
+    CountedDead,
+    /// Others wait for another number of parties.
+    OtherParties {
+        /// That number.
+        parties: u32,
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// The wait ran out.
+    RanOut(Turnout),
+    /// The backend failed: at once, or when the wait had run out.
+    Unusable(Failed),
+}
+
+/// How a party waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// Whether it goes on waiting when others have gone.
+    pub patient: bool,
+    /// How long its mark outlives it.
+    pub lease: Duration,
+    /// How long it waits.
+    pub wait: Wait,
+}
+
+/// One party's wait.
+#[derive(Clone, Debug, Default)]
+struct Party {
+    patient: bool,
+    /// Whether its arrival was answered.
+    arrived: bool,
+    /// When an arrival was first asked for that may have been done, while none was answered.
+    doubtful: Option<Instant>,
+    /// The names of those who waited at the last look.
+    present: BTreeSet<String>,
+}
+
+impl Party {
+    /// How the wait ends with what a look has shown, or who is there if it goes on. `is_over` says that its time was over
+    /// before.
+    fn judge(&mut self, gathering: Gathering, is_over: bool) -> ControlFlow<Outcome, Turnout> {
+        self.arrived = true;
+        let names = match gathering {
+            Gathering::Waiting(names) => names,
+            Gathering::Open => return ControlFlow::Break(Outcome::Open),
+            Gathering::Replaced => return ControlFlow::Break(Outcome::Replaced),
+            Gathering::Gone => return ControlFlow::Break(Outcome::CountedDead),
+            Gathering::OtherParties { parties, names } => {
+                return ControlFlow::Break(Outcome::OtherParties { parties, names });
+            }
+        };
+        let present: BTreeSet<String> = names.iter().cloned().collect();
+        // One whose name is there again was replaced by a newer process.
+        let gone: Vec<String> = self.present.difference(&present).cloned().collect();
+        self.present = present;
+        if !gone.is_empty() && !self.patient {
+            return ControlFlow::Break(Outcome::Broken(gone));
+        }
+        if is_over {
+            ControlFlow::Break(Outcome::RanOut(Turnout::of(names)))
+        } else {
+            ControlFlow::Continue(Turnout::of(names))
+        }
+    }
+
+    /// Whether an arrival that was asked for at `asked` and failed may be asked for again at `now`. One that may have been done
+    /// a lease ago may have been opened, and have gone: it would be another round's.
+    fn may_arrive_again(&mut self, failed: &Failed, lease: Duration, asked: Instant, now: Instant) -> bool {
+        if self.arrived {
+            return true;
+        }
+        if !failed.kind.is_unsent() {
+            self.doubtful.get_or_insert(asked);
+        }
+        self.doubtful.is_none_or(|since| now < since + lease)
+    }
+}
+
+/// Waits at the barrier for the others. Calls `news` with every look and for every failure after which it is tried again.
+/// When this returns, our mark is not waiting any more, as far as the service could be asked. Dropping the future leaves it;
+/// [`withdraw`] removes it.
+pub(crate) async fn meet(barrier: &mut dyn Barrier, manner: Manner, limits: Limits, news: impl FnMut(News)) -> Outcome {
+    let outcome = wait_for_all(barrier, manner, limits, news).await;
+    let may_be_there = matches!(outcome, Outcome::Broken(_) | Outcome::RanOut(_) | Outcome::Unusable(_));
+    // It may have opened in the meantime: then the others have gone on, and count on us.
+    if may_be_there && withdraw(barrier).await { Outcome::Open } else { outcome }
+}
+
+async fn wait_for_all(
+    barrier: &mut dyn Barrier,
+    manner: Manner,
+    limits: Limits,
+    mut news: impl FnMut(News),
+) -> Outcome {
+    let mut tries = Tries::new(manner.wait, limits);
+    let mut party = Party { patient: manner.patient, ..Party::default() };
+    loop {
+        let asked = Instant::now();
+        let is_over = tries.is_over(asked);
+        let failed = match look(barrier, &tries, party.arrived).await {
+            Ok(gathering) => {
+                tries.answered();
+                match party.judge(gathering, is_over) {
+                    ControlFlow::Break(outcome) => return outcome,
+                    ControlFlow::Continue(turnout) => news(News::Turnout(turnout)),
+                }
+                // So that all parties together look so often, and not each of them whenever one comes.
+                let calm = asked + BETWEEN_LOOKS.saturating_mul(party.present.len().try_into().unwrap_or(u32::MAX));
+                let changed = async {
+                    let changed = barrier.changed().await;
+                    sleep_until(calm).await;
+                    changed
+                };
+                match tries.until(changed).await {
+                    Some(Err(error)) => Failed::from(error),
+                    Some(Ok(())) | None => continue,
+                }
+            }
+            Err(failed) => failed,
+        };
+        let now = Instant::now();
+        let again = party.may_arrive_again(&failed, manner.lease, asked, now);
+        let pause = tries.failed(&failed, now, random()).filter(|_| again);
+        let Some(pause) = pause else { return Outcome::Unusable(failed) };
+        news(News::Trouble(failed.trouble));
+        tries.pause(pause).await;
+    }
+}
+
+async fn look(barrier: &mut dyn Barrier, tries: &Tries, arrived: bool) -> Result<Gathering, Failed> {
+    tries.connect(barrier.connect()).await?;
+    if arrived { tries.ask(barrier.look()).await } else { tries.ask(barrier.arrive()).await }
+}
+
+/// Takes our mark away where it waits; says whether the barrier has opened for it instead.
+pub(crate) async fn withdraw(barrier: &mut dyn Barrier) -> bool {
+    for _ in 0..LEAVING_TRIES {
+        match before(Instant::now() + LEAVING, barrier.withdraw()).await {
+            Ok(Ok(is_open)) => return is_open,
+            Ok(Err(error)) if !error.may_pass() => break,
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
+    false
+}
+
+/// Takes our mark away, open or not, and ends what we have at the service. Best effort.
+pub(crate) async fn leave(barrier: &mut dyn Barrier) {
+    let _ = before(Instant::now() + LEAVING, barrier.close()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use ControlFlow::{Break, Continue};
+
+    use super::*;
+    use crate::backend::ErrorKind;
+    use crate::lease::waiting::Trouble;
+
+    fn names(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn waiting(text: &str) -> ControlFlow<Outcome, Turnout> {
+        Continue(Turnout::of(names(text)))
+    }
+
+    #[test]
+    fn who_was_seen_and_is_gone_breaks_it_unless_it_was_replaced_or_one_is_patient() {
+        for (patient, looks) in [
+            (false, vec![("a", waiting("a")), ("a b", waiting("a b")), ("a b c", waiting("a b c"))]),
+            (false, vec![("a b", waiting("a b")), ("a", Break(Outcome::Broken(names("b"))))]),
+            (false, vec![("a b c", waiting("a b c")), ("a d", Break(Outcome::Broken(names("b c"))))]),
+            (true, vec![("a b", waiting("a b")), ("a", waiting("a")), ("a c", waiting("a c"))]),
+            // The same names: others may have come under them.
+            (false, vec![("a b", waiting("a b")), ("b a", waiting("b a"))]),
+        ] {
+            let mut party = Party { patient, ..Party::default() };
+            for (seen, expected) in looks {
+                assert_eq!(party.judge(Gathering::Waiting(names(seen)), false), expected, "{seen}, patient: {patient}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_look_says_ends_the_wait() {
+        let other = || (3, names("b"));
+        for (gathering, expected) in [
+            (Gathering::Open, Outcome::Open),
+            (Gathering::Replaced, Outcome::Replaced),
+            (Gathering::Gone, Outcome::CountedDead),
+            (
+                Gathering::OtherParties { parties: other().0, names: other().1 },
+                Outcome::OtherParties { parties: other().0, names: other().1 },
+            ),
+        ] {
+            assert_eq!(Party::default().judge(gathering, true), Break(expected));
+        }
+        let last = Party::default().judge(Gathering::Waiting(names("a")), true);
+        assert_eq!(last, Break(Outcome::RanOut(Turnout::of(names("a")))));
+    }
+
+    #[test]
+    fn an_arrival_that_may_have_been_done_a_lease_ago_is_not_asked_for_again() {
+        let (lease, second) = (Duration::from_secs(30), Duration::from_secs(1));
+        let start = Instant::from_nanos(0) + 100 * second;
+        let failed = |kind| Failed { kind, trouble: Trouble::Silent };
+        let mut party = Party::default();
+        let mut again = |kind, seconds: u32| {
+            let asked = start + second * seconds;
+            party.may_arrive_again(&failed(kind), lease, asked, asked + second)
+        };
+        assert!(again(ErrorKind::Unreachable, 0), "nothing was sent");
+        assert!(again(ErrorKind::Unreachable, 500));
+        assert!(again(ErrorKind::Unavailable, 500));
+        assert!(again(ErrorKind::Unreachable, 528));
+        assert!(!again(ErrorKind::Unreachable, 529));
+        party.arrived = true;
+        assert!(party.may_arrive_again(&failed(ErrorKind::Unavailable), lease, start, start + lease * 9));
+    }
+}

@@ -1,0 +1,148 @@
+/*!
+A latch: putting a name down, waiting for names, letting the latch fail, and forgetting it.
+*/
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use crate::backend::meeting::{Downs, Latch, LatchFailure};
+use crate::clock::{Instant, before};
+use crate::lease::waiting::{Failed, Wait};
+use crate::meeting::news::{News, Turnout};
+use crate::meeting::tries::{Limits, Tries, random};
+
+/// How long it may take to leave a latch.
+const LEAVING: Duration = Duration::from_millis(500);
+
+/// What is done to a latch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    /// Our name is put down for so long.
+    Down(Duration),
+    /// It fails for so long.
+    Fail(LatchFailure, Duration),
+    /// All is forgotten.
+    Forget,
+}
+
+/// How a wait at a latch ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Enough names are down.
+    Open(Turnout),
+    /// It has failed.
+    Failed(LatchFailure),
+    /// The wait ran out.
+    RanOut(Turnout),
+    /// The backend failed: at once, or when the wait had run out.
+    Unusable(Failed),
+}
+
+/// Does `deed` within `wait`. Calls `news` for every failure after which it is tried again.
+pub(crate) async fn perform(
+    latch: &mut dyn Latch,
+    deed: &Deed,
+    wait: Wait,
+    limits: Limits,
+    mut news: impl FnMut(News),
+) -> Result<(), Failed> {
+    let mut tries = Tries::new(wait, limits);
+    loop {
+        let Err(failed) = attempt(latch, deed, &tries).await else { return Ok(()) };
+        let Some(pause) = tries.failed(&failed, Instant::now(), random()) else { return Err(failed) };
+        news(News::Trouble(failed.trouble));
+        tries.pause(pause).await;
+    }
+}
+
+async fn attempt(latch: &mut dyn Latch, deed: &Deed, tries: &Tries) -> Result<(), Failed> {
+    tries.connect(latch.connect()).await?;
+    match deed {
+        Deed::Down(keep) => tries.ask(latch.down(*keep)).await,
+        Deed::Fail(failure, keep) => tries.ask(latch.fail(failure, *keep)).await,
+        Deed::Forget => tries.ask(latch.forget()).await,
+    }
+}
+
+/// Waits until `count` names are down. Calls `news` with every look and for every failure after which it is tried again.
+pub(crate) async fn wait(
+    latch: &mut dyn Latch,
+    count: u64,
+    wait: Wait,
+    limits: Limits,
+    mut news: impl FnMut(News),
+) -> Outcome {
+    let mut tries = Tries::new(wait, limits);
+    loop {
+        // Taken before the look: what is seen after the end still counts.
+        let is_over = tries.is_over(Instant::now());
+        let failed = match look(latch, &tries).await {
+            Ok(downs) => {
+                tries.answered();
+                match judge(downs, count, is_over) {
+                    ControlFlow::Break(outcome) => return outcome,
+                    ControlFlow::Continue(turnout) => news(News::Turnout(turnout)),
+                }
+                match tries.until(latch.changed()).await {
+                    Some(Err(error)) => Failed::from(error),
+                    Some(Ok(())) | None => continue,
+                }
+            }
+            Err(failed) => failed,
+        };
+        let Some(pause) = tries.failed(&failed, Instant::now(), random()) else { return Outcome::Unusable(failed) };
+        news(News::Trouble(failed.trouble));
+        tries.pause(pause).await;
+    }
+}
+
+async fn look(latch: &mut dyn Latch, tries: &Tries) -> Result<Downs, Failed> {
+    tries.connect(latch.connect()).await?;
+    tries.ask(latch.look()).await
+}
+
+/// How a wait for `count` names ends with what a look has shown, or who is there if it goes on. `is_over` says that its time
+/// was over before.
+fn judge(downs: Downs, count: u64, is_over: bool) -> ControlFlow<Outcome, Turnout> {
+    let Downs { count: there, mut names, failure } = downs;
+    names.sort_unstable();
+    let turnout = Turnout { count: there, names };
+    match failure {
+        Some(failure) => ControlFlow::Break(Outcome::Failed(failure)),
+        None if there >= count => ControlFlow::Break(Outcome::Open(turnout)),
+        None if is_over => ControlFlow::Break(Outcome::RanOut(turnout)),
+        None => ControlFlow::Continue(turnout),
+    }
+}
+
+/// Ends what a waiter has at the service. Best effort.
+pub(crate) async fn leave(latch: &mut dyn Latch) {
+    let _ = before(Instant::now() + LEAVING, latch.close()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use ControlFlow::{Break, Continue};
+
+    use super::*;
+
+    #[test]
+    fn a_failure_counts_before_all_else_and_what_is_seen_at_the_end_counts() {
+        let failure = LatchFailure { by: "a".to_owned(), reason: "red".to_owned() };
+        let turnout = |count| Turnout { count, names: vec!["a".to_owned()] };
+        for (there, failed, is_over, expected) in [
+            (0, false, false, Continue(turnout(0))),
+            (1, false, false, Continue(turnout(1))),
+            (1, false, true, Break(Outcome::RanOut(turnout(1)))),
+            (2, false, false, Break(Outcome::Open(turnout(2)))),
+            (2, false, true, Break(Outcome::Open(turnout(2)))),
+            (3, false, false, Break(Outcome::Open(turnout(3)))),
+            (0, true, false, Break(Outcome::Failed(failure.clone()))),
+            (3, true, true, Break(Outcome::Failed(failure.clone()))),
+        ] {
+            let failure = failed.then(|| failure.clone());
+            let downs = Downs { count: there, names: vec!["a".to_owned()], failure };
+            assert_eq!(judge(downs, 2, is_over), expected, "{there} {failed} {is_over}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+/*!
+What is known of a wait at a latch or a barrier.
+*/
+
+use crate::lease::waiting::Trouble;
+
+/// Who is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turnout {
+    /// How many.
+    pub count: u64,
+    /// The names of some of them.
+    pub names: Vec<String>,
+}
+
+impl Turnout {
+    /// All of these.
+    #[must_use]
+    pub(crate) fn of(names: Vec<String>) -> Self {
+        Self { count: names.len().try_into().unwrap_or(u64::MAX), names }
+    }
+}
+
+/// News of a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Not all are there yet.
+    Turnout(Turnout),
+    /// The backend fails; requests are retried.
+    Trouble(Trouble),
+}
