@@ -142,6 +142,15 @@ impl Place {
         regular(self.open_or_create(name, access).map_err(errors::named_file_refused)?, errors::NAMED_NO_FILE)
     }
 
+    /// Opens the file `name` for reading; none where it is not there.
+    pub(super) fn existing_file(&self, name: &OsStr) -> Result<Option<File>, String> {
+        match self.open_at(name, OFlag::O_RDONLY) {
+            Ok(descriptor) => regular(descriptor, errors::NO_FILE).map(Some),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(errors::file_refused(errno)),
+        }
+    }
+
     fn open_or_create(&self, name: &OsStr, access: OFlag) -> Result<OwnedFd, Errno> {
         // Without O_CREAT at first, and again where another user was faster: his file in a sticky directory may be opened
         // but not "created".

@@ -47,6 +47,10 @@ pub(super) fn no_ranges(path: &Path) -> Error {
     Error::new(ErrorKind::Unusable, format!("could not share the lock file {}: {reason}", path.display()))
 }
 
+/// Why a latch or a barrier cannot be used.
+pub(super) const NO_RANGES: &str = "this kernel or this file system has no open file description locks: use a directory on a \
+                                    local file system, or a server backend";
+
 /// The error for a lock file that cannot be shared, because another program has locked byte ranges of it.
 pub(super) fn foreign_ranges(path: &Path) -> Error {
     let reason =

@@ -25,6 +25,7 @@ lives as long as the work whatever happens to dlock. A lock file that is removed
 holder checks for that twice a second.
 */
 
+mod barrier;
 mod content;
 mod directory;
 mod driver;
@@ -33,10 +34,12 @@ mod floor;
 mod group;
 mod kept;
 mod kernel;
+mod latch;
 mod line;
 mod locality;
 mod lock_file;
 mod look;
+mod meeting;
 mod once;
 mod ranges;
 mod seats;
@@ -47,9 +50,13 @@ use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use self::barrier::FileBarrier;
 use self::directory::{Place, Spot};
 pub(crate) use self::driver::DRIVER;
+use self::latch::FileLatch;
 use self::lock_file::{LockFile, Taken};
+use self::meeting::Board;
+use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used};
 use crate::clock::{Instant, wall_millis};
 
@@ -87,6 +94,15 @@ impl Service for FileService {
             lock: None,
             concerns: Vec::new(),
         })
+    }
+
+    fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
+        Ok(Box::new(FileLatch(Board::new(self.spot.clone(), self.remote, meeting, ".latch"))))
+    }
+
+    fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
+        let board = Board::new(self.spot.clone(), self.remote, meeting, ".meet");
+        Ok(Box::new(FileBarrier::new(board, parties)))
     }
 }
 

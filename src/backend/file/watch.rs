@@ -1,5 +1,6 @@
 /*!
-Hearing that something has happened to a lock file, for a waiter that the kernel does not wake: one that waits for a seat.
+Hearing that something has happened to a file, for waiters that the kernel does not wake: those that wait for a seat, or at a
+latch or a barrier.
 
 A holder that leaves touches the file after it has unlocked it. One that is killed does not, but the kernel reports that its
 descriptor was closed, and does so just before it drops the locks of that descriptor.
@@ -32,9 +33,18 @@ impl Watcher {
     /// A watcher of these files: what happens from now on is reported.
     #[must_use]
     pub(super) fn new(paths: &[&Path]) -> Self {
+        Self::of(paths, AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_CLOSE)
+    }
+
+    /// A watcher of new files in the directory at `path`.
+    #[must_use]
+    pub(super) fn of_new_files(path: &Path) -> Self {
+        Self::of(&[path], AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO)
+    }
+
+    fn of(paths: &[&Path], kinds: AddWatchFlags) -> Self {
         let events = || {
             let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok()?;
-            let kinds = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_CLOSE;
             for path in paths {
                 inotify.add_watch(*path, kinds).ok()?;
             }
@@ -50,12 +60,20 @@ impl Watcher {
             Some(until) if now < until => limit.min(now + LOOK),
             _ => limit,
         };
+        if self.heard(limit).await {
+            self.unsettled_until = Some(Instant::now() + UNSETTLED);
+        }
+    }
+
+    /// Resolves when there has been an event, or at `limit`: then with false.
+    pub(super) async fn heard(&self, limit: Instant) -> bool {
         let Some(events) = &self.events else {
-            return sleep_until(limit).await;
+            sleep_until(limit).await;
+            return false;
         };
         tokio::select! {
-            () = event(events) => self.unsettled_until = Some(Instant::now() + UNSETTLED),
-            () = sleep_until(limit) => {}
+            () = event(events) => true,
+            () = sleep_until(limit) => false,
         }
     }
 }
@@ -102,6 +120,9 @@ mod tests {
             watcher.unsettled_until = None;
             watcher.changed(Instant::now() + Duration::from_millis(1)).await;
             assert_eq!(watcher.unsettled_until, None, "nothing happened");
+            let watcher = Watcher::of_new_files(scratch.path());
+            File::create(scratch.path().join("new")).expect("created");
+            assert!(watcher.heard(soon()).await);
         });
     }
 }

@@ -1,0 +1,149 @@
+/*!
+Latches on one host: a file that has the names that are down, and whether the latch has failed. What is older than it was to be
+kept does not count; the file stays until it is removed by `forget`.
+*/
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::error::Error;
+use crate::backend::file::meeting::{Board, read, write};
+use crate::backend::meeting::{Downs, Latch, LatchFailure, TOLD};
+use crate::clock::wall_millis;
+
+/// What the file of a latch says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Record {
+    /// The names that are down, oldest first.
+    downs: Vec<Down>,
+    /// Whether it has failed.
+    failed: Option<Failed>,
+}
+
+/// A name that is down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Down {
+    name: String,
+    /// Until when it counts, in milliseconds since 1970.
+    until: u64,
+}
+
+/// A failure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Failed {
+    #[serde(flatten)]
+    failure: LatchFailure,
+    /// Until when it counts, in milliseconds since 1970.
+    until: u64,
+}
+
+impl Record {
+    /// What counts of it at `now`.
+    fn at(mut self, now: u64) -> Self {
+        self.downs.retain(|down| down.until > now);
+        self.failed = self.failed.filter(|failed| failed.until > now);
+        self
+    }
+
+    /// Puts `name` down until then.
+    fn put(&mut self, name: &str, until: u64) {
+        match self.downs.iter_mut().find(|down| down.name == name) {
+            Some(down) => down.until = until,
+            None => self.downs.push(Down { name: name.to_owned(), until }),
+        }
+    }
+
+    /// As one look shows it.
+    fn told(self) -> Downs {
+        Downs {
+            count: self.downs.len().try_into().unwrap_or(u64::MAX),
+            names: self.downs.into_iter().take(TOLD).map(|down| down.name).collect(),
+            failure: self.failed.map(|failed| failed.failure),
+        }
+    }
+}
+
+/// One dlock at a latch.
+#[derive(Debug)]
+pub(super) struct FileLatch(pub Board);
+
+impl FileLatch {
+    /// Changes what the file says.
+    async fn change(&mut self, keep: Duration, change: impl FnOnce(&mut Record, u64)) -> Result<(), Error> {
+        let now = wall_millis();
+        let until = now.saturating_add(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
+        let work = |file: &std::fs::File| {
+            let mut record = read::<Record>(file)?.at(now);
+            change(&mut record, until);
+            write(file, &record)
+        };
+        self.0.with(true, work).await.map(drop)
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl Latch for FileLatch {
+    async fn connect(&mut self) -> Result<(), Error> {
+        self.0.find()
+    }
+
+    async fn down(&mut self, keep: Duration) -> Result<(), Error> {
+        let name = self.0.meeting.name.clone();
+        self.change(keep, |record, until| record.put(&name, until)).await
+    }
+
+    async fn fail(&mut self, failure: &LatchFailure, keep: Duration) -> Result<(), Error> {
+        let failure = failure.clone();
+        self.change(keep, |record, until| record.failed = Some(Failed { failure, until })).await
+    }
+
+    async fn forget(&mut self) -> Result<(), Error> {
+        self.0.find()?;
+        if self.0.is_there() {
+            self.0.with_or_without(|file| write(file, &Record::default()).map(|()| true)).await
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn look(&mut self) -> Result<Downs, Error> {
+        let record = self.0.with(false, read::<Record>).await?.unwrap_or_default();
+        Ok(record.at(wall_millis()).told())
+    }
+
+    async fn changed(&mut self) -> Result<(), Error> {
+        self.0.changed().await;
+        Ok(())
+    }
+
+    /// The file knows nothing of those who look.
+    async fn close(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_counts_once_and_for_as_long_as_it_is_kept() {
+        let mut record = Record::default();
+        record.put("a", 10);
+        record.put("b", 20);
+        record.put("a", 15);
+        for (now, count, names) in [(0, 2, &["a", "b"][..]), (14, 2, &["a", "b"]), (15, 1, &["b"]), (20, 0, &[])] {
+            let told = record.clone().at(now).told();
+            assert_eq!(
+                (told.count, told.names.iter().map(String::as_str).collect::<Vec<_>>()),
+                (count, names.to_vec())
+            );
+        }
+        record.failed =
+            Some(Failed { failure: LatchFailure { by: "a".to_owned(), ..LatchFailure::default() }, until: 10 });
+        let text = serde_json::to_string(&record).expect("text");
+        assert_eq!(serde_json::from_str::<Record>(&text).expect("record"), record);
+        assert_eq!(record.clone().at(9).told().failure.map(|failure| failure.by), Some("a".to_owned()));
+        assert_eq!(record.at(10).told().failure, None);
+    }
+}
