@@ -11,11 +11,14 @@ whose lease has ended. What ownership rests on is always a linearizable read tha
 behind none but those that it shares the lock with.
 */
 
+mod barrier;
 mod contender;
 mod driver;
 mod errors;
+mod latch;
 mod link;
 mod look;
+mod meeting;
 mod names;
 mod once;
 mod own;
@@ -28,15 +31,19 @@ use std::time::Duration;
 
 use etcd_client::KeyValue;
 
+use self::barrier::EtcdBarrier;
 use self::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE};
 pub(crate) use self::driver::DRIVER;
 use self::errors::Fault;
+use self::latch::EtcdLatch;
 use self::link::Cluster;
 use self::look::{Line, Look};
+use self::meeting::Visitor;
 use self::names::prefix;
 use self::own::Extended;
 use self::session::value;
 use crate::backend;
+use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::{
@@ -68,12 +75,26 @@ impl EtcdService {
     pub(super) fn new(location: Location, tls: Option<Tls>) -> Self {
         Self { location, tls }
     }
+
+    /// One dlock at what is called `what` beside the lock of its key; not connected yet.
+    fn visitor(&self, meeting: Meeting, what: &str) -> Visitor {
+        let keys = names::namespace(&Claim::like(&meeting));
+        Visitor::new(Cluster::new(self.location.clone(), self.tls.clone(), keys), meeting, what)
+    }
 }
 
 impl Service for EtcdService {
     fn contend(&self, claim: Claim) -> Box<dyn Contender> {
         let cluster = Cluster::new(self.location.clone(), self.tls.clone(), names::namespace(&claim));
         Box::new(EtcdContender { claim, cluster, session: None, inspected: false, concerns: Vec::new() })
+    }
+
+    fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
+        Ok(Box::new(EtcdLatch::new(self.visitor(meeting, "latch"))))
+    }
+
+    fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
+        Ok(Box::new(EtcdBarrier::new(self.visitor(meeting, "meet"), parties)))
     }
 }
 
