@@ -9,24 +9,25 @@ use crate::backend::zookeeper::names::Directory;
 use crate::backend::zookeeper::nodes::EACH;
 use crate::backend::zookeeper::traffic::Traffic;
 
-/// What stands in a directory above locks that a dlock made: whichever dlock is the last to leave it removes it.
-const ABOVE: &[u8] = b"made by dlock, which removes it when it is empty";
+/// What stands in a directory that a dlock made and that has no locks in it: whichever dlock is the last to leave it removes it.
+pub(super) const MADE_BY_DLOCK: &[u8] = b"made by dlock, which removes it when it is empty";
 /// What stands in a lock's directory that a dlock made: whichever dlock is the last to leave it removes it, unless it counts
 /// more nodes there than dlocks made.
 ///
-/// Earlier releases wrote the same as [`ABOVE`] there, and counted pairs of nodes. Neither counts in a directory of the other
+/// Earlier releases wrote the same as [`MADE_BY_DLOCK`] there, and counted pairs of nodes. Neither counts in a directory of the other
 /// or removes it, so that no mixture of their nodes and those of foreign clients looks like nodes of one release alone.
 pub(super) const OF_LOCK: &[u8] = b"made by dlock, which counts its nodes in threes and removes it when it is empty";
 
-/// Makes the directories at `paths`, from the root downwards, that are not there. All are asked for at once, before this returns.
+/// Makes the directories at `paths`, from the root downwards, that are not there; the last one says `last`. All are asked for at
+/// once, before this returns.
 pub(super) fn make<'a>(
     client: &'a Client,
     paths: &'a [String],
+    last: &'static [u8],
     acls: Acls<'static>,
 ) -> impl Future<Output = Result<(), ZkError>> + 'a {
     let options = CreateMode::Persistent.with_acls(acls);
-    // The lock's own is the last one.
-    let data = |index: usize| if index + 1 == paths.len() { OF_LOCK } else { ABOVE };
+    let data = |index: usize| if index + 1 == paths.len() { last } else { MADE_BY_DLOCK };
     let asked: Vec<_> =
         paths.iter().enumerate().map(|(index, path)| client.create(path, data(index), &options)).collect();
     async move {
@@ -54,7 +55,7 @@ pub(super) async fn remove(client: &Client, directory: &Directory, traffic: &mut
         traffic.end(sent, false, &read);
         let is_ours = |data: &[u8], stat: &Stat| {
             let is_counted = nodes_made(stat) == i64::from(EACH) * i64::from(stat.version);
-            if path == directory.path() { data == OF_LOCK && is_counted } else { data == ABOVE }
+            if path == directory.path() { data == OF_LOCK && is_counted } else { data == MADE_BY_DLOCK }
         };
         if !read.is_ok_and(|(data, stat)| stat.num_children == 0 && is_ours(&data, &stat)) {
             return;

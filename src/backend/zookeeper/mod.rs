@@ -7,6 +7,7 @@ A lock lives as long as its session, and each claim has a session of its own. Th
 ends, and a follower passes our heartbeats on late: [`timeline`] says what an answer proves.
 */
 
+mod barrier;
 mod configuration;
 mod contender;
 mod directories;
@@ -16,7 +17,9 @@ mod errors;
 mod finding;
 mod frames;
 mod hold;
+mod latch;
 mod line;
+mod meeting;
 mod membership;
 mod names;
 mod nodes;
@@ -31,10 +34,14 @@ mod tunnel;
 
 use ::zookeeper_client::Error as ZkError;
 
+use self::barrier::ZookeeperBarrier;
 use self::contender::ZookeeperContender;
 pub(crate) use self::driver::DRIVER;
 use self::ensemble::Ensemble;
+use self::latch::ZookeeperLatch;
+use self::meeting::Visitor;
 use self::nodes::{Placed, is_refusal};
+use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::{Attempt, Claim, Contender, Error, Queue, Released, Renewal, Service, Used};
@@ -53,12 +60,25 @@ impl ZookeeperService {
     pub(crate) fn new(location: Location, tls: Option<Tls>) -> Self {
         Self { location, tls }
     }
+
+    /// One dlock at what is called `what` beside the lock of its key; not connected yet.
+    fn visitor(&self, meeting: Meeting, what: &'static str) -> Visitor {
+        Visitor::new(Ensemble::new(self.location.clone(), self.tls.clone()), meeting, what)
+    }
 }
 
 impl Service for ZookeeperService {
     fn contend(&self, claim: Claim) -> Box<dyn Contender> {
         let ensemble = Ensemble::new(self.location.clone(), self.tls.clone());
         Box::new(ZookeeperContender::new(claim, ensemble))
+    }
+
+    fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
+        Ok(Box::new(ZookeeperLatch::new(self.visitor(meeting, "latch"))))
+    }
+
+    fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
+        Ok(Box::new(ZookeeperBarrier::new(self.visitor(meeting, "meet"), parties)))
     }
 }
 

@@ -17,8 +17,8 @@ use crate::backend::Claim;
 use crate::holder::Owner;
 use crate::lock::admission::Mode;
 
-/// What is appended to a lock's directory for the name of the one with the minimum holds. No key has a bare `%` in its
-/// spelling, so this is no other lock's directory.
+/// How the names of the directories next to a lock's own end: of the one with the minimum holds, and of latches and barriers.
+/// No key has a bare `%` in its spelling, so none is another lock's directory.
 const BESIDE: &str = "%dlock";
 /// How the names of Curator's nodes begin, before an id.
 const PROTECTED: &str = "_c_";
@@ -78,6 +78,11 @@ impl Directory {
     /// The path of the directory next to it, whose nodes keep the lock taken after it was used.
     pub(super) fn beside(&self) -> String {
         format!("{}{BESIDE}", self.path)
+    }
+
+    /// The path of the directory next to it for its latch or barrier, as `what` says.
+    pub(super) fn meeting(&self, what: &str) -> String {
+        format!("{}%{what}{BESIDE}", self.path)
     }
 
     /// The path of the node there that is called `name`.

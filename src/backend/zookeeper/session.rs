@@ -5,6 +5,7 @@ Requests of one session are executed in the order in which they were sent, also 
 more; and what an abandoned connection still delivers is refused, because the session has moved to the next one.
 */
 
+mod asking;
 mod clock;
 mod holds;
 mod placing;

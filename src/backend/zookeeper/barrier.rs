@@ -1,0 +1,215 @@
+/*!
+Barriers at ZooKeeper: a directory with an ephemeral node for each party, its mark.
+
+Each arrival writes to the directory too, so that its version tells whether somebody has come since a look. A request that
+depends on a look names that version, and those of the marks: it fails as a whole where anything has changed.
+*/
+
+use ::zookeeper_client::{CreateMode, Error as ZkError, OneshotWatcher};
+
+use crate::backend::error::Error;
+use crate::backend::meeting::rule::{Mark, Step, step};
+use crate::backend::meeting::{Barrier, Gathering, restless};
+use crate::backend::zookeeper::directories::MADE_BY_DLOCK;
+use crate::backend::zookeeper::meeting::{LOOK, LOOKS, Visitor, decoded, encoded, event};
+use crate::backend::zookeeper::nodes::absent;
+use crate::clock::{Instant, sleep_until};
+
+/// Whether somebody else was faster: a look tells what is true.
+fn is_late(error: &ZkError) -> bool {
+    matches!(error, ZkError::BadVersion | ZkError::NoNode | ZkError::NodeExists)
+}
+
+/// A mark that is there.
+struct Seen {
+    mark: Mark,
+    /// The name of its node.
+    node: String,
+    version: i32,
+}
+
+/// One party at a barrier.
+pub(super) struct ZookeeperBarrier {
+    visitor: Visitor,
+    parties: u32,
+    /// What reports that a party comes or goes.
+    children: Option<OneshotWatcher>,
+    /// What reports that our own mark is opened.
+    own: Option<OneshotWatcher>,
+}
+
+impl ZookeeperBarrier {
+    /// A party that waits for so many `parties`.
+    pub(super) fn new(visitor: Visitor, parties: u32) -> Self {
+        Self { visitor, parties, children: None, own: None }
+    }
+
+    fn mark(&self) -> Mark {
+        let meeting = &self.visitor.meeting;
+        Mark {
+            name: meeting.name.clone(),
+            id: meeting.id.as_str().to_owned(),
+            parties: self.parties,
+            ..Mark::default()
+        }
+    }
+
+    /// Watches our own node, if it is there.
+    async fn watch_own(&mut self) -> Result<(), ZkError> {
+        let path = self.visitor.node(&encoded(&self.visitor.meeting.name));
+        let watched = self.visitor.ask(|client| async move { client.get_and_watch_data(&path).await }).await;
+        self.own = absent(watched)?.map(|(_, _, watcher)| watcher);
+        Ok(())
+    }
+
+    /// The version of the directory, and the marks in it that are alive, all not older than that; none where there is no
+    /// directory.
+    async fn marks(&mut self) -> Result<Option<(i32, Vec<Seen>)>, ZkError> {
+        let path = self.visitor.directory();
+        let asked = self.visitor.ask(|client| async move { client.check_stat(&path).await }).await;
+        let Some(directory) = asked? else { return Ok(None) };
+        // Before the marks are read, so that no change of ours is missed.
+        self.watch_own().await?;
+        let Some((nodes, watcher)) = absent(self.visitor.list().await)? else { return Ok(None) };
+        self.children = Some(watcher);
+        let id = self.visitor.meeting.id.as_str().to_owned();
+        let mut all = Vec::new();
+        for (node, data, stat) in self.visitor.read(&nodes).await? {
+            let Some(mark) = Mark::read(&decoded(&node), &data) else { continue };
+            let session = self.visitor.contender.session.as_ref();
+            // What an earlier session of ours made is about to go.
+            if mark.id != id || session.is_some_and(|session| session.is_own(&stat)) {
+                all.push(Seen { mark: Mark { order: stat.czxid, ..mark }, node, version: stat.version });
+            }
+        }
+        Ok(Some((directory.version, all)))
+    }
+
+    /// Makes our mark, in place of an older one under our name. The directory counts it.
+    async fn join(&mut self) -> Result<(), ZkError> {
+        let (directory, own) = (self.visitor.directory(), self.mark());
+        let path = self.visitor.node(&encoded(&own.name));
+        let acls = self.visitor.acls();
+        self.visitor.has_written = true;
+        let joined = self.visitor.ask(|client| async move {
+            let before = client.check_stat(&path).await?;
+            let mut writer = client.new_multi_writer();
+            writer.add_set_data(&directory, MADE_BY_DLOCK, None)?;
+            if let Some(before) = before {
+                writer.add_delete(&path, Some(before.version))?;
+            }
+            writer.add_create(&path, own.text().as_bytes(), &CreateMode::Ephemeral.with_acls(acls))?;
+            writer.commit().await.map_err(ZkError::from).map(drop)
+        });
+        joined.await
+    }
+
+    /// Marks all who wait with us as open, unless one of them has gone or somebody came since the directory had this `version`.
+    async fn open(&mut self, version: i32, seen: &[Seen]) -> Result<(), ZkError> {
+        let (directory, own) = (self.visitor.directory(), self.mark());
+        let waiting = seen.iter().filter(|seen| seen.mark.waits_with(&own));
+        let opened = |seen: &Seen| (self.visitor.node(&seen.node), seen.mark.opened().text(), seen.version);
+        let opened: Vec<(String, String, i32)> = waiting.map(opened).collect();
+        let asked = self.visitor.ask(|client| async move {
+            let mut writer = client.new_multi_writer();
+            writer.add_check_version(&directory, version)?;
+            for (path, text, version) in &opened {
+                writer.add_set_data(path, text.as_bytes(), Some(*version))?;
+            }
+            writer.commit().await.map_err(ZkError::from).map(drop)
+        });
+        asked.await
+    }
+
+    /// Looks until there is something to tell, and does what has to be done before.
+    async fn gather(&mut self, arrives: bool) -> Result<Gathering, Error> {
+        let own = self.mark();
+        for _ in 0..LOOKS {
+            let looked = self.marks().await.map_err(|error| self.visitor.explain(&error))?;
+            let (version, seen) = looked.unwrap_or_default();
+            let marks: Vec<Mark> = seen.iter().map(|seen| seen.mark.clone()).collect();
+            let done = match step(&marks, &own, arrives) {
+                Step::Tell(gathering) => return Ok(gathering),
+                Step::Join => match self.join().await {
+                    Err(ZkError::NoNode) => self.visitor.make().await,
+                    joined => joined,
+                },
+                Step::Leave(gathering) => {
+                    if !self.take_away(false).await? {
+                        return Ok(gathering);
+                    }
+                    Ok(())
+                }
+                Step::Open => self.open(version, &seen).await,
+            };
+            // Whether it was done or not, the next look shows.
+            if let Err(error) = done
+                && !is_late(&error)
+            {
+                return Err(self.visitor.explain(&error));
+            }
+        }
+        Err(restless(&self.visitor.meeting.key))
+    }
+
+    /// Takes our mark away, open or not as `open` says; whether it is left because it is open.
+    async fn take_away(&mut self, open: bool) -> Result<bool, Error> {
+        self.visitor.connect().await?;
+        let own = self.mark();
+        let node = encoded(&own.name);
+        for _ in 0..LOOKS {
+            let read = self.visitor.read(std::slice::from_ref(&node)).await;
+            let read = read.map_err(|error| self.visitor.explain(&error))?;
+            let Some((_, data, stat)) = read.into_iter().next() else { return Ok(false) };
+            match Mark::read(&own.name, &data).filter(|mark| mark.id == own.id) {
+                None => return Ok(false),
+                Some(mark) if mark.open && !open => return Ok(true),
+                Some(_) => {}
+            }
+            let path = self.visitor.node(&node);
+            let deleted =
+                self.visitor.ask(|client| async move { client.delete(&path, Some(stat.version)).await }).await;
+            match deleted {
+                Err(error) if is_late(&error) => {}
+                deleted => return deleted.map(|()| false).map_err(|error| self.visitor.explain(&error)),
+            }
+        }
+        Err(restless(&self.visitor.meeting.key))
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl Barrier for ZookeeperBarrier {
+    async fn connect(&mut self) -> Result<(), Error> {
+        self.visitor.connect().await
+    }
+
+    async fn arrive(&mut self) -> Result<Gathering, Error> {
+        self.gather(true).await
+    }
+
+    async fn look(&mut self) -> Result<Gathering, Error> {
+        self.gather(false).await
+    }
+
+    async fn changed(&mut self) -> Result<(), Error> {
+        let (children, own) = (self.children.take(), self.own.take());
+        tokio::select! {
+            () = event(children) => {}
+            () = event(own) => {}
+            () = sleep_until(Instant::now() + LOOK.min(self.visitor.meeting.lease / 3)) => {}
+        }
+        Ok(())
+    }
+
+    async fn withdraw(&mut self) -> Result<bool, Error> {
+        self.take_away(false).await
+    }
+
+    async fn close(&mut self) {
+        (self.children, self.own) = (None, None);
+        // Where this fails, it goes with the session.
+        let _ = self.take_away(true).await;
+        self.visitor.close().await;
+    }
+}

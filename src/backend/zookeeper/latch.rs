@@ -1,0 +1,169 @@
+/*!
+Latches at ZooKeeper: a directory with a persistent node for each name that is down, and one for a failure.
+
+How old they are is known by the servers' clock, which a look asks by writing to the directory. What is too old does not count;
+`forget` removes it.
+*/
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use ::zookeeper_client::{CreateMode, Error as ZkError, OneshotWatcher};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::error::Error;
+use crate::backend::meeting::{Downs, Latch, LatchFailure, TOLD, restless};
+use crate::backend::zookeeper::meeting::{LOOK, LOOKS, Visitor, decoded, encoded, event};
+use crate::backend::zookeeper::nodes::absent;
+use crate::clock::{Instant, sleep_until};
+
+/// The name of the node of a failure; in no name is there a bare `!`.
+const FAILURE: &str = "!failed";
+
+/// What a node of a latch says.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Kept {
+    /// For how many milliseconds it counts.
+    keep: u64,
+    #[serde(flatten)]
+    failure: LatchFailure,
+}
+
+/// One dlock at a latch.
+pub(super) struct ZookeeperLatch {
+    visitor: Visitor,
+    /// Until when the nodes that were read count, in milliseconds since 1970 by the servers' clock.
+    known: HashMap<String, u64>,
+    watcher: Option<OneshotWatcher>,
+}
+
+impl ZookeeperLatch {
+    /// A latch that was not looked at yet.
+    pub(super) fn new(visitor: Visitor) -> Self {
+        Self { visitor, known: HashMap::new(), watcher: None }
+    }
+
+    /// Makes the node of this name, in place of one that is there.
+    async fn write(&mut self, node: &str, failure: LatchFailure, keep: Duration) -> Result<(), Error> {
+        let kept = Kept { keep: u64::try_from(keep.as_millis()).unwrap_or(u64::MAX), failure };
+        // A struct of texts and numbers always serializes.
+        let data = serde_json::to_vec(&kept).unwrap_or_default();
+        let acls = self.visitor.acls();
+        let mut replaces = false;
+        for _ in 0..LOOKS {
+            let (path, data) = (self.visitor.node(node), data.clone());
+            let written = self.visitor.ask(|client| async move {
+                let mut writer = client.new_multi_writer();
+                if replaces {
+                    // In one request, so that a waiter is told: it does not hear of what is written to a node.
+                    writer.add_delete(&path, None)?;
+                }
+                writer.add_create(&path, &data, &CreateMode::Persistent.with_acls(acls))?;
+                writer.commit().await.map_err(ZkError::from)
+            });
+            match written.await {
+                Ok(_) => return Ok(()),
+                Err(ZkError::NodeExists) => replaces = true,
+                Err(ZkError::NoNode) if replaces => replaces = false,
+                Err(ZkError::NoNode) => self.visitor.make().await.map_err(|error| self.visitor.explain(&error))?,
+                Err(error) => return Err(self.visitor.explain(&error)),
+            }
+        }
+        Err(restless(&self.visitor.meeting.key))
+    }
+
+    async fn look_at_nodes(&mut self) -> Result<Downs, ZkError> {
+        let touched = self.visitor.touch().await?;
+        let now = u64::try_from(touched.mtime).unwrap_or_default();
+        let (nodes, watcher) = self.visitor.list().await?;
+        self.watcher = Some(watcher);
+        let there: BTreeSet<&String> = nodes.iter().collect();
+        self.known.retain(|node, until| there.contains(node) && *until > now);
+        // One that has failed is read each time, for the reason.
+        let unknown: Vec<String> =
+            nodes.into_iter().filter(|node| node == FAILURE || !self.known.contains_key(node)).collect();
+        let mut failure = None;
+        for (node, data, stat) in self.visitor.read(&unknown).await? {
+            let Ok(kept) = serde_json::from_slice::<Kept>(&data) else { continue };
+            let until = u64::try_from(stat.mtime).unwrap_or_default().saturating_add(kept.keep);
+            if until <= now {
+                continue;
+            }
+            if node == FAILURE {
+                failure = Some(kept.failure);
+            } else {
+                self.known.insert(node, until);
+            }
+        }
+        let mut names: Vec<String> = self.known.keys().map(|node| decoded(node)).collect();
+        names.sort_unstable();
+        let count = names.len().try_into().unwrap_or(u64::MAX);
+        names.truncate(TOLD);
+        Ok(Downs { count, names, failure })
+    }
+
+    async fn remove_all(&mut self) -> Result<(), ZkError> {
+        let nodes = match self.visitor.list().await {
+            Err(ZkError::NoNode) => return Ok(()),
+            listed => listed?.0,
+        };
+        for node in nodes {
+            let path = self.visitor.node(&node);
+            absent(self.visitor.ask(|client| async move { client.delete(&path, None).await }).await)?;
+        }
+        self.visitor.has_written = true;
+        Ok(())
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl Latch for ZookeeperLatch {
+    async fn connect(&mut self) -> Result<(), Error> {
+        self.visitor.connect().await
+    }
+
+    async fn down(&mut self, keep: Duration) -> Result<(), Error> {
+        let node = encoded(&self.visitor.meeting.name);
+        self.write(&node, LatchFailure::default(), keep).await
+    }
+
+    async fn fail(&mut self, failure: &LatchFailure, keep: Duration) -> Result<(), Error> {
+        self.write(FAILURE, failure.clone(), keep).await
+    }
+
+    async fn forget(&mut self) -> Result<(), Error> {
+        self.remove_all().await.map_err(|error| self.visitor.explain(&error))
+    }
+
+    async fn look(&mut self) -> Result<Downs, Error> {
+        self.look_at_nodes().await.map_err(|error| self.visitor.explain(&error))
+    }
+
+    async fn changed(&mut self) -> Result<(), Error> {
+        let watcher = self.watcher.take();
+        tokio::select! {
+            () = event(watcher) => {}
+            () = sleep_until(Instant::now() + LOOK) => {}
+        }
+        Ok(())
+    }
+
+    async fn close(&mut self) {
+        self.watcher = None;
+        self.visitor.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_read_back() {
+        let failure = LatchFailure { by: "unit".to_owned(), reason: "red".to_owned() };
+        let text = serde_json::to_string(&Kept { keep: 7, failure: failure.clone() }).expect("text");
+        let kept: Kept = serde_json::from_str(&text).expect("kept");
+        assert_eq!((kept.keep, kept.failure), (7, failure));
+    }
+}

@@ -1,0 +1,190 @@
+/*!
+What latches and barriers at ZooKeeper have in common: nodes in a directory next to that of the lock, `/NS/KEY%latch%dlock` or
+`/NS/KEY%meet%dlock`. No key has a bare `%` in its spelling, so this is no other lock's directory.
+*/
+
+use std::time::Duration;
+
+use ::zookeeper_client::{Acls, Client, Error as ZkError, OneshotWatcher, Stat};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+use crate::backend::Claim;
+use crate::backend::error::Error;
+use crate::backend::meeting::Meeting;
+use crate::backend::zookeeper::contender::ZookeeperContender;
+use crate::backend::zookeeper::directories::{self, MADE_BY_DLOCK};
+use crate::backend::zookeeper::ensemble::Ensemble;
+use crate::backend::zookeeper::nodes::{absent, acls};
+
+/// How often a waiter looks again although nothing was heard.
+pub(super) const LOOK: Duration = Duration::from_secs(10);
+/// How often one look is repeated because what it saw has changed before it could act.
+pub(super) const LOOKS: usize = 64;
+/// How many nodes are read at once.
+const AT_ONCE: usize = 100;
+
+/// A name as a node is called.
+pub(super) fn encoded(name: &str) -> String {
+    utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
+}
+
+/// The name of the party whose node is called that.
+pub(super) fn decoded(node: &str) -> String {
+    percent_decode_str(node).decode_utf8_lossy().into_owned()
+}
+
+/// Resolves when what is watched has changed, or when the session has ended; never where nothing is watched.
+pub(super) async fn event(watcher: Option<OneshotWatcher>) {
+    match watcher {
+        Some(watcher) => drop(watcher.changed().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// One dlock and its session.
+pub(super) struct Visitor {
+    /// Opens and closes the session.
+    pub contender: ZookeeperContender,
+    /// Who takes part, and in what.
+    pub meeting: Meeting,
+    /// What it is called next to the lock's directory.
+    what: &'static str,
+    /// Whether directories may have been made.
+    pub has_written: bool,
+}
+
+impl Visitor {
+    /// One dlock at what is called `what` next to the lock of its key; not connected yet.
+    pub(super) fn new(ensemble: Ensemble, meeting: Meeting, what: &'static str) -> Self {
+        let contender = ZookeeperContender::new(Claim::like(&meeting), ensemble);
+        Self { contender, meeting, what, has_written: false }
+    }
+
+    /// Makes sure that there is a live session. After one has ended it is another one, which has no nodes.
+    pub(super) async fn connect(&mut self) -> Result<(), Error> {
+        match &mut self.contender.session {
+            Some(session) if session.end().is_none() => session.connect().await,
+            _ => self.contender.open().await,
+        }
+    }
+
+    /// What the servers answer to `request` in our session.
+    pub(super) async fn ask<T, F>(&mut self, request: impl FnOnce(Client) -> F) -> Result<T, ZkError>
+    where
+        F: Future<Output = Result<T, ZkError>>,
+    {
+        match &mut self.contender.session {
+            Some(session) => session.ask(request).await,
+            None => Err(ZkError::SessionExpired),
+        }
+    }
+
+    /// An error of the library in words.
+    pub(super) fn explain(&self, error: &ZkError) -> Error {
+        self.contender.explain(error)
+    }
+
+    /// The access list of new nodes.
+    pub(super) fn acls(&self) -> Acls<'static> {
+        acls(self.contender.location().login.user.is_some())
+    }
+
+    /// The directories above ours, from the root downwards.
+    pub(super) fn above(&self) -> Vec<String> {
+        let mut above = self.contender.session.as_ref().map(|session| session.directory.ancestry()).unwrap_or_default();
+        above.pop();
+        above
+    }
+
+    /// Our directory.
+    pub(super) fn directory(&self) -> String {
+        let session = self.contender.session.as_ref();
+        session.map(|session| session.directory.meeting(self.what)).unwrap_or_default()
+    }
+
+    /// The path of a node in our directory.
+    pub(super) fn node(&self, name: &str) -> String {
+        format!("{}/{name}", self.directory())
+    }
+
+    /// Makes our directory, and those above it that are not there.
+    pub(super) async fn make(&mut self) -> Result<(), ZkError> {
+        self.has_written = true;
+        let paths = [self.above(), vec![self.directory()]].concat();
+        let acls = self.acls();
+        self.ask(|client| async move { directories::make(&client, &paths, MADE_BY_DLOCK, acls).await }).await
+    }
+
+    /// Writes to our directory, which is made where it is missing; its status then has the time at the servers.
+    pub(super) async fn touch(&mut self) -> Result<Stat, ZkError> {
+        for _ in 0..LOOKS {
+            let path = self.directory();
+            match self.ask(|client| async move { client.set_data(&path, MADE_BY_DLOCK, None).await }).await {
+                Err(ZkError::NoNode) => self.make().await?,
+                touched => return touched,
+            }
+        }
+        Err(ZkError::NoNode)
+    }
+
+    /// The nodes in our directory, and what reports that one comes or goes.
+    pub(super) async fn list(&mut self) -> Result<(Vec<String>, OneshotWatcher), ZkError> {
+        let path = self.directory();
+        let listed = self.ask(|client| async move { client.get_and_watch_children(&path).await }).await;
+        listed.map(|(nodes, _, watcher)| (nodes, watcher))
+    }
+
+    /// What these nodes say, each with its status, as far as they are there.
+    pub(super) async fn read(&mut self, nodes: &[String]) -> Result<Vec<(String, Vec<u8>, Stat)>, ZkError> {
+        let mut all = Vec::new();
+        for some in nodes.chunks(AT_ONCE) {
+            let paths: Vec<String> = some.iter().map(|node| self.node(node)).collect();
+            let read = self.ask(|client| async move {
+                let asked: Vec<_> = paths.iter().map(|path| client.get_data(path)).collect();
+                futures_util::future::join_all(asked).await.into_iter().map(absent).collect::<Result<Vec<_>, _>>()
+            });
+            let read = read.await?;
+            let with_name = |(node, read): (&String, Option<(Vec<u8>, Stat)>)| {
+                let (data, stat) = read?;
+                Some((node.clone(), data, stat))
+            };
+            all.extend(some.iter().zip(read).filter_map(with_name));
+        }
+        Ok(all)
+    }
+
+    /// Removes our directory and those above it that a dlock made, as far as they are empty, and ends the session. Whatever
+    /// fails is left.
+    pub(super) async fn close(&mut self) {
+        if self.has_written && self.contender.session.as_ref().is_some_and(|session| session.end().is_none()) {
+            let directories = [self.above(), vec![self.directory()]].concat();
+            for path in directories.into_iter().rev() {
+                let removed = self.ask(|client| async move {
+                    let (data, stat) = client.get_data(&path).await?;
+                    if data != MADE_BY_DLOCK || stat.num_children > 0 {
+                        return Err(ZkError::NotEmpty);
+                    }
+                    client.delete(&path, Some(stat.version)).await
+                });
+                if removed.await.is_err() {
+                    break;
+                }
+            }
+        }
+        self.contender.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_node_and_is_read_back() {
+        for name in ["unit", "a/b", ".", "..", "%2F", "!failed", "ü 1", "zookeeper"] {
+            let node = encoded(name);
+            assert!(!node.contains(['/', '.', '!']) && !node.is_empty(), "{node}");
+            assert_eq!(decoded(&node), name);
+        }
+    }
+}
