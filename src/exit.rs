@@ -70,6 +70,23 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
     ("by signal", "dlock itself was told to stop by that signal while it waited (queue left, nothing held)"),
 ];
 
+/// The exit codes of latches and barriers for users: code, meaning.
+pub(crate) const MEETINGS: &[(&str, &str)] = &[
+    ("0", "done: the name is down, enough names are down, or all parties are there"),
+    ("75", "--wait ran out (--conflict-exit-code changes the number)"),
+    (
+        "79",
+        "a latch that has failed; a barrier that is broken, because a party that waited there left or died, or where a newer \
+         process has the name of this one or this one was counted as dead",
+    ),
+    ("69", "the backend is unreachable or too slow, also when --wait ran out"),
+    ("77", "the backend refused the credentials, or they lack a right"),
+    ("64", "wrong usage; a barrier that is in use with another number of parties, or a backend without barriers"),
+    ("73", "the file cannot be made"),
+    ("70", "a bug"),
+    ("by signal", "dlock was told to stop by that signal while it waited"),
+];
+
 impl Exit {
     /// The number for `exit(2)`; 128+n for an end by signal n, which only PID 1 uses.
     #[must_use]

@@ -10,6 +10,7 @@ Reads the command line, runs the subcommand, and turns its outcome into an exit.
 * `backend` has a folder for each lock service. `registry` lists them, and `net` connects to their servers. Nothing
   outside a backend's folder knows it by name. `lock` is the rule by which all of them decide whose turn it is.
 * `lease` decides when to ask a backend: taking a lock, keeping it, giving it back. It knows nothing of processes.
+* `meeting` decides the same for latches and barriers.
 * `supervise` starts, watches and stops the command: the guard, its ear, signals, `/proc`. It knows nothing of locks.
 * `report` writes everything that goes to standard error: an event with its data, and one file that makes the sentence.
   `output` is the only place that writes to standard output.
@@ -33,6 +34,7 @@ mod holder;
 mod key;
 mod lease;
 mod lock;
+mod meeting;
 mod output;
 mod printable;
 #[cfg(test)]
@@ -48,7 +50,7 @@ use std::ffi::OsStr;
 use clap::FromArgMatches;
 
 use backend::url::password_in;
-use cli::{Cli, Command};
+use cli::{Cli, Command, Place};
 use exit::{Exit, Failure};
 use report::event::Event;
 
@@ -74,14 +76,29 @@ fn dispatch() -> Result<Exit, Failure> {
     let cli = Cli::from_arg_matches(&matches).map_err(|error| misunderstood(&error))?;
     match (cli.command, matches.subcommand()) {
         (Command::Run(args), Some((_, matches))) => {
-            if let Some(password) = args.place.backend.as_deref().and_then(OsStr::to_str).and_then(password_in) {
-                supervise::surroundings::hide_in_arguments(password);
-            }
+            hide_password(&args.place);
             Ok(command::run::run(&settings::RunSettings::read(matches)?))
+        }
+        (Command::Latch(args), Some((_, matches))) => {
+            hide_password(&args.place);
+            Ok(command::latch::latch(&settings::LatchSettings::read(matches)?))
+        }
+        (Command::Barrier(args), Some((_, matches))) => {
+            hide_password(&args.place);
+            Ok(command::barrier::barrier(&settings::BarrierSettings::read(matches)?))
         }
         (Command::Generate(args), _) => command::generate::generate(&args),
         (Command::Help { name }, _) => cli::help(name.as_deref()),
-        (Command::Run(_), None) => Err(misunderstood(&"the command line was not understood")),
+        (Command::Run(_) | Command::Latch(_) | Command::Barrier(_), None) => {
+            Err(misunderstood(&"the command line was not understood"))
+        }
+    }
+}
+
+/// Hides a password in the URL from process lists.
+fn hide_password(place: &Place) {
+    if let Some(password) = place.backend.as_deref().and_then(OsStr::to_str).and_then(password_in) {
+        supervise::surroundings::hide_in_arguments(password);
     }
 }
 

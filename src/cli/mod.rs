@@ -3,6 +3,7 @@ The command line. Help, man pages and completions are all made from these defini
 */
 
 mod duration;
+mod meeting;
 mod mistake;
 mod options;
 
@@ -12,8 +13,10 @@ use clap::builder::Resettable;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use self::meeting::{BARRIER_ABOUT, LATCH_ABOUT};
+pub(crate) use self::meeting::{BarrierArgs, LatchAction, LatchArgs, Waits};
 use self::mistake::{Mistake, is_of_a_variable, mistake};
-pub(crate) use self::options::{Leftovers, OnLost, Place, Reach, RunOptions};
+pub(crate) use self::options::{Connects, Leftovers, OnLost, Place, Reach, RunOptions};
 use crate::backend::url::without_password;
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -59,6 +62,12 @@ pub(crate) enum Command {
     /// Hold a lock while a command runs
     #[command(long_about = RUN_ABOUT, after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Wait until enough jobs are done, in any order
+    #[command(long_about = LATCH_ABOUT)]
+    Latch(Box<LatchArgs>),
+    /// Wait until enough processes are there at the same time
+    #[command(long_about = BARRIER_ABOUT)]
+    Barrier(Box<BarrierArgs>),
     /// Print the man page or a completion script
     Generate(GenerateArgs),
     /// Print the help of dlock or of a subcommand
@@ -125,6 +134,16 @@ pub(crate) struct RunArgs {
 
     #[command(flatten, next_help_heading = "Connection options")]
     pub reach: Reach,
+}
+
+impl Connects for RunArgs {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn reach(&self) -> &Reach {
+        &self.reach
+    }
 }
 
 /// Treats an empty variable as one that is not set, as shells and CI systems do. Only the namespace may be empty.
@@ -198,8 +217,9 @@ mod tests {
     #[test]
     fn every_option_but_key_has_its_variable() {
         let cli = Cli::command();
-        let run = cli.find_subcommand("run").expect("run");
-        for option in run.get_opts().filter(|option| option.get_id() != "key" && option.get_id() != "help") {
+        let uses_locks = |command: &&clap::Command| ["run", "latch", "barrier"].contains(&command.get_name());
+        let options = cli.get_subcommands().filter(uses_locks).flat_map(clap::Command::get_opts);
+        for option in options.filter(|option| option.get_id() != "key" && option.get_id() != "help") {
             let long = option.get_long().expect("every option has a long form");
             let variable = format!("DLOCK_{}", long.replace('-', "_").to_uppercase());
             assert_eq!(option.get_env().and_then(|env| env.to_str()), Some(variable.as_str()));

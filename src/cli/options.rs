@@ -34,6 +34,14 @@ pub(crate) struct Place {
     pub require_backend: Option<bool>,
 }
 
+/// The options of a subcommand that uses a lock service.
+pub(crate) trait Connects {
+    /// Where the service is.
+    fn place(&self) -> &Place;
+    /// How it is reached.
+    fn reach(&self) -> &Reach;
+}
+
 /// How a command is run under a lock, and what is run.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunOptions {
@@ -228,7 +236,7 @@ fn slots(text: &str) -> Result<NonZeroU32, String> {
 }
 
 /// The parser for the variable of an option without a value, which may also turn the option off.
-fn switch() -> impl TypedValueParser<Value = bool> {
+pub(super) fn switch() -> impl TypedValueParser<Value = bool> {
     |text: &str| match text.to_ascii_lowercase().as_str() {
         "1" | "y" | "yes" | "t" | "true" | "on" => Ok(true),
         "0" | "n" | "no" | "f" | "false" | "off" => Ok(false),

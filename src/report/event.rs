@@ -5,6 +5,7 @@ Reasons from a backend or the system are text, because only they know them, and 
 */
 
 mod lack;
+pub(crate) mod meeting;
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::lease::renewal::Unconfirmed;
 use crate::lease::waiting::Trouble;
 use crate::lock::admission::Mode;
 pub(crate) use crate::report::event::lack::{Lack, Step};
+use crate::report::event::meeting::MeetingEvent;
 
 /// A lock, for people; or several that are held as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -263,6 +265,8 @@ pub(crate) enum Event {
         /// The command's name.
         program: String,
     },
+    /// Something about a latch or a barrier.
+    Meeting(MeetingEvent),
 }
 
 /// Why a lock was not granted.

@@ -1,6 +1,7 @@
 //! At which verbosity each event is reported.
 
 use crate::report::event::Event;
+use crate::report::event::meeting::MeetingEvent;
 
 /// At which verbosity an event is reported. What ends dlock is always reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,7 @@ impl Event {
     #[must_use]
     pub(crate) fn level(&self) -> Level {
         match self {
+            Self::Meeting(event) => event.level(),
             Self::Waiting { .. } | Self::GotIt { .. } => Level::State,
             Self::NoBackendChosen
             | Self::PasswordExposed(_)
@@ -59,6 +61,24 @@ impl Event {
             | Self::ReleaseFailed { .. }
             | Self::GuardKilled(_)
             | Self::DlockKilled { .. } => Level::Warning,
+        }
+    }
+}
+
+impl MeetingEvent {
+    fn level(&self) -> Level {
+        match self {
+            Self::Waiting { .. } => Level::State,
+            Self::NoBackendChosen(_) => Level::Note,
+            Self::Open { .. } | Self::Down { .. } | Self::Failing { .. } | Self::Forgotten(_) => Level::Detail,
+            Self::RanOut { .. }
+            | Self::Unusable { .. }
+            | Self::Failed { .. }
+            | Self::Broken { .. }
+            | Self::Replaced { .. }
+            | Self::CountedDead { .. }
+            | Self::OtherParties { .. }
+            | Self::NotHere { .. } => Level::Warning,
         }
     }
 }

@@ -2,18 +2,21 @@
 The sentence for every event: all of dlock's English that is not about the command line. Does not know where it is written.
 */
 
+mod lack;
+mod meeting;
+
 use std::time::Duration;
 
 use humantime::format_duration;
 use nix::errno::Errno;
 
+use self::lack::{lack, no_process, task};
 use crate::holder::Holder;
 use crate::key::Keys;
 use crate::lease::renewal::Unconfirmed;
 use crate::lease::waiting::Trouble;
 use crate::lock::admission::Mode;
-use crate::report::event::{Event, Hindrance, Lack, Lock, Loss, NotRun, Step};
-use crate::supervise::protocol::Unfit;
+use crate::report::event::{Event, Hindrance, Lock, Loss, NotRun};
 
 /// The sentence for `event`, without a line end. It may contain text of other programs and must be escaped before it is
 /// shown.
@@ -72,6 +75,7 @@ pub(super) fn line(event: &Event) -> String {
         Event::Acquired { .. } | Event::NotRenewed { .. } | Event::RenewedAgain(_) | Event::Kept { .. } => {
             detail(event)
         }
+        Event::Meeting(event) => meeting::line(event, trouble),
         _ => held(event),
     }
 }
@@ -221,50 +225,6 @@ fn at(lock: &Lock) -> String {
     format!("{} at {}", lock.key, lock.place)
 }
 
-fn task(step: Step) -> &'static str {
-    match step {
-        Step::OwnerId => "get random numbers for an owner id",
-        Step::Command => "prepare the command",
-        Step::Signals => "take over the signals",
-        Step::Subreaper => "become a subreaper",
-        Step::GuardName => "name the guard's socket",
-        Step::Guard => "start the guard",
-        Step::Supervision => "supervise a command here",
-        Step::EventLoop => "start the event loop",
-        Step::WatchSignals => "watch the signals",
-        Step::WatchGuard => "watch the guard",
-    }
-}
-
-fn lack(reason: &Lack) -> String {
-    match reason {
-        Lack::System(reason) => reason.clone(),
-        Lack::NoProcess(errno) => no_process(*errno),
-        Lack::Unfit(reason) => unfit(*reason).to_owned(),
-        Lack::SlowGuard(limit) => format!("the guard did not start within {}", format_duration(*limit)),
-    }
-}
-
-fn unfit(reason: Unfit) -> &'static str {
-    match reason {
-        Unfit::Subreaper => "prctl(PR_SET_CHILD_SUBREAPER) is refused: allow it in the container's seccomp profile",
-        Unfit::Proc => "/proc is missing or hides the processes: mount it without hidepid for this user",
-        Unfit::OtherProc => {
-            "/proc shows the processes of another PID namespace: mount one for this namespace (unshare --mount-proc)"
-        }
-        Unfit::Descriptors => "no descriptors for a timer and for signals: raise the limit of open files (ulimit -n)",
-    }
-}
-
-/// Why no process could be made, with the limit to raise.
-fn no_process(errno: i32) -> String {
-    match Errno::from_raw(errno) {
-        Errno::EAGAIN => "no more processes are allowed here (ulimit -u, or the limit of the control group)".to_owned(),
-        Errno::EMFILE => unfit(Unfit::Descriptors).to_owned(),
-        errno => format!("no process could be made: {}", errno.desc().to_lowercase()),
-    }
-}
-
 fn not_run(reason: &NotRun) -> String {
     match reason {
         NotRun::NotFound => "not found".to_owned(),
@@ -301,6 +261,9 @@ fn roughly(time: Duration) -> impl std::fmt::Display {
 /// state.
 #[must_use]
 pub(super) fn state(event: &Event) -> String {
+    if let Event::Meeting(event) = event {
+        return meeting::state(event, trouble);
+    }
     let Event::Waiting { lock, why, waited } = event else { return line(event) };
     let waited = format_duration(Duration::from_secs(waited.as_secs()));
     let (place, why) = match why {

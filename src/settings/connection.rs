@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::backend::Options;
 use crate::backend::net::tls::TlsFiles;
 use crate::backend::url::Target;
+use crate::cli::Connects;
 use crate::exit::Failure;
 use crate::key::Namespace;
 use crate::settings::layers::{Given, Layers, OrDefault};
@@ -72,23 +73,34 @@ pub(crate) struct Connection {
 impl ConnectionValues {
     /// The values of all `layers` together, with defaults for those that no layer has.
     #[must_use]
-    pub(crate) fn settle(layers: &Layers) -> Self {
+    pub(crate) fn settle<A: Connects>(layers: &Layers<A>) -> Self {
         Self {
-            backend: layers.find("backend", |args| args.place.backend.clone()),
-            require_backend: layers.find("require-backend", |args| args.place.require_backend).or_default(false),
-            namespace: layers.find("namespace", |args| args.place.namespace.clone()).or_default(NAMESPACE.to_owned()),
+            backend: layers.find("backend", |args| args.place().backend.clone()),
+            require_backend: layers.find("require-backend", |args| args.place().require_backend).or_default(false),
+            namespace: layers.find("namespace", |args| args.place().namespace.clone()).or_default(NAMESPACE.to_owned()),
             connect_timeout: layers
-                .find("connect-timeout", |args| args.reach.connect_timeout)
+                .find("connect-timeout", |args| args.reach().connect_timeout)
                 .or_default(CONNECT_TIMEOUT),
-            user: layers.find("user", |args| args.reach.user.clone()),
-            password_file: layers.find("password-file", |args| args.reach.password_file.clone()),
-            tls_ca: layers.find("tls-ca", |args| args.reach.tls_ca.clone()),
-            tls_cert: layers.find("tls-cert", |args| args.reach.tls_cert.clone()),
-            tls_key: layers.find("tls-key", |args| args.reach.tls_key.clone()),
-            tls_server_name: layers.find("tls-server-name", |args| args.reach.tls_server_name.clone()),
-            replicas: layers.find("replicas", |args| args.reach.replicas).or_default(0),
-            strict_fencing: layers.find("strict-fencing", |args| args.reach.strict_fencing).or_default(false),
+            user: layers.find("user", |args| args.reach().user.clone()),
+            password_file: layers.find("password-file", |args| args.reach().password_file.clone()),
+            tls_ca: layers.find("tls-ca", |args| args.reach().tls_ca.clone()),
+            tls_cert: layers.find("tls-cert", |args| args.reach().tls_cert.clone()),
+            tls_key: layers.find("tls-key", |args| args.reach().tls_key.clone()),
+            tls_server_name: layers.find("tls-server-name", |args| args.reach().tls_server_name.clone()),
+            replicas: layers.find("replicas", |args| args.reach().replicas).or_default(0),
+            strict_fencing: layers.find("strict-fencing", |args| args.reach().strict_fencing).or_default(false),
         }
+    }
+
+    /// The connection, checked. Reads the password file.
+    pub(crate) fn check(&self) -> Result<Connection, Failure> {
+        let namespace = Namespace::parse(&self.namespace.value)
+            .map_err(|error| usage(format!("{}: {error}", self.namespace.origin)))?;
+        let (mut target, exposed) = self.target()?;
+        let has_password = target.has_password();
+        let options = self.options(&target)?;
+        let (chosen, connect_timeout) = (self.backend.is_some(), self.connect_timeout.value);
+        Ok(Connection { namespace, target, options, chosen, connect_timeout, has_password, exposed })
     }
 
     /// Where the lock is, with the credentials for it, and the password's file if other users may read or write it.

@@ -61,42 +61,44 @@ impl<T> Given<T> {
     }
 }
 
-/// What one source says.
+/// What one source says, as the arguments of a subcommand.
 #[derive(Debug)]
-pub(crate) struct Layer {
+pub(crate) struct Layer<A = RunArgs> {
     /// The source.
     pub source: Source,
     /// The values it gives; all other fields are `None`.
-    pub args: RunArgs,
+    pub args: A,
 }
 
 /// All layers; each overrides those after it.
 #[derive(Debug)]
-pub(crate) struct Layers(Vec<Layer>);
+pub(crate) struct Layers<A = RunArgs>(Vec<Layer<A>>);
 
-impl Layers {
+impl<A: FromArgMatches> Layers<A> {
     /// The layers of a subcommand, as parsed and checked by clap.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let layer = |source, from| RunArgs::from_arg_matches(&only(matches, from)).map(|args| Layer { source, args });
+        let layer = |source, from| A::from_arg_matches(&only(matches, from)).map(|args| Layer { source, args });
         Ok(Self(vec![
             layer(Source::Flags, ValueSource::CommandLine)?,
             layer(Source::Environment, ValueSource::EnvVariable)?,
         ]))
     }
+}
 
+impl<A> Layers<A> {
     /// Layers made by a test.
     #[cfg(test)]
-    pub(super) fn of(layers: Vec<Layer>) -> Self {
+    pub(super) fn of(layers: Vec<Layer<A>>) -> Self {
         Self(layers)
     }
 
     /// The value of one `option`, from the first layer that has it.
-    pub(crate) fn find<T>(&self, option: &'static str, get: impl Fn(&RunArgs) -> Option<T>) -> Option<Given<T>> {
+    pub(crate) fn find<T>(&self, option: &'static str, get: impl Fn(&A) -> Option<T>) -> Option<Given<T>> {
         self.settle(|args| get(args).map(|value| (option, value)))
     }
 
     /// The combined value of several options, from the first layer that has one of them; `get` names the option that decides.
-    pub(crate) fn settle<T>(&self, get: impl Fn(&RunArgs) -> Option<(&'static str, T)>) -> Option<Given<T>> {
+    pub(crate) fn settle<T>(&self, get: impl Fn(&A) -> Option<(&'static str, T)>) -> Option<Given<T>> {
         self.0.iter().find_map(|layer| {
             let (option, value) = get(&layer.args)?;
             let origin = match layer.source {

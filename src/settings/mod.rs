@@ -4,6 +4,7 @@ The settings of a run: flags over variables over defaults, each value with its o
 
 mod connection;
 mod layers;
+mod meeting;
 mod password;
 mod run;
 #[cfg(test)]
@@ -20,13 +21,14 @@ use clap::ArgMatches;
 pub(crate) use self::connection::Connection;
 use self::connection::ConnectionValues;
 use self::layers::{Given, Layers};
+pub(crate) use self::meeting::{BarrierSettings, LatchAct, LatchSettings};
 pub(crate) use self::run::Patience;
 use self::run::{RunValues, settled};
 use self::usage::usage;
 use crate::backend::url::without_password;
-use crate::cli::{Leftovers, OnLost};
+use crate::cli::{Leftovers, OnLost, RunArgs};
 use crate::exit::{Exit, Failure};
-use crate::key::{Key, Keys, MOST_KEYS, Namespace};
+use crate::key::{Key, Keys, MOST_KEYS};
 use crate::lease::timing::{Delay, Grace};
 use crate::lock::admission::Mode;
 use crate::report::Verbosity;
@@ -76,26 +78,21 @@ pub(crate) struct RunSettings {
 impl RunSettings {
     /// The settings of `dlock run`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
-        let layers =
-            Layers::read(matches).map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))?;
+        let layers = Layers::<RunArgs>::read(matches)
+            .map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))?;
         let names = layers.find("key", |args| Some(args.key.clone()).filter(|names| !names.is_empty()));
         let keys = keys(names.as_ref())?;
         let (way, run) = (ConnectionValues::settle(&layers), RunValues::settle(&layers));
         let (mode, patience, verbosity) = (settled(run.mode)?, settled(run.patience)?, settled(run.verbosity)?);
-        let namespace = Namespace::parse(&way.namespace.value)
-            .map_err(|error| usage(format!("{}: {error}", way.namespace.origin)))?;
-        let (mut target, exposed) = way.target()?;
-        let has_password = target.has_password();
-        let grace = run.grace(&target)?;
-        let lock_delay = run.delay(&target)?;
+        let connection = way.check()?;
+        let grace = run.grace(&connection.target)?;
+        let lock_delay = run.delay(&connection.target)?;
         let once_per = run.once_per(mode)?;
-        let options = way.options(&target)?;
-        run.allow(&keys, &target)?;
+        run.allow(&keys, &connection.target)?;
         let argv = run.argv()?;
-        let (chosen, connect_timeout) = (way.backend.is_some(), way.connect_timeout.value);
         Ok(Self {
             keys,
-            connection: Connection { namespace, target, options, chosen, connect_timeout, has_password, exposed },
+            connection,
             mode,
             patience,
             conflict: run.conflict.value,

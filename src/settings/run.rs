@@ -18,7 +18,7 @@ use crate::settings::usage::usage;
 use crate::variables::of_option;
 
 /// The length of a lease.
-const TTL: Duration = Duration::from_secs(30);
+pub(super) const TTL: Duration = Duration::from_secs(30);
 
 /// How long to wait for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,9 @@ impl RunValues {
             command: layers.find("command", command),
             close: layers.find("close", |args| args.run.close).or_default(false),
             reason: layers.find("reason", |args| args.run.reason.clone()),
-            verbosity: layers.settle(verbosity).or_default(Ok(Verbosity::Normal)),
+            verbosity: layers
+                .settle(|args| verbosity(args.run.quiet, args.run.verbose))
+                .or_default(Ok(Verbosity::Normal)),
             mode: layers.settle(mode).or_default(Ok(Mode::Exclusive)),
         }
     }
@@ -210,8 +212,11 @@ fn mode(args: &RunArgs) -> Option<(&'static str, Result<Mode, Contradiction>)> {
 }
 
 /// `-q` or `-v`.
-fn verbosity(args: &RunArgs) -> Option<(&'static str, Result<Verbosity, Contradiction>)> {
-    match (args.run.quiet, args.run.verbose) {
+pub(super) fn verbosity(
+    quiet: Option<bool>,
+    verbose: Option<bool>,
+) -> Option<(&'static str, Result<Verbosity, Contradiction>)> {
+    match (quiet, verbose) {
         (Some(true), Some(true)) => Some(("quiet", Err(Contradiction("quiet", "verbose")))),
         (Some(true), _) => Some(("quiet", Ok(Verbosity::Quiet))),
         (_, Some(true)) => Some(("verbose", Ok(Verbosity::Verbose))),

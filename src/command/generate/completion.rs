@@ -2,6 +2,8 @@
 Completion scripts: what the parser's definitions say, the forms of backends and durations, and the command after `--`.
 */
 
+use std::fmt::Write;
+
 use clap::builder::PossibleValuesParser;
 use clap_complete::Shell;
 
@@ -15,6 +17,7 @@ const DURATIONS: &[(&str, &[&str])] = &[
     ("min_hold", &["10s", "1m", "5m"]),
     ("lock_delay", &["5s", "15s", "1m"]),
     ("once_per", &["15m", "1h", "1d"]),
+    ("keep", &["1h", "24h", "7days"]),
     ("max_run", &["10m", "1h", "12h"]),
     ("connect_timeout", &["1s", "5s", "10s"]),
 ];
@@ -57,20 +60,45 @@ pub(super) fn script(cli: clap::Command, shell: Shell, text: &mut Vec<u8>) {
     let script = String::from_utf8_lossy(&script);
     let script = match shell {
         Shell::Bash => script.replacen("_dlock() {\n", BASH, 1),
-        Shell::Fish => format!("{script}{FISH}"),
+        Shell::Fish => format!("{script}{FISH}{}", words(&cli)),
         _ => script.into_owned(),
     };
     text.extend_from_slice(script.as_bytes());
 }
 
+/// For fish: the words that are allowed where no option stands, which the generator leaves out.
+fn words(cli: &clap::Command) -> String {
+    let mut text = String::new();
+    for command in cli.get_subcommands() {
+        for word in
+            command.get_positionals().flat_map(clap::Arg::get_possible_values).filter(|word| !word.is_hide_set())
+        {
+            let about = word.get_help().map(ToString::to_string).unwrap_or_default().replace('\'', "\\'");
+            let when = format!("__fish_dlock_using_subcommand {}", command.get_name());
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "complete -c dlock -n \"{when}\" -f -a {} -d '{about}'", word.get_name());
+        }
+    }
+    text
+}
+
+/// The subcommands that use a lock service.
+const CONNECTED: [&str; 3] = ["run", "latch", "barrier"];
+
 /// The definitions with values to offer where any text of a form is allowed. For completion only: they are no parser.
 fn with_forms(cli: clap::Command) -> clap::Command {
-    cli.mut_subcommand("run", |run| {
-        // The definitions live as long as the program.
-        let urls = beginnings().map(|url| -> &'static str { url.leak() });
-        let run = run.mut_arg("backend", |arg| arg.value_parser(PossibleValuesParser::new(urls)));
-        DURATIONS.iter().fold(run, |run, (option, durations)| {
-            run.mut_arg(option, |arg| arg.value_parser(PossibleValuesParser::new(durations.iter().copied())))
-        })
+    CONNECTED.iter().fold(cli, |cli, name| cli.mut_subcommand(name, with_forms_of_values))
+}
+
+fn with_forms_of_values(command: clap::Command) -> clap::Command {
+    // The definitions live as long as the program.
+    let urls = beginnings().map(|url| -> &'static str { url.leak() });
+    let command = command.mut_arg("backend", |arg| arg.value_parser(PossibleValuesParser::new(urls)));
+    let has = |command: &clap::Command, option: &str| command.get_arguments().any(|arg| arg.get_id() == option);
+    DURATIONS.iter().fold(command, |command, (option, durations)| {
+        if !has(&command, option) {
+            return command;
+        }
+        command.mut_arg(option, |arg| arg.value_parser(PossibleValuesParser::new(durations.iter().copied())))
     })
 }

@@ -104,6 +104,47 @@ const GENERATE_EXAMPLES: &[(&str, &str)] = &[
     ("Install them for fish:", "dlock generate fish > ~/.config/fish/completions/dlock.fish"),
 ];
 
+const LATCH_EXAMPLES: &[(&str, &str)] = &[
+    (
+        "At the end of each of three build jobs, which may end in any order:",
+        "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" down --as \"$CI_JOB_NAME\"",
+    ),
+    (
+        "Deploy when all three are done, and wait for that for an hour at most:",
+        "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" -w 1h wait --count 3 && ./deploy",
+    ),
+    (
+        "Tell whoever waits, now or later, that there will be nothing to deploy:",
+        "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" fail --reason 'tests are red'",
+    ),
+];
+
+const BARRIER_EXAMPLES: &[(&str, &str)] = &[
+    (
+        "On each of five hosts: begin a load test at the same moment:",
+        "dlock barrier -b etcd://a,b,c -k load-test --parties 5 -w 10m && ./load-test",
+    ),
+    (
+        "On one host: three programs go through their rounds together:",
+        "while ./round; do dlock barrier -k rounds --parties 3 || break; done",
+    ),
+];
+
+/// The files of latches and barriers.
+const MEETING_FILES: &[(&str, &str)] = &[
+    (
+        "KEY.latch",
+        "on file:, in the directory of the lock files: what a latch remembers; stays until it is forgotten (dlock latch forget)",
+    ),
+    ("KEY.meet", "on file:, in the same place: who waits at a barrier; the last one to leave removes it"),
+];
+
+/// What is known to be wrong with latches and barriers.
+const MEETING_BUGS: &[&str] = &[
+    "On file: and zk: what a latch remembers stays until it is forgotten, although it does not count after --keep.",
+    "A single Redis server that fails over or restarts empty forgets latches, and breaks barriers.",
+];
+
 /// Files that dlock makes.
 const FILES: &[(&str, &str)] = &[
     (
@@ -167,7 +208,12 @@ pub(super) fn page(cli: &clap::Command, name: Option<&str>, text: &mut Vec<u8>) 
         Some(name) => {
             let found = cli.find_subcommand(name).cloned();
             let missing = || Failure::new(Exit::Usage, Event::NoSuchPage(name.to_owned()));
-            let examples = if name == "run" { RUN_EXAMPLES } else { GENERATE_EXAMPLES };
+            let examples = match name {
+                "run" => RUN_EXAMPLES,
+                "latch" => LATCH_EXAMPLES,
+                "barrier" => BARRIER_EXAMPLES,
+                _ => GENERATE_EXAMPLES,
+            };
             (found.ok_or_else(missing)?.version(env!("CARGO_PKG_VERSION")), examples)
         }
     };
@@ -180,6 +226,7 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
     let title = command.get_display_name().unwrap_or("dlock").to_owned();
     let run = cli.find_subcommand("run").cloned().unwrap_or_default();
     let has_subcommands = command.has_subcommands();
+    let meets = ["dlock-latch", "dlock-barrier"].contains(&title.as_str()).then(|| command.clone());
     let source = format!("dlock {}", env!("CARGO_PKG_VERSION"));
     let man =
         Man::new(command).title(title.to_uppercase()).section("1").date(DATE).source(source).manual("User Commands");
@@ -194,14 +241,18 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
     }
     mend_spaces(text, title_ends);
     let mut page = Roff::new();
-    list(&mut page, "EXIT STATUS", exit::TABLE.iter().copied());
-    if title != "dlock-generate" {
-        about_locks(&mut page, &run);
+    if let Some(command) = meets {
+        about_meetings(&mut page, &command, examples);
+    } else {
+        list(&mut page, "EXIT STATUS", exit::TABLE.iter().copied());
+        if title != "dlock-generate" {
+            about_locks(&mut page, &run);
+        }
+        page.control("SH", ["EXAMPLES"]);
+        listed(&mut page, examples);
+        paragraphs(&mut page, "WHAT DLOCK DOES NOT PROMISE", LIMITS);
+        paragraphs(&mut page, "BUGS", BUGS);
     }
-    page.control("SH", ["EXAMPLES"]);
-    listed(&mut page, examples);
-    paragraphs(&mut page, "WHAT DLOCK DOES NOT PROMISE", LIMITS);
-    paragraphs(&mut page, "BUGS", BUGS);
     page.control("SH", ["SEE ALSO"]);
     let also = if has_subcommands { "(1), dlock-generate(1), " } else { "(1), " };
     page.text([
@@ -216,10 +267,20 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
     Ok(())
 }
 
+/// What a page on latches or barriers has besides the options of its `command`.
+fn about_meetings(page: &mut Roff, command: &clap::Command, examples: &[(&str, &str)]) {
+    list(page, "EXIT STATUS", exit::MEETINGS.iter().copied());
+    backends(page);
+    options(page, command);
+    list(page, "FILES", MEETING_FILES.iter().copied());
+    page.control("SH", ["EXAMPLES"]);
+    listed(page, examples);
+    paragraphs(page, "BUGS", MEETING_BUGS);
+}
+
 /// What a page on locks has besides its options.
 fn about_locks(page: &mut Roff, run: &clap::Command) {
-    let backends: Vec<(&str, String)> = table().collect();
-    list(page, "BACKENDS", backends.iter().map(|(name, forms)| (*name, forms.as_str())));
+    backends(page);
     page.control("PP", []);
     page.text([roman("The backend can tell who holds a lock, too (with the default namespace):")]);
     entries(page, LOOK.iter().copied());
@@ -237,9 +298,25 @@ fn paragraphs(page: &mut Roff, title: &str, paragraphs: &[&str]) {
     }
 }
 
+/// The backends, and all forms of their URLs.
+fn backends(page: &mut Roff) {
+    let backends: Vec<(&str, String)> = table().collect();
+    list(page, "BACKENDS", backends.iter().map(|(name, forms)| (*name, forms.as_str())));
+}
+
 /// The variables that dlock reads, and those that the command finds.
 fn environment(page: &mut Roff, run: &clap::Command) {
-    let options: Vec<(String, String)> = run
+    options(page, run);
+    page.control("PP", []);
+    page.text([roman("The command run under a lock finds:")]);
+    let kinds = names();
+    let meaning_of = |name, meaning| if name == variables::BACKEND_KIND { kinds.as_str() } else { meaning };
+    entries(page, GIVEN.iter().map(|&(name, meaning)| (name, meaning_of(name, meaning))));
+}
+
+/// The variables that dlock reads for the options of `command`.
+fn options(page: &mut Roff, command: &clap::Command) {
+    let options: Vec<(String, String)> = command
         .get_arguments()
         .filter_map(|option| {
             let variable = option.get_env()?.to_str()?.to_owned();
@@ -254,11 +331,6 @@ fn environment(page: &mut Roff, run: &clap::Command) {
          DLOCK_... is a warning.",
     )]);
     entries(page, options.chain(OTHERS.iter().copied()));
-    page.control("PP", []);
-    page.text([roman("The command run under a lock finds:")]);
-    let kinds = names();
-    let meaning_of = |name, meaning| if name == variables::BACKEND_KIND { kinds.as_str() } else { meaning };
-    entries(page, GIVEN.iter().map(|&(name, meaning)| (name, meaning_of(name, meaning))));
 }
 
 /// Examples: what each does, and its line.

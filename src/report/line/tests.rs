@@ -2,6 +2,7 @@
 Every sentence that dlock can print.
 */
 
+mod meetings;
 mod modes;
 mod several;
 
@@ -11,6 +12,8 @@ use std::ffi::OsStr;
 use super::*;
 use crate::holder::Holder;
 use crate::key::{Key, Keys};
+use crate::report::event::{Lack, Step};
+use crate::supervise::protocol::Unfit;
 
 const S: Duration = Duration::from_secs(1);
 
@@ -375,6 +378,7 @@ fn every_event_has_its_sentence() {
         waits(),
         modes::holds(),
         modes::sentences(),
+        meetings::sentences(),
         runs(),
         details(),
         ends(),

@@ -1,0 +1,203 @@
+/*!
+The options of latches and barriers. A field is set only if a value was given; the defaults in this file are for the help.
+*/
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use crate::cli::duration::{duration, positive, ttl};
+use crate::cli::options::{Connects, Place, Reach, switch};
+
+/// For how many names or parties one can wait.
+const MOST_NAMES: u32 = 1000;
+/// How many parties can meet: etcd takes no more changes at once than 128.
+const MOST_PARTIES: u32 = 100;
+
+/// What `dlock latch` does, at length.
+pub(super) const LATCH_ABOUT: &str = "\
+A latch opens when enough names are down, such as the jobs of a pipeline that others wait for. It remembers them for a day \
+(--keep), so it does not matter who comes first, and a name that is put down twice counts once. It has nothing to do with \
+the lock of the same name. Options may come before or after the action.";
+
+/// What `dlock barrier` does, at length.
+pub(super) const BARRIER_ABOUT: &str = "\
+Waits until N parties wait here at the same moment, and then exits with 0 for each of them. Nothing is remembered: the same \
+key can be used again at once, in a loop too. It has nothing to do with the lock of the same name.
+
+If one of those who wait leaves (its --wait ran out, or a signal ended it) or dies, the others exit with 79, unless they \
+are --patient. A newer process with the same --as NAME takes the place of an older one, which exits with 79. redlock:// has \
+no barriers.";
+
+/// How long to wait, and what is reported.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Waits {
+    /// Wait no longer than this, and for the backend no longer either; 0 only looks; default: no limit
+    #[arg(short, long, value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
+    pub wait: Option<Duration>,
+
+    /// Exit code when the wait ran out
+    #[arg(
+        short = 'E',
+        long,
+        value_name = "N",
+        env = "DLOCK_CONFLICT_EXIT_CODE",
+        hide_env_values = true,
+        default_value = "75",
+        allow_hyphen_values = true
+    )]
+    pub conflict_exit_code: Option<u8>,
+
+    /// Errors only
+    #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    pub quiet: Option<bool>,
+
+    /// Also report what was done
+    #[arg(short, long, env = "DLOCK_VERBOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    pub verbose: Option<bool>,
+}
+
+/// What is done to a latch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LatchAction {
+    /// Put the name of --as down
+    Down,
+    /// Wait until --count names are down
+    Wait,
+    /// Let the latch fail: whoever waits, now or later, exits with 79
+    Fail,
+    /// Forget the names and the failure
+    Forget,
+}
+
+/// `dlock latch`.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "dlock latch --key <KEY> [OPTIONS] down --as <NAME>\n       dlock latch --key <KEY> [OPTIONS] wait --count <N>\n       dlock latch --key <KEY> [OPTIONS] fail [--reason <TEXT>]\n       dlock latch --key <KEY> [OPTIONS] forget"
+)]
+pub(crate) struct LatchArgs {
+    /// What to do
+    #[arg(value_enum, value_name = "ACTION", required = true)]
+    pub action: Option<LatchAction>,
+
+    /// The latch's name: 1 to 512 bytes of UTF-8 without control characters
+    #[arg(short, long, value_name = "KEY", required = true)]
+    pub key: Option<OsString>,
+
+    #[command(flatten)]
+    pub place: Place,
+
+    /// down: the name to put down; fail: who reports the failure (default: this host)
+    #[arg(long = "as", value_name = "NAME", env = "DLOCK_AS", hide_env_values = true)]
+    pub name: Option<String>,
+
+    /// wait: how many names must be down
+    #[arg(long, value_name = "N", env = "DLOCK_COUNT", hide_env_values = true, value_parser = names, allow_hyphen_values = true)]
+    pub count: Option<u32>,
+
+    /// fail: why, for those who wait
+    #[arg(long, value_name = "TEXT", env = "DLOCK_REASON", hide_env_values = true)]
+    pub reason: Option<String>,
+
+    /// down and fail: how long that is remembered
+    #[arg(long, value_name = "DURATION", env = "DLOCK_KEEP", hide_env_values = true, default_value = "24h", value_parser = positive, allow_hyphen_values = true)]
+    pub keep: Option<Duration>,
+
+    #[command(flatten)]
+    pub waits: Waits,
+
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+impl Connects for LatchArgs {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn reach(&self) -> &Reach {
+        &self.reach
+    }
+}
+
+/// `dlock barrier`.
+#[derive(Debug, Args)]
+pub(crate) struct BarrierArgs {
+    /// The barrier's name: 1 to 512 bytes of UTF-8 without control characters
+    #[arg(short, long, value_name = "KEY", required = true)]
+    pub key: Option<OsString>,
+
+    #[command(flatten)]
+    pub place: Place,
+
+    /// How many parties must be there
+    #[arg(long, value_name = "N", env = "DLOCK_PARTIES", hide_env_values = true, value_parser = parties, allow_hyphen_values = true, required = true)]
+    pub parties: Option<u32>,
+
+    /// This party's name, which no other party has; default: the host's name, on file: the process id
+    #[arg(long = "as", value_name = "NAME", env = "DLOCK_AS", hide_env_values = true)]
+    pub name: Option<String>,
+
+    /// Go on waiting when others leave or die
+    #[arg(long, env = "DLOCK_PATIENT", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    pub patient: Option<bool>,
+
+    /// How long a party that died is waited for, at least 1s. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have
+    /// limits of their own; file: knows at once
+    #[arg(short, long, value_name = "DURATION", env = "DLOCK_TTL", hide_env_values = true, default_value = "30s", value_parser = ttl, allow_hyphen_values = true)]
+    pub ttl: Option<Duration>,
+
+    #[command(flatten)]
+    pub waits: Waits,
+
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+impl Connects for BarrierArgs {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn reach(&self) -> &Reach {
+        &self.reach
+    }
+}
+
+/// Reads how many names are waited for.
+fn names(text: &str) -> Result<u32, String> {
+    number(text, MOST_NAMES)
+}
+
+/// Reads how many parties are waited for.
+fn parties(text: &str) -> Result<u32, String> {
+    number(text, MOST_PARTIES)
+}
+
+fn number(text: &str, most: u32) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("it is a number from 1 to {most}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_many_can_be_waited_for() {
+        for (text, count, party) in [
+            ("1", Some(1), Some(1)),
+            ("100", Some(100), Some(100)),
+            ("101", Some(101), None),
+            ("1000", Some(1000), None),
+            ("1001", None, None),
+            ("0", None, None),
+            ("-1", None, None),
+            ("", None, None),
+            ("x", None, None),
+        ] {
+            assert_eq!((names(text).ok(), parties(text).ok()), (count, party), "{text}");
+        }
+    }
+}

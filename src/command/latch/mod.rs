@@ -1,0 +1,161 @@
+/*!
+`dlock latch`: put a name down, wait for names, let the latch fail, or forget it.
+*/
+
+use std::time::Duration;
+
+use crate::backend::ErrorKind;
+use crate::backend::meeting::{Latch, LatchFailure, Meeting};
+use crate::clock::Instant;
+use crate::command::progress::Progress;
+use crate::command::session::{Opened, exit_of, open, play, random_id, refuse, told_to_stop};
+use crate::exit::{Exit, Failure};
+use crate::lease::waiting::{Failed, Wait};
+use crate::meeting::Limits;
+use crate::meeting::latch::{Deed, Outcome, leave, perform, wait};
+use crate::report::event::Event;
+use crate::report::event::meeting::{Kind, MeetingEvent, Point};
+use crate::report::{Report, Verbosity};
+use crate::settings::{LatchAct, LatchSettings};
+
+/// How long a session at a service lasts without a sign of life.
+const LEASE: Duration = Duration::from_secs(10);
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// Does what is asked for; returns how dlock ends.
+pub(crate) fn latch(settings: &LatchSettings) -> Exit {
+    let report = &Report::new(settings.verbosity);
+    match prepare(settings, report) {
+        Ok((latch, opened)) => {
+            let Opened { signals, .. } = opened;
+            play(report, signals, |mut signals| async move {
+                let mut latch = latch;
+                let mut visit = Visit { settings, report, latch: latch.as_mut() };
+                let outcome = tokio::select! {
+                    biased;
+                    signal = told_to_stop(&mut signals) => {
+                        visit.report.keep();
+                        Ok(Exit::Signal(signal))
+                    }
+                    outcome = visit.act() => outcome,
+                };
+                leave(visit.latch).await;
+                outcome
+            })
+        }
+        Err(failure) => refuse(report, &failure),
+    }
+}
+
+/// The latch, for people.
+fn point(settings: &LatchSettings) -> Point {
+    Point { kind: Kind::Latch, key: settings.key.clone(), place: settings.connection.target.to_string() }
+}
+
+fn prepare(settings: &LatchSettings, report: &Report) -> Result<(Box<dyn Latch>, Opened), Failure> {
+    let opened = open(&settings.connection, settings.unknown.as_ref(), Kind::Latch, report)?;
+    let name = match &settings.act {
+        LatchAct::Down { name, .. } | LatchAct::Fail { name, .. } => name.clone(),
+        LatchAct::Wait { .. } | LatchAct::Forget => String::new(),
+    };
+    let (key, namespace, id) = (settings.key.clone(), settings.connection.namespace.clone(), random_id()?);
+    let meeting = Meeting { key, namespace, id, name, lease: LEASE };
+    let latch = opened.service.latch(meeting).map_err(|reason| {
+        Failure::new(Exit::Usage, Event::Meeting(MeetingEvent::NotHere { point: point(settings), reason }))
+    })?;
+    Ok((latch, opened))
+}
+
+/// One visit to the latch.
+struct Visit<'a> {
+    settings: &'a LatchSettings,
+    report: &'a Report,
+    latch: &'a mut dyn Latch,
+}
+
+impl Visit<'_> {
+    async fn act(&mut self) -> Result<Exit, Failure> {
+        let point = point(self.settings);
+        match &self.settings.act {
+            LatchAct::Down { name, keep } => {
+                let done = MeetingEvent::Down { point, name: name.clone(), keep: *keep };
+                self.perform(&Deed::Down(*keep), done).await
+            }
+            LatchAct::Fail { name, reason, keep } => {
+                let failure = LatchFailure { by: name.clone(), reason: reason.clone() };
+                self.perform(&Deed::Fail(failure, *keep), MeetingEvent::Failing { point, keep: *keep }).await
+            }
+            LatchAct::Forget => self.perform(&Deed::Forget, MeetingEvent::Forgotten(point)).await,
+            LatchAct::Wait { count } => self.wait(u64::from(*count)).await,
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { connect: self.settings.connection.connect_timeout, answer: ANSWER }
+    }
+
+    /// Does `deed`, which `done` reports.
+    async fn perform(&mut self, deed: &Deed, done: MeetingEvent) -> Result<Exit, Failure> {
+        let (settings, limits) = (self.settings, self.limits());
+        let (progress, point) = (Progress::default(), point(settings));
+        // Without a wait, a backend that fails is reported at once.
+        let wait = settings.wait.map_or(Wait::No, |wait| Wait::Until(Instant::now() + wait));
+        let performed = tokio::select! {
+            biased;
+            performed = perform(self.latch, deed, wait, limits, |news| progress.set(news)) => performed,
+            never = progress.announce(self.report, &point, 0) => match never {},
+        };
+        performed.map_err(|failed| unusable(settings, failed))?;
+        self.report.clear();
+        self.report.tell(&Event::Meeting(done));
+        Ok(Exit::Success)
+    }
+
+    async fn wait(&mut self, count: u64) -> Result<Exit, Failure> {
+        let (settings, limits) = (self.settings, self.limits());
+        let (progress, point) = (Progress::default(), point(settings));
+        let begun = Instant::now();
+        let length = match settings.wait {
+            None => Wait::Forever,
+            Some(length) if length.is_zero() => Wait::No,
+            Some(wait) => Wait::Until(begun + wait),
+        };
+        let outcome = tokio::select! {
+            biased;
+            outcome = wait(self.latch, count, length, limits, |news| progress.set(news)) => outcome,
+            never = progress.announce(self.report, &point, count) => match never {},
+        };
+        let waited = Instant::now().since(begun);
+        match outcome {
+            Outcome::Open(_) => {
+                self.report.replace(&Event::Meeting(MeetingEvent::Open { point: point.clone(), waited }));
+                if settings.verbosity == Verbosity::Verbose {
+                    self.report.tell(&Event::Meeting(MeetingEvent::Open { point, waited }));
+                }
+                Ok(Exit::Success)
+            }
+            Outcome::Failed(LatchFailure { by, reason }) => {
+                Err(Failure::new(Exit::Lost, Event::Meeting(MeetingEvent::Failed { point, by, reason })))
+            }
+            Outcome::RanOut(turnout) => {
+                let exit = Exit::NotAcquired(settings.conflict);
+                if settings.verbosity == Verbosity::Quiet {
+                    return Err(Failure::silent(exit));
+                }
+                let within = settings.wait.filter(|wait| !wait.is_zero());
+                let event = MeetingEvent::RanOut { point, within, wanted: count, turnout };
+                Err(Failure::new(exit, Event::Meeting(event)))
+            }
+            Outcome::Unusable(failed) => Err(unusable(settings, failed)),
+        }
+    }
+}
+
+/// The message and the exit code for a backend that fails.
+fn unusable(settings: &LatchSettings, failed: Failed) -> Failure {
+    let Failed { kind, trouble } = failed;
+    let within = settings.wait.filter(|wait| !wait.is_zero() && kind.may_pass() && kind != ErrorKind::Mistaken);
+    let event = MeetingEvent::Unusable { point: point(settings), within, trouble };
+    Failure::new(exit_of(kind), Event::Meeting(event))
+}

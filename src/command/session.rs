@@ -1,0 +1,110 @@
+/*!
+What subcommands without a command of their own do first and last: the service is opened, the signals are watched, and there is
+an event loop until the outcome is known.
+*/
+
+use crate::backend::{ErrorKind, Service};
+use crate::exit::{Exit, Failure};
+use crate::holder::Owner;
+use crate::report::Report;
+use crate::report::event::meeting::{Kind, MeetingEvent};
+use crate::report::event::{Event, Lack, Step};
+use crate::settings::Connection;
+use crate::supervise::signals::{Meaning, SignalStream, Signals, ends_waiting, meaning, suspend_self};
+use crate::supervise::surroundings;
+
+/// What exists before there is an event loop.
+pub(super) struct Opened {
+    /// The lock service; not connected yet.
+    pub service: Box<dyn Service>,
+    /// The signals, which are blocked from now on.
+    pub signals: Signals,
+}
+
+fn lacking(step: Step, reason: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Exit::Unavailable, Event::Lacking { step, reason: Lack::System(reason.to_string()) })
+}
+
+/// A new id.
+pub(super) fn random_id() -> Result<Owner, Failure> {
+    Owner::random().map_err(|error| lacking(Step::OwnerId, &error))
+}
+
+/// The exit for a backend that fails in this way.
+pub(super) fn exit_of(kind: ErrorKind) -> Exit {
+    match kind {
+        ErrorKind::Unreachable | ErrorKind::Mistaken | ErrorKind::Unavailable | ErrorKind::Unusable => {
+            Exit::Unavailable
+        }
+        ErrorKind::Denied => Exit::Denied,
+        ErrorKind::CannotCreate => Exit::CannotCreate,
+    }
+}
+
+/// Opens the service of a latch or a barrier, and reports what is odd about the settings.
+pub(super) fn open(
+    connection: &Connection,
+    unknown: Option<&Event>,
+    kind: Kind,
+    report: &Report,
+) -> Result<Opened, Failure> {
+    if connection.has_password {
+        surroundings::close_to_inspection();
+    }
+    let signals = Signals::block().map_err(|error| lacking(Step::Signals, &error))?;
+    let service = connection
+        .target
+        .open(&connection.options)
+        .map_err(|mistake| Failure::new(Exit::Usage, Event::Settings(mistake)))?;
+    if let Some(file) = &connection.exposed {
+        report.tell(&Event::PasswordExposed(file.display().to_string()));
+    }
+    if !connection.chosen {
+        report.tell(&Event::Meeting(MeetingEvent::NoBackendChosen(kind)));
+    }
+    if let Some(unknown) = unknown {
+        report.tell(unknown);
+    }
+    Ok(Opened { service, signals })
+}
+
+/// Runs `story` on an event loop, and returns how dlock ends.
+pub(super) fn play<F: Future<Output = Result<Exit, Failure>>>(
+    report: &Report,
+    signals: Signals,
+    story: impl FnOnce(SignalStream) -> F,
+) -> Exit {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return refuse(report, &lacking(Step::EventLoop, &error)),
+    };
+    let outcome = runtime.block_on(async {
+        let signals = SignalStream::new(signals).map_err(|error| lacking(Step::WatchSignals, &error))?;
+        story(signals).await
+    });
+    // A name server that does not answer must not delay the end.
+    runtime.shutdown_background();
+    outcome.unwrap_or_else(|failure| refuse(report, &failure))
+}
+
+/// Reports why dlock ends without success.
+pub(super) fn refuse(report: &Report, failure: &Failure) -> Exit {
+    match &failure.event {
+        Some(event) => report.end(event),
+        None => report.clear(),
+    }
+    failure.exit
+}
+
+/// Waits for a signal that ends the wait, and returns its number.
+pub(super) async fn told_to_stop(signals: &mut SignalStream) -> i32 {
+    loop {
+        let info = signals.next().await;
+        if let Some(signal) = ends_waiting(&info) {
+            return signal as i32;
+        }
+        if meaning(&info) == Meaning::Suspend {
+            suspend_self();
+        }
+    }
+}

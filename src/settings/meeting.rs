@@ -1,0 +1,316 @@
+/*!
+The settings of latches and barriers.
+*/
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::ArgMatches;
+
+use crate::backend::url::Target;
+use crate::cli::{BarrierArgs, LatchAction, LatchArgs, Waits};
+use crate::exit::{CONFLICT, Exit, Failure};
+use crate::key::Key;
+use crate::report::Verbosity;
+use crate::report::event::Event;
+use crate::settings::connection::{Connection, ConnectionValues};
+use crate::settings::layers::{Given, Layers, OrDefault};
+use crate::settings::run::{Contradiction, TTL, settled, verbosity};
+use crate::settings::unknown;
+use crate::settings::usage::usage;
+
+/// How long names and failures are remembered.
+const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest name, in bytes: with all of them an answer stays short.
+const MAX_NAME: usize = 128;
+/// The longest reason of a failure, in bytes.
+const MAX_REASON: usize = 1024;
+
+/// Everything that `dlock latch` needs to know.
+#[derive(Debug)]
+pub(crate) struct LatchSettings {
+    /// The latch's name.
+    pub key: Key,
+    /// The connection to the lock service.
+    pub connection: Connection,
+    /// What to do.
+    pub act: LatchAct,
+    /// How long to wait; `None` for no limit.
+    pub wait: Option<Duration>,
+    /// The exit code when the wait ran out.
+    pub conflict: u8,
+    /// How much is reported.
+    pub verbosity: Verbosity,
+    /// Variables that look like dlock's and are not; `None` if there are none.
+    pub unknown: Option<Event>,
+}
+
+/// What `dlock latch` is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LatchAct {
+    /// Put a name down.
+    Down {
+        /// The name.
+        name: String,
+        /// How long that is remembered.
+        keep: Duration,
+    },
+    /// Wait until enough names are down.
+    Wait {
+        /// How many.
+        count: u32,
+    },
+    /// Let the latch fail.
+    Fail {
+        /// The name of who says so.
+        name: String,
+        /// Why; may be empty.
+        reason: String,
+        /// How long that is remembered.
+        keep: Duration,
+    },
+    /// Forget the names and the failure.
+    Forget,
+}
+
+/// Everything that `dlock barrier` needs to know.
+#[derive(Debug)]
+pub(crate) struct BarrierSettings {
+    /// The barrier's name.
+    pub key: Key,
+    /// The connection to the lock service.
+    pub connection: Connection,
+    /// How many parties must be there.
+    pub parties: u32,
+    /// This party's name.
+    pub name: String,
+    /// Whether it goes on waiting when others leave or die.
+    pub patient: bool,
+    /// How long a party that died is waited for.
+    pub ttl: Duration,
+    /// How long to wait; `None` for no limit.
+    pub wait: Option<Duration>,
+    /// The exit code when the wait ran out.
+    pub conflict: u8,
+    /// How much is reported.
+    pub verbosity: Verbosity,
+    /// Variables that look like dlock's and are not; `None` if there are none.
+    pub unknown: Option<Event>,
+}
+
+/// The values of [`Waits`], of all layers together.
+struct WaitValues {
+    wait: Option<Duration>,
+    conflict: u8,
+    verbosity: Verbosity,
+}
+
+impl WaitValues {
+    fn settle<A>(layers: &Layers<A>, waits: impl Fn(&A) -> &Waits) -> Result<Self, Failure> {
+        let conflict = layers.find("conflict-exit-code", |args| waits(args).conflict_exit_code).or_default(CONFLICT);
+        let told = layers.settle(|args| verbosity(waits(args).quiet, waits(args).verbose));
+        let told: Given<Result<Verbosity, Contradiction>> = told.or_default(Ok(Verbosity::Normal));
+        Ok(Self {
+            wait: layers.find("wait", |args| waits(args).wait).map(|wait| wait.value),
+            conflict: conflict.value,
+            verbosity: settled(told)?,
+        })
+    }
+}
+
+impl LatchSettings {
+    /// The settings of `dlock latch`, from what the parser found. Reads the password file.
+    pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+        let layers = Layers::<LatchArgs>::read(matches).map_err(|error| misread(&error))?;
+        let key = key(layers.find("key", |args| args.key.clone()))?;
+        let connection = ConnectionValues::settle(&layers).check()?;
+        let act = act(&layers)?;
+        let WaitValues { wait, conflict, verbosity } = WaitValues::settle(&layers, |args| &args.waits)?;
+        Ok(Self { key, connection, act, wait, conflict, verbosity, unknown: unknown::variables() })
+    }
+}
+
+impl BarrierSettings {
+    /// The settings of `dlock barrier`, from what the parser found. Reads the password file.
+    pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+        let layers = Layers::<BarrierArgs>::read(matches).map_err(|error| misread(&error))?;
+        let key = key(layers.find("key", |args| args.key.clone()))?;
+        let connection = ConnectionValues::settle(&layers).check()?;
+        let parties = layers.find("parties", |args| args.parties);
+        let Some(parties) = parties else { return Err(usage("the number of parties is missing: add --parties N")) };
+        let name = match name(layers.find("as", |args| args.name.clone()))? {
+            Some(name) => name,
+            None => default_name(&connection.target),
+        };
+        let WaitValues { wait, conflict, verbosity } = WaitValues::settle(&layers, |args| &args.waits)?;
+        Ok(Self {
+            key,
+            connection,
+            parties: parties.value,
+            name,
+            patient: layers.find("patient", |args| args.patient).or_default(false).value,
+            ttl: layers.find("ttl", |args| args.ttl).or_default(TTL).value,
+            wait,
+            conflict,
+            verbosity,
+            unknown: unknown::variables(),
+        })
+    }
+}
+
+fn misread(error: &clap::Error) -> Failure {
+    Failure::new(Exit::Internal, Event::Settings(error.to_string()))
+}
+
+fn key(given: Option<Given<OsString>>) -> Result<Key, Failure> {
+    crate::settings::key(&given.map(|key| key.value).unwrap_or_default())
+}
+
+/// What to do, with the options that belong to it. A flag that belongs to another action is an error; a variable may be set for
+/// all of them.
+fn act(layers: &Layers<LatchArgs>) -> Result<LatchAct, Failure> {
+    let action = layers.find("action", |args| args.action);
+    let Some(Given { value: action, .. }) = action else {
+        return Err(usage("there is no action: use dlock latch wait"));
+    };
+    let (given, count) = (layers.find("as", |args| args.name.clone()), layers.find("count", |args| args.count));
+    let (reason, keep) = (layers.find("reason", |args| args.reason.clone()), layers.find("keep", |args| args.keep));
+    let (is_down, is_fail) = (action == LatchAction::Down, action == LatchAction::Fail);
+    for (option, is_flag, fits, place) in [
+        ("--as", given.as_ref().is_some_and(Given::is_flag), is_down || is_fail, "down and fail"),
+        ("--count", count.as_ref().is_some_and(Given::is_flag), action == LatchAction::Wait, "wait"),
+        ("--reason", reason.as_ref().is_some_and(Given::is_flag), is_fail, "fail"),
+        ("--keep", keep.as_ref().is_some_and(Given::is_flag), is_down || is_fail, "down and fail"),
+    ] {
+        if is_flag && !fits {
+            return Err(usage(format!("{option} is only for dlock latch {place}: leave it out")));
+        }
+    }
+    let keep = keep.or_default(KEEP).value;
+    Ok(match action {
+        LatchAction::Down => {
+            let name = name(given)?;
+            let missing = || usage("down needs a name, which is the same when it is repeated: add --as NAME");
+            LatchAct::Down { name: name.ok_or_else(missing)?, keep }
+        }
+        LatchAction::Wait => {
+            let missing = || usage("wait needs the number of names to wait for: add --count N");
+            LatchAct::Wait { count: count.ok_or_else(missing)?.value }
+        }
+        LatchAction::Fail => {
+            let name = name(given)?.or_else(host_name).unwrap_or_else(process_name);
+            let mut reason = reason.map(|reason| reason.value).unwrap_or_default();
+            let mut end = reason.len().min(MAX_REASON);
+            while !reason.is_char_boundary(end) {
+                end -= 1;
+            }
+            reason.truncate(end);
+            LatchAct::Fail { name, reason, keep }
+        }
+        LatchAction::Forget => LatchAct::Forget,
+    })
+}
+
+/// The name that was given, checked; an empty variable counts as none.
+fn name(given: Option<Given<String>>) -> Result<Option<String>, Failure> {
+    let Some(Given { value: name, origin }) = given else { return Ok(None) };
+    let problem = match name.len() {
+        0 => "a name must not be empty: give one".to_owned(),
+        length if length > MAX_NAME => {
+            format!("a name has at most {MAX_NAME} bytes, this one has {length}: shorten it")
+        }
+        _ if name.chars().any(char::is_control) => "a name must not contain control characters: remove them".to_owned(),
+        _ => return Ok(Some(name)),
+    };
+    Err(usage(format!("{origin}: {problem}")))
+}
+
+/// The name of a party that has none: the host's, or on one host the number of the process.
+fn default_name(target: &Target) -> String {
+    host_name().filter(|_| target.has_lease()).unwrap_or_else(process_name)
+}
+
+fn host_name() -> Option<String> {
+    let host = nix::unistd::gethostname().ok()?.to_string_lossy().into_owned();
+    Some(host).filter(|host| !host.is_empty())
+}
+
+fn process_name() -> String {
+    std::process::id().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    /// What `words` after `dlock latch --key k` ask for, or what is wrong with them.
+    fn asked(words: &[&str]) -> Result<LatchAct, String> {
+        let matches = Cli::command().get_matches_from(["dlock", "latch", "--key", "k"].iter().chain(words));
+        let (_, matches) = matches.subcommand().expect("latch");
+        let layers = Layers::<LatchArgs>::read(matches).expect("checked by the parser");
+        act(&layers).map_err(|failure| match failure.event.as_deref() {
+            Some(Event::Settings(text)) => text.clone(),
+            other => format!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn each_action_has_its_options() {
+        let name = || "a".to_owned();
+        let hour = Duration::from_secs(3600);
+        for (words, expected) in [
+            (&["down", "--as", "a"][..], LatchAct::Down { name: name(), keep: KEEP }),
+            (&["--as", "a", "--keep", "1h", "down"], LatchAct::Down { name: name(), keep: hour }),
+            (&["wait", "--count", "3"], LatchAct::Wait { count: 3 }),
+            (
+                &["fail", "--as", "a", "--reason", "red", "--keep", "1h"],
+                LatchAct::Fail { name: name(), reason: "red".to_owned(), keep: hour },
+            ),
+            (&["forget"], LatchAct::Forget),
+        ] {
+            assert_eq!(asked(words), Ok(expected), "{words:?}");
+        }
+        for (words, part) in [
+            (&["down"][..], "add --as NAME"),
+            (&["wait"], "add --count N"),
+            (&["wait", "--count", "3", "--as", "a"], "--as is only for dlock latch down and fail"),
+            (&["down", "--as", "a", "--count", "3"], "--count is only for dlock latch wait"),
+            (&["down", "--as", "a", "--reason", "red"], "--reason is only for dlock latch fail"),
+            (&["forget", "--keep", "1h"], "--keep is only for dlock latch down and fail"),
+            (&["down", "--as", ""], "--as: a name must not be empty"),
+            (&["down", "--as", "a\nb"], "--as: a name must not contain control characters"),
+        ] {
+            let error = asked(words).expect_err("a mistake");
+            assert!(error.contains(part), "{words:?}: {error}");
+        }
+        assert!(asked(&["down", "--as", &"x".repeat(MAX_NAME)]).is_ok());
+        assert!(asked(&["down", "--as", &"x".repeat(MAX_NAME + 1)]).is_err());
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_and_whoever_fails_has_a_name() {
+        let LatchAct::Fail { name, reason, .. } = asked(&["fail", "--reason", &"ü".repeat(MAX_REASON)]).expect("fail")
+        else {
+            panic!("another action")
+        };
+        assert!(!name.is_empty() && reason.len() <= MAX_REASON && reason.starts_with("üü"));
+    }
+
+    #[test]
+    fn the_help_shows_the_defaults_that_apply() {
+        let cli = Cli::command();
+        let default = |command: &str, option: &str| {
+            let command = cli.find_subcommand(command).expect("a subcommand");
+            let option = command.get_arguments().find(|argument| argument.get_id() == option).expect("an option");
+            option.get_default_values()[0].to_str().expect("text").to_owned()
+        };
+        assert_eq!(humantime::parse_duration(&default("latch", "keep")), Ok(KEEP));
+        assert_eq!(humantime::parse_duration(&default("barrier", "ttl")), Ok(TTL));
+        for command in ["latch", "barrier"] {
+            assert_eq!(default(command, "conflict_exit_code"), CONFLICT.to_string());
+        }
+    }
+}
