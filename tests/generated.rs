@@ -31,6 +31,9 @@ fn current(place: &str, arguments: &[&str]) -> PathBuf {
     path
 }
 
+/// The exit codes of a run.
+const CODES: &[&str] = &["75", "79", "69", "77", "64", "73", "70", "124", "126, 127"];
+
 /// Runs a checker that must accept a file without a word.
 fn accepted(program: &str, package: &str, arguments: &[&str], file: &Path) {
     let output = Command::new(need(program, package)).args(arguments).arg(file).stdin(Stdio::null()).output().unwrap();
@@ -57,15 +60,39 @@ fn man_pages_are_current_clean_and_complete() {
                 "{place}: no {section}"
             );
         }
-        for code in ["75", "79", "69", "77", "64", "73", "70", "124", "126, 127"] {
+        for code in CODES {
             assert!(page.contains(&format!("\\fB{code}\\fR")), "{place}: no exit code {code}");
         }
     }
 }
 
 #[test]
+fn pages_of_latches_and_barriers_are_current_clean_and_complete() {
+    for name in ["latch", "barrier"] {
+        let path = current(&format!("man/dlock-{name}.1"), &["man", name]);
+        accepted("mandoc", "mandoc", &["-Tlint", "-Wwarning"], &path);
+        let page = fs::read_to_string(&path).unwrap();
+        for section in ["EXIT STATUS", "BACKENDS", "ENVIRONMENT", "FILES", "EXAMPLES", "BUGS", "SEE ALSO"] {
+            let is_there =
+                [format!(".SH \"{section}\""), format!(".SH {section}")].iter().any(|head| page.contains(head));
+            assert!(is_there, "{name}: no {section}");
+        }
+        // They run no command.
+        for code in ["0"].iter().chain(CODES).filter(|code| !code.starts_with("12")) {
+            assert!(page.contains(&format!("\\fB{code}\\fR")), "{name}: no exit code {code}");
+        }
+    }
+}
+
+#[test]
 fn every_option_of_the_help_is_in_the_page_and_in_the_completions() {
-    let help = Command::new(*DLOCK).args(["run", "--help"]).env_clear().output().unwrap();
+    for name in ["run", "latch", "barrier"] {
+        every_option_is_offered(name);
+    }
+}
+
+fn every_option_is_offered(subcommand: &str) {
+    let help = Command::new(*DLOCK).args([subcommand, "--help"]).env_clear().output().unwrap();
     assert!(help.status.success() && help.stderr.is_empty());
     let help = String::from_utf8(help.stdout).unwrap();
     let options: Vec<&str> = help
@@ -74,11 +101,11 @@ fn every_option_of_the_help_is_in_the_page_and_in_the_completions() {
             word.starts_with("--") && word.len() > 3 && word[2..].bytes().all(|b| b.is_ascii_lowercase() || b == b'-')
         })
         .collect();
-    assert!(options.len() > 15, "{options:?}");
-    let page = String::from_utf8(generate(&["man", "run"])).unwrap();
+    assert!(options.len() > 12, "{options:?}");
+    let page = String::from_utf8(generate(&["man", subcommand])).unwrap();
     let bash = String::from_utf8(generate(&["bash"])).unwrap();
     for option in options {
-        assert!(page.contains(&option.replace('-', "\\-")), "man: no {option}");
+        assert!(page.contains(&option.replace('-', "\\-")), "man {subcommand}: no {option}");
         assert!(bash.contains(option), "completions: no {option}");
     }
 }
@@ -140,6 +167,10 @@ fn completions_offer_commands_and_files_after_two_dashes_and_forms_of_values() {
         (&["run", "-b", "etc"], "etcd://"),
         (&["run", "--backend", "fil"], "file:"),
         (&["run", "--requ"], "--require-backend"),
+        (&["latch", "-k", "k", "forg"], "forget"),
+        (&["latch", "-b", "etc"], "etcd://"),
+        (&["latch", "--keep", "24"], "24h"),
+        (&["barrier", "--par"], "--parties"),
     ] {
         let bash = bash_offers(words);
         assert!(bash.iter().any(|word| word == offered), "bash: {words:?}: {bash:?}");

@@ -23,6 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "key",
             "lease",
             "lock",
+            "meeting",
             "output",
             "printable",
             "readable",
@@ -42,6 +43,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["holder", "key", "lease::waiting", "lease::renewal", "lock", "report::event", "supervise::protocol"],
     ),
     ("report/event/lack.rs", &["supervise::protocol"]),
+    ("report/event/meeting.rs", &["key", "lease::waiting", "meeting::news"]),
+    ("report/line/lack.rs", &["report::event", "supervise::protocol"]),
+    ("report/line/meeting.rs", &["lease::waiting", "meeting::news", "report::event"]),
     ("report/terminal.rs", &["printable"]),
     ("output.rs", &["exit", "report::event"]),
     ("exit.rs", &["report::event"]),
@@ -54,6 +58,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("clock.rs", &["readable"]),
     ("command/generate", &["backend::registry", "cli", "exit", "output", "report::event", "variables"]),
     ("command/mod.rs", &[]),
+    ("command/progress.rs", &["clock", "meeting", "report"]),
+    ("command/session.rs", &["backend", "exit", "holder", "report", "settings", "supervise"]),
+    ("command/latch", MEETINGS),
+    ("command/barrier", MEETINGS),
     (
         "command/run",
         &[
@@ -74,6 +82,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("lease", &["backend", "clock", "holder", "key", "lease"]),
+    ("meeting", &["backend", "clock", "lease::waiting", "meeting"]),
     ("backend", &["backend", "clock", "holder", "key", "lock", "printable"]),
     ("backend/error.rs", &[]),
     ("backend/net", &["backend::error", "backend::net", "clock", "variables"]),
@@ -81,6 +90,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("backend/file/errors.rs", &["backend::error"]),
     ("backend/file/seats.rs", &["backend::file::ranges", "clock", "lock"]),
     ("backend/file/watch.rs", &["clock", "readable"]),
+    ("backend/meeting.rs", &["backend::error", "holder", "key"]),
+    ("backend/meeting/rule.rs", &["backend::meeting"]),
     (
         "backend/redis/errors.rs",
         &["backend::error", "backend::net::wire::Address", "backend::redis::rights::Rights", "printable"],
@@ -109,6 +120,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("supervise/surroundings.rs", &[]),
     ("supervise/tokens.rs", &[]),
 ];
+
+/// What the subcommands for latches and barriers may use.
+const MEETINGS: &[&str] =
+    &["backend", "clock", "command::progress", "command::session", "exit", "lease", "meeting", "report", "settings"];
 
 /// A reader can start with what a file uses, and so on down to files that use nothing.
 ///

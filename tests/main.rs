@@ -51,6 +51,9 @@ mod once_per;
 // Locks that several hold together: readers next to each other, writers alone, slots with their numbers.
 mod modes;
 
+// Latches and barriers: who is let through, who is told what, and what is left behind.
+mod meetings;
+
 // The first contact with a server: how long it may take, and which failures are retried.
 mod first_contact;
 
