@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::episode::Episode;
 use super::faults::{
-    clocks, crowds, failover, files, group, leftovers, limits, lock_delay, min_hold, mixed, multitude, network,
-    partitions, process, redis, servers, signals, storms, tampering, terminal, together, unseen,
+    clocks, crowds, failover, files, group, leftovers, limits, lock_delay, meetings, min_hold, mixed, multitude,
+    network, partitions, process, redis, servers, signals, storms, tampering, terminal, together, unseen,
 };
 use super::held::Held;
 use super::world::Column;
@@ -204,6 +204,18 @@ pub static FAULTS: &[Fault] = &[
         "kill -9 dlock, whose lock is to stay taken for `--lock-delay` after its lease",
         &[(Redis, Safe), (Redlock, Safe), (Etcd, Safe)],
         lock_delay::kept,
+    ),
+    fault(
+        "party-lost",
+        "a party at a `barrier` killed or frozen while the last one comes",
+        &[(File, Safe), (Redis, Safe), (Etcd, Safe), (ZooKeeper, Safe)],
+        meetings::party_lost,
+    ),
+    fault(
+        "names-put-down",
+        "SIGSTOP servers while names are put down at a `latch`",
+        EVERYWHERE,
+        meetings::names_put_down,
     ),
     fault("servers-frozen", "SIGSTOP all servers for 3 ttl", SERVERS, servers::frozen),
     fault("servers-restarted", "kill -9 all servers, restart with their data", SERVERS, servers::restarted),

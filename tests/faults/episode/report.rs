@@ -23,6 +23,8 @@ pub enum Invariant {
     GoesOn,
     /// A lock with a minimum hold is held by nobody else before that is over.
     HeldLongEnough,
+    /// Parties pass a barrier together or not at all, and what was put down at a latch counts.
+    MeetsRight,
     /// Exit code and last line on stderr are right.
     EndsRight,
     /// dlock and its guard leak neither memory nor descriptors.
@@ -40,7 +42,7 @@ impl Invariant {
     /// Whether nothing but ordinary programs waiting for their turn could break it. That does not excuse a command that
     /// dies too late.
     fn is_of_pace(self) -> bool {
-        matches!(self, Self::GoesOn | Self::EndsRight | Self::Harness)
+        matches!(self, Self::GoesOn | Self::MeetsRight | Self::EndsRight | Self::Harness)
     }
 }
 

@@ -8,6 +8,7 @@ pub mod group;
 pub mod leftovers;
 pub mod limits;
 pub mod lock_delay;
+pub mod meetings;
 pub mod min_hold;
 pub mod mixed;
 pub mod multitude;
