@@ -29,6 +29,8 @@ complete -c dlock -n "__fish_dlock_needs_command" -s V -l version -d 'Print vers
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "generate" -d 'Print the man page or a completion script'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "help" -d 'Print the help of dlock or of a subcommand'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "run" -d 'Hold a lock while a command runs'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "latch" -d 'Wait until enough jobs are done, in any order'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "barrier" -d 'Wait until enough processes are there at the same time'
 complete -c dlock -n "__fish_dlock_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand help" -s h -l help -d 'Print help'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters. Give it up to 16 times to hold several locks at once, all or none; every dlock takes them in the same order, so that no two wait for each other' -r
@@ -100,6 +102,93 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -s q -l quiet -d 'Error
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s v -l verbose -d 'Also report when the lock is acquired and released'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (appendfsync always is needed)'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -s k -l key -d 'The latch\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l as -d 'down: the name to put down; fail: who reports the failure (default: this host)' -r
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l count -d 'wait: how many names must be down' -r
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l reason -d 'fail: why, for those who wait' -r
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -s E -l conflict-exit-code -d 'Exit code when the wait ran out' -r
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l user -d 'User name at the backend, if the URL has none' -r
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file:' -r -f -a "file:\t''
+redis://\t''
+rediss://\t''
+valkey://\t''
+valkeys://\t''
+redis+unix://\t''
+redis+sentinel://\t''
+redis-sentinel://\t''
+rediss+sentinel://\t''
+redlock://\t''
+redlocks://\t''
+etcd://\t''
+etcds://\t''
+zk://\t''
+zks://\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -s w -l wait -d 'Wait no longer than this, and for the backend no longer either; 0 only looks; default: no limit' -r -f -a "10s\t''
+1m\t''
+10m\t''
+1h\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l keep -d 'down and fail: how long that is remembered' -r -f -a "1h\t''
+24h\t''
+7days\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l connect-timeout -d 'How long connecting to the backend may take' -r -f -a "1s\t''
+5s\t''
+10s\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -s q -l quiet -d 'Errors only'
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -s v -l verbose -d 'Also report what was done'
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (appendfsync always is needed)'
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s k -l key -d 'The barrier\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l parties -d 'How many parties must be there' -r
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l as -d 'This party\'s name, which no other party has; default: the host\'s name, on file: the process id' -r
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s E -l conflict-exit-code -d 'Exit code when the wait ran out' -r
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l user -d 'User name at the backend, if the URL has none' -r
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file:' -r -f -a "file:\t''
+redis://\t''
+rediss://\t''
+valkey://\t''
+valkeys://\t''
+redis+unix://\t''
+redis+sentinel://\t''
+redis-sentinel://\t''
+rediss+sentinel://\t''
+redlock://\t''
+redlocks://\t''
+etcd://\t''
+etcds://\t''
+zk://\t''
+zks://\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s w -l wait -d 'Wait no longer than this, and for the backend no longer either; 0 only looks; default: no limit' -r -f -a "10s\t''
+1m\t''
+10m\t''
+1h\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s t -l ttl -d 'How long a party that died is waited for, at least 1s. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own; file: knows at once' -r -f -a "10s\t''
+30s\t''
+1m\t''
+5m\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l connect-timeout -d 'How long connecting to the backend may take' -r -f -a "1s\t''
+5s\t''
+10s\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l patient -d 'Go on waiting when others leave or die'
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s q -l quiet -d 'Errors only'
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s v -l verbose -d 'Also report what was done'
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (appendfsync always is needed)'
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s h -l help -d 'Print help (see more with \'--help\')'
 
 function __fish_dlock_command
     set -l words (commandline -opc)
@@ -110,3 +199,11 @@ function __fish_dlock_command
     complete -C (string join ' ' -- (string escape -- $words) (commandline -ct))
 end
 complete -c dlock -n "__fish_dlock_using_subcommand run; and contains -- -- (commandline -opc)" -f -a "(__fish_dlock_command)"
+complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a man -d 'The man page'
+complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a bash -d 'Completions for bash'
+complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a zsh -d 'Completions for zsh'
+complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a fish -d 'Completions for fish'
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a down -d 'Put the name of --as down'
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a wait -d 'Wait until --count names are down'
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a fail -d 'Let the latch fail: whoever waits, now or later, exits with 79'
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a forget -d 'Forget the names and the failure'

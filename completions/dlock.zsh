@@ -103,6 +103,77 @@ kill\:"Stop them, then release the lock"))' \
 '*::argv -- The command to run, and its arguments:_default' \
 && ret=0
 ;;
+(latch)
+_arguments "${_arguments_options[@]}" : \
+'-k+[The latch'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'--key=[The latch'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'--as=[down\: the name to put down; fail\: who reports the failure (default\: this host)]:NAME:_default' \
+'--count=[wait\: how many names must be down]:N:_default' \
+'--reason=[fail\: why, for those who wait]:TEXT:_default' \
+'-E+[Exit code when the wait ran out]:N:_default' \
+'--conflict-exit-code=[Exit code when the wait ran out]:N:_default' \
+'--user=[User name at the backend, if the URL has none]:NAME:_default' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
+'--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
+'--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
+'--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
+'--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\://)' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\://)' \
+'-w+[Wait no longer than this, and for the backend no longer either; 0 only looks; default\: no limit]:DURATION:(10s 1m 10m 1h)' \
+'--wait=[Wait no longer than this, and for the backend no longer either; 0 only looks; default\: no limit]:DURATION:(10s 1m 10m 1h)' \
+'--keep=[down and fail\: how long that is remembered]:DURATION:(1h 24h 7days)' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
+'--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \
+'-q[Errors only]' \
+'--quiet[Errors only]' \
+'-v[Also report what was done]' \
+'--verbose[Also report what was done]' \
+'--strict-fencing[redlock\: refuse servers that could forget a fencing token (appendfsync always is needed)]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':action -- What to do:((down\:"Put the name of --as down"
+wait\:"Wait until --count names are down"
+fail\:"Let the latch fail\: whoever waits, now or later, exits with 79"
+forget\:"Forget the names and the failure"))' \
+&& ret=0
+;;
+(barrier)
+_arguments "${_arguments_options[@]}" : \
+'-k+[The barrier'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'--key=[The barrier'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'--parties=[How many parties must be there]:N:_default' \
+'--as=[This party'\''s name, which no other party has; default\: the host'\''s name, on file\: the process id]:NAME:_default' \
+'-E+[Exit code when the wait ran out]:N:_default' \
+'--conflict-exit-code=[Exit code when the wait ran out]:N:_default' \
+'--user=[User name at the backend, if the URL has none]:NAME:_default' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
+'--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
+'--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
+'--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
+'--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\://)' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\://)' \
+'-w+[Wait no longer than this, and for the backend no longer either; 0 only looks; default\: no limit]:DURATION:(10s 1m 10m 1h)' \
+'--wait=[Wait no longer than this, and for the backend no longer either; 0 only looks; default\: no limit]:DURATION:(10s 1m 10m 1h)' \
+'-t+[How long a party that died is waited for, at least 1s. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own; file\: knows at once]:DURATION:(10s 30s 1m 5m)' \
+'--ttl=[How long a party that died is waited for, at least 1s. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own; file\: knows at once]:DURATION:(10s 30s 1m 5m)' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
+'--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \
+'--patient[Go on waiting when others leave or die]' \
+'-q[Errors only]' \
+'--quiet[Errors only]' \
+'-v[Also report what was done]' \
+'--verbose[Also report what was done]' \
+'--strict-fencing[redlock\: refuse servers that could forget a fencing token (appendfsync always is needed)]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
         esac
     ;;
 esac
@@ -114,8 +185,15 @@ _dlock_commands() {
 'generate:Print the man page or a completion script' \
 'help:Print the help of dlock or of a subcommand' \
 'run:Hold a lock while a command runs' \
+'latch:Wait until enough jobs are done, in any order' \
+'barrier:Wait until enough processes are there at the same time' \
     )
     _describe -t commands 'dlock commands' commands "$@"
+}
+(( $+functions[_dlock__subcmd__barrier_commands] )) ||
+_dlock__subcmd__barrier_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock barrier commands' commands "$@"
 }
 (( $+functions[_dlock__subcmd__generate_commands] )) ||
 _dlock__subcmd__generate_commands() {
@@ -126,6 +204,11 @@ _dlock__subcmd__generate_commands() {
 _dlock__subcmd__help_commands() {
     local commands; commands=()
     _describe -t commands 'dlock help commands' commands "$@"
+}
+(( $+functions[_dlock__subcmd__latch_commands] )) ||
+_dlock__subcmd__latch_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock latch commands' commands "$@"
 }
 (( $+functions[_dlock__subcmd__run_commands] )) ||
 _dlock__subcmd__run_commands() {
