@@ -43,13 +43,16 @@ pub(super) fn line(event: &MeetingEvent, trouble: InWords) -> String {
         MeetingEvent::Failed { point, by, reason } => {
             let by = if by.is_empty() { String::new() } else { format!(", reported by {by}") };
             let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-            format!("{} has failed{by}{reason}", named(point))
+            format!("{} has failed{by}{reason} (dlock latch … forget clears it)", named(point))
         }
         MeetingEvent::Broken { point, names } => {
             format!("{} is broken: {} left or died", named(point), listed(names, names.len() as u64))
         }
         MeetingEvent::Replaced { point, name } => {
-            format!("gave up {}: a newer process waits there as {name}", named(point))
+            format!(
+                "gave up {}: a newer process waits there as {name}; give each party a name of its own with --as",
+                named(point)
+            )
         }
         MeetingEvent::CountedDead { point, lease: Some(lease) } => format!(
             "lost the place at {}: the service has not heard from this process for {}, or has lost its data",
@@ -226,8 +229,11 @@ mod tests {
         };
         let lease = Some(Duration::from_secs(30));
         for (event, expected) in [
-            (failed("unit", "3 tests are red"), "latch k has failed, reported by unit: 3 tests are red"),
-            (failed("", ""), "latch k has failed"),
+            (
+                failed("unit", "3 tests are red"),
+                "latch k has failed, reported by unit: 3 tests are red (dlock latch … forget clears it)",
+            ),
+            (failed("", ""), "latch k has failed (dlock latch … forget clears it)"),
             (
                 MeetingEvent::Broken { point: barrier.clone(), names: names("a b") },
                 "barrier k is broken: a and b left or died",
