@@ -151,7 +151,8 @@ fn a_frozen_guard_does_not_keep_a_dlock_that_gives_up() {
     let (mut words, gate) = (Fifo::new(scratch.path("words")), Gate::new(scratch.path("gate")));
     let holder = run(&scratch).shell(format!("{}; {}", words.say("held"), gate.wait())).spawn();
     words.expect("held");
-    let waiter = run(&scratch).args(["-q", "-w", "1"]).command(["echo", "ran"]).spawn();
+    let waiter = run(&scratch).args(["-q", "-w", "3"]).command(["echo", "ran"]).spawn();
+    eventually("it to wait", || scratch.waiting("k").contains(&waiter.pid()).then_some(()));
     let _frozen = Frozen::new(waiter.guard_pid());
     ends_within(&waiter, Duration::from_secs(8));
     waiter.wait().code(75).stdout_is("").quiet();
@@ -162,7 +163,7 @@ fn a_frozen_guard_does_not_keep_a_dlock_that_gives_up() {
 #[test]
 fn a_guard_that_never_starts_keeps_a_dlock_no_longer_than_it_may_wait() {
     let (scratch, stuck) = (Scratch::new(), SlowForks::new());
-    let mut dlock = run(&scratch).args(["-w", "1"]).command(["echo", "ran"]);
+    let mut dlock = run(&scratch).args(["-w", "3"]).command(["echo", "ran"]);
     for (name, value) in stuck.stuck() {
         dlock = dlock.env(name, value);
     }

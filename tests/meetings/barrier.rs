@@ -120,9 +120,10 @@ fn a_newer_process_takes_the_place_of_an_older_one<S: Service>(service: &S) {
     let older = waits(service, "a", &[], 1);
     let other = waits(service, "b", &[], 2);
     let newer = waits(service, "a", &[], 2);
-    older.wait().code(79).stderr_ends_with_line(
-        "gave up barrier k: a newer process waits there as a; give each party a name of its own with --as",
-    );
+    older
+        .wait()
+        .code(79)
+        .stderr_ends_with_line("gave up barrier k: a newer process waits there as a; give each party its own --as");
     assert!(other.is_running() && newer.is_running());
     party(service, "c").arg("-q").output().success();
     went_on(other);

@@ -49,10 +49,7 @@ pub(super) fn line(event: &MeetingEvent, trouble: InWords) -> String {
             format!("{} is broken: {} left or died", named(point), listed(names, names.len() as u64))
         }
         MeetingEvent::Replaced { point, name } => {
-            format!(
-                "gave up {}: a newer process waits there as {name}; give each party a name of its own with --as",
-                named(point)
-            )
+            format!("gave up {}: a newer process waits there as {name}; give each party its own --as", named(point))
         }
         MeetingEvent::CountedDead { point, lease: Some(lease) } => format!(
             "lost the place at {}: the service has not heard from this process for {}, or has lost its data",
@@ -240,7 +237,7 @@ mod tests {
             ),
             (
                 MeetingEvent::Replaced { point: barrier.clone(), name: "a".to_owned() },
-                "gave up barrier k: a newer process waits there as a",
+                "gave up barrier k: a newer process waits there as a; give each party its own --as",
             ),
             (
                 MeetingEvent::CountedDead { point: barrier.clone(), lease },
