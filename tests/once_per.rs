@@ -11,8 +11,9 @@ use crate::support::backends::{on_backend, on_every_backend};
 use crate::support::clock::ClockShim;
 use crate::support::dlock::{DLOCK, Dlock};
 use crate::support::process;
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::rendezvous::{boottime, eventually, last_until};
-use crate::support::service::{Gated, Service};
+use crate::support::service::{EtcdService, Gated, Service};
 
 on_every_backend! {
     a_failure_is_taken_over_and_a_success_is_not_repeated
@@ -31,6 +32,10 @@ on_every_backend! {
 
 on_backend! { only_redis: service::RedisService {
     what_is_recorded_is_gone_after_two_periods
+} }
+
+on_backend! { only_etcd: service::EtcdService {
+    a_success_is_recorded_when_the_server_is_back_within_the_lease
 } }
 
 on_backend! { only_file: service::FileService {
@@ -236,5 +241,20 @@ fn what_was_done_stays_when_readers_come_and_go<S: Service>(service: &S) {
         process::signal(pid, Signal::SIGKILL);
     }
     all.into_iter().for_each(process::wait_gone);
+    is_skipped(service);
+}
+
+fn a_success_is_recorded_when_the_server_is_back_within_the_lease(service: &EtcdService) {
+    let proxy = Proxy::to(service.etcd.member(0).port());
+    let run = service.scratch().dlock().run("job").backend(format!("etcd://127.0.0.1:{}", proxy.port()));
+    let holder = Gated::spawn(service.scratch(), run.args(["--once-per", LONG, "-t", "1m"]));
+    holder.wait_held();
+    let before = proxy.counts().accepted;
+    proxy.set(Mode::Reset);
+    holder.open();
+    // Two tries, and more.
+    eventually("tries to release it", || (proxy.counts().accepted > before + 4).then_some(()));
+    proxy.set(Mode::Forward);
+    holder.running.wait().success();
     is_skipped(service);
 }

@@ -92,7 +92,8 @@ pub(crate) struct RunOptions {
 
     /// Keep the lock taken for this long in addition when its holder vanished without releasing it (its host died, dlock was
     /// killed): time for work that cannot check DLOCK_TOKEN to come to its end. The command still ends within --ttl, and a
-    /// release frees the lock at once. zk: at most a sixth of --ttl. Not for file:. Ignored in a nested run for the same lock
+    /// release frees the lock at once, also after the command was stopped. zk: at most a sixth of --ttl. Not for file:.
+    /// Ignored in a nested run for the same lock
     #[arg(long, value_name = "DURATION", env = "DLOCK_LOCK_DELAY", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub lock_delay: Option<Duration>,
 

@@ -16,8 +16,9 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 /// How long one try may take to withdraw a request that is not wanted any more. The service executes it even if the answer
 /// is not waited for.
 pub(crate) const TAKE_BACK: Duration = Duration::from_millis(500);
-/// How often a release is tried if there is no answer.
+/// How often a release is tried at least if there is no answer, and the pause between later tries.
 const RELEASE_TRIES: usize = 2;
+const BETWEEN_RELEASES: Duration = Duration::from_millis(250);
 
 /// Time limits for taking a lock.
 #[derive(Clone, Copy, Debug)]
@@ -109,9 +110,26 @@ pub(crate) async fn give_back(
     used: Used,
     patience: Duration,
 ) -> Result<Released, Trouble> {
+    give_back_until(Instant::now(), contender, used, patience).await
+}
+
+/// Releases a lock as [`give_back`] does, and goes on trying `until` then: with the release goes what must not be forgotten.
+pub(crate) async fn give_back_until(
+    until: Instant,
+    contender: &mut dyn Contender,
+    used: Used,
+    patience: Duration,
+) -> Result<Released, Trouble> {
     let mut result = Err(Trouble::Silent);
     let mut perhaps_done = false;
-    for _ in 0..RELEASE_TRIES {
+    for tries in 0.. {
+        if tries >= RELEASE_TRIES {
+            let again_at = Instant::now() + BETWEEN_RELEASES;
+            if again_at >= until {
+                break;
+            }
+            sleep_until(again_at).await;
+        }
         let limit = Instant::now() + acquire_timeout(contender.claim().ttl).min(patience);
         match before(limit, contender.release(used)).await {
             // After a try whose answer was lost, "not mine" may mean "already released".

@@ -255,6 +255,8 @@ pub(crate) enum Event {
         reason: Trouble,
         /// How long it will last at most; `None` for a lock without a lease.
         ttl: Option<Duration>,
+        /// Whether the success of the command was to be recorded with it.
+        unrecorded: bool,
     },
     /// The guard was killed, and the command was stopped.
     GuardKilled(Keys),

@@ -117,10 +117,11 @@ fn held(event: &Event) -> String {
         }
         Event::Released(key) => format!("released {key}"),
         Event::NotReleased { key, process, expires } => not_released(key, *process, *expires),
-        Event::ReleaseFailed { lock, reason, ttl } => {
+        Event::ReleaseFailed { lock, reason, ttl, unrecorded } => {
+            let again = if *unrecorded { ", and the job may run again in this period" } else { "" };
             let within = |ttl: Duration| format!("; it will expire on its own within {}", format_duration(ttl));
             let reason = trouble(&lock.place, reason);
-            format!("could not release {}: {reason}{}", lock.key, ttl.map(within).unwrap_or_default())
+            format!("could not release {}: {reason}{}{again}", lock.key, ttl.map(within).unwrap_or_default())
         }
         Event::GuardKilled(key) => {
             let what = either(key, "lock", "locks");

@@ -175,15 +175,17 @@ const BUGS: &[&str] = &[
      hosts whose clocks differ by more than the job takes.",
     "While --min-hold keeps a lock whose command has ended, only other dlocks wait on file: and zk:, while flock(1), Curator and \
      kazoo do not. On file:, a reboot ends the hold, and a waiter that is suspended then keeps all others waiting.",
-    "On file:, a waiter that is suspended (Ctrl-Z) when its turn comes keeps those behind it waiting until it goes on or ends. \
-     Elsewhere its place is lost after --ttl at the latest.",
+    "On file:, a waiter that is suspended (Ctrl-Z) when its turn comes keeps those behind it waiting until it goes on or ends, \
+     and keeps those of several locks that it has already. Elsewhere its place is lost after --ttl at the latest.",
     "Runs inside one run share its lock, and do not exclude each other.",
     "Runs with several keys do not wait for each other, because they take them in one order. Runs inside each other take theirs in \
      the order of their nesting, and other programs take them in their own: where those orders cross, --wait ends the wait.",
     "With --once-per, a job may run again in a period if dlock was killed, or its lock lost, between the success of its command \
      and the record of it, and if the record was lost with the server's data (on file:, with the lock file, also by a reboot). A job \
      whose start is spread at random over the boundary between two periods may run in either: boundaries are multiples of the \
-     period since 1970 in UTC. etcd does not tell its time: there a host whose clock is ahead keeps the others out for two periods.",
+     period since 1970 in UTC. etcd does not tell its time: there a host whose clock is ahead keeps the others out for two periods. \
+     What was done is remembered for two periods: a run that waits for longer than that, or is suspended, may do it again. Of \
+     several locks one that is lost unnoticed makes dlock exit with 79, while the others have recorded the success.",
     "A URL with a password can be seen in the list of processes when dlock starts: use --password-file or DLOCK_PASSWORD.",
 ];
 

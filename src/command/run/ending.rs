@@ -46,6 +46,8 @@ pub(super) struct Circumstances {
     pub(super) ttl: Option<Duration>,
     /// How long the lock stays taken at least (`--min-hold`).
     pub(super) min_hold: Duration,
+    /// Whether the command's success is recorded with the release (`--once-per`).
+    pub(super) is_to_be_recorded: bool,
     /// Whether a loss is ignored (`--on-lost ignore`).
     pub(super) ignore: bool,
 }
@@ -110,7 +112,7 @@ fn remark(held: &Held, fate: Fate, about: &Circumstances) -> Option<Event> {
         // With --on-lost ignore the command has gone on after the one warning.
         Fate::GivenBack { released: Err(reason), .. } if !held.told_of_loss => {
             let ttl = about.ttl.map(|ttl| ttl.max(about.min_hold));
-            Some(Event::ReleaseFailed { lock: about.lock.clone(), reason, ttl })
+            Some(Event::ReleaseFailed { lock: about.lock.clone(), reason, ttl, unrecorded: about.is_to_be_recorded })
         }
         Fate::GivenBack { .. } | Fate::Outer { .. } => None,
     }
@@ -162,7 +164,7 @@ mod tests {
         let lock = Lock { key: key(), place: "redis://h:6379".to_owned() };
         let (program, command) = ("sh".to_owned(), "./sh".to_owned());
         let ttl = Some(Duration::from_secs(30));
-        Circumstances { lock, program, command, ttl, min_hold: Duration::ZERO, ignore: false }
+        Circumstances { lock, program, command, ttl, min_hold: Duration::ZERO, is_to_be_recorded: false, ignore: false }
     }
 
     fn held(cause: Option<Cause>, exited: Option<(Ended, i32)>) -> Held {
@@ -276,7 +278,8 @@ mod tests {
 
     #[test]
     fn what_is_said_of_the_lock_is_said_once() {
-        let failed = Event::ReleaseFailed { lock: about().lock, reason: Trouble::Silent, ttl: about().ttl };
+        let failed =
+            Event::ReleaseFailed { lock: about().lock, reason: Trouble::Silent, ttl: about().ttl, unrecorded: false };
         let kept = |process| Event::NotReleased { key: key(), process, expires: true };
         let told = Held { told_of_loss: true, ..done() };
         for (held, fate, remark) in [

@@ -30,7 +30,7 @@ use crate::backend::{Contender, Used};
 use crate::cli::OnLost;
 use crate::clock::{Instant, before};
 use crate::exit::{Exit, Failure};
-use crate::lease::taking::{TAKE_BACK, give_back};
+use crate::lease::taking::{TAKE_BACK, give_back, give_back_until};
 use crate::report::Report;
 use crate::report::event::{Event, Step};
 use crate::settings::RunSettings;
@@ -196,6 +196,7 @@ impl Run<'_> {
         let settings = self.settings;
         let ignore = settings.on_lost == OnLost::Ignore;
         let outer_ended = held.ended_well() && tenure.outer_has_ended();
+        let is_to_be_recorded = settings.once_per.is_some() && held.used() == Used::Success;
         // Those of the outer runs are theirs to give back.
         let own = tenure.own(&settings.keys, self.contender.as_ref()).map(|(keys, _)| settings.lock_of(keys));
         let fate = match (&own, held.left) {
@@ -205,7 +206,12 @@ impl Run<'_> {
                 // has expired since (dlock was frozen, the server silent) was not lost while the command ran.
                 let ran_out = held.schedule.is_some_and(|schedule| Instant::now() >= schedule.dead_at()) && !ignore;
                 let patience = settings.connection.connect_timeout;
-                let released = give_back(self.contender.as_mut(), held.used(), patience).await;
+                let until = held
+                    .schedule
+                    .filter(|_| is_to_be_recorded)
+                    .map_or_else(Instant::now, |schedule| schedule.dead_at());
+                let contender = self.contender.as_mut();
+                let released = give_back_until(until, contender, held.used(), patience).await;
                 if settings.once_per.is_some() {
                     self.tell_concerns();
                 }
@@ -218,7 +224,8 @@ impl Run<'_> {
         let lock = own.unwrap_or_else(|| settings.lock());
         let (program, command) = (settings.program(), settings.command());
         let (ttl, min_hold) = (tenure.ttl().map(|ttl| ttl + settings.lock_delay.length), settings.min_hold);
-        let ending = ending(held, fate, Circumstances { lock, program, command, ttl, min_hold, ignore });
+        let ending =
+            ending(held, fate, Circumstances { lock, program, command, ttl, min_hold, is_to_be_recorded, ignore });
         if let Some(remark) = &ending.remark {
             self.report.tell(remark);
         }

@@ -295,7 +295,8 @@ fn details() -> Vec<(Event, &'static str)> {
 
 /// The sentences when the command, dlock or the guard has ended.
 fn ends() -> Vec<(Event, &'static str)> {
-    let failed = |reason, ttl| Event::ReleaseFailed { lock: lock(), reason, ttl };
+    let failed = |reason, ttl, unrecorded| Event::ReleaseFailed { lock: lock(), reason, ttl, unrecorded };
+    let no = || Trouble::Said("no".to_owned());
     vec![
         (
             Event::LostBeforeTheEnd { lock: lock(), program: sh() },
@@ -319,10 +320,11 @@ fn ends() -> Vec<(Event, &'static str)> {
             "processes cannot be listed, so something may still run: k is not released",
         ),
         (
-            failed(Trouble::Silent, Some(30 * S)),
+            failed(Trouble::Silent, Some(30 * S), false),
             "could not release k: the backend does not answer; it will expire on its own within 30s",
         ),
-        (failed(Trouble::Said("no".to_owned()), None), "could not release k: no"),
+        (failed(no(), None, false), "could not release k: no"),
+        (failed(no(), None, true), "could not release k: no, and the job may run again in this period"),
         (Event::GuardKilled(key()), "the guard process was killed, and the command was stopped (lock k)"),
         (
             Event::DlockKilled { lock: lock(), program: sh() },
