@@ -130,7 +130,7 @@ etcd://\t''
 etcds://\t''
 zk://\t''
 zks://\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand latch" -s w -l wait -d 'Wait no longer than this, and for the backend no longer either; 0 only looks; default: no limit' -r -f -a "10s\t''
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -s w -l wait -d 'Wait no longer than this, and for the backend no longer either; 0 does not wait. Without it, the wait has no limit, and an error of the backend ends it' -r -f -a "10s\t''
 1m\t''
 10m\t''
 1h\t''"
@@ -172,7 +172,7 @@ etcd://\t''
 etcds://\t''
 zk://\t''
 zks://\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s w -l wait -d 'Wait no longer than this, and for the backend no longer either; 0 only looks; default: no limit' -r -f -a "10s\t''
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s w -l wait -d 'Wait no longer than this, and for the backend no longer either; 0 does not wait. Without it, the wait has no limit, and an error of the backend ends it' -r -f -a "10s\t''
 1m\t''
 10m\t''
 1h\t''"

@@ -33,7 +33,8 @@ no barriers.";
 /// How long to wait, and what is reported.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Waits {
-    /// Wait no longer than this, and for the backend no longer either; 0 only looks; default: no limit
+    /// Wait no longer than this, and for the backend no longer either; 0 does not wait. Without it, the wait has no
+    /// limit, and an error of the backend ends it
     #[arg(short, long, value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
 

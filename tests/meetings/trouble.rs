@@ -4,9 +4,9 @@ use nix::sys::signal::Signal;
 
 use crate::support::backends::on_backend;
 use crate::support::redis_services::Redlock3;
-use crate::support::service::{RedisService, Service};
+use crate::support::service::{FileService, RedisService, Service};
 
-use super::{dlock, nothing_is_left};
+use super::{KEY, dlock, nothing_is_left};
 
 /// Makes a module of tests for each kind of backend with barriers on servers.
 macro_rules! on_every_server_with_barriers {
@@ -104,4 +104,38 @@ fn a_signal_ends_a_wait_for_a_frozen_server() {
     party.signal(Signal::SIGINT);
     party.wait().signal(Signal::SIGINT).stderr_is_one_line("waiting for barrier k");
     node.thaw();
+}
+
+/// A name that finds no room leaves the others as they are.
+#[test]
+fn a_full_disk_loses_no_name_of_a_latch() {
+    let service = FileService::fresh();
+    let disk = service.scratch().directory("disk", 0o700);
+    let script = r#"
+        mount -t tmpfs -o mode=0700,size=16k tmpfs "$disk" && head -c 1M /dev/zero > "$disk/fill" 2>/dev/null
+        truncate -s -4096 "$disk/fill"
+        for number in $(seq 100); do
+            "$@" down --as "$number-$(printf %090d 0)" 2>"$disk/../said" || { code=$?; break; }
+        done
+        echo "$number $code"; cat "$disk/../said"
+        rm "$disk/fill"
+        "$@" wait --count $((number - 1)) && echo open
+        "$@" down --as last && "$@" wait --count "$number" && echo open
+    "#;
+    let url = format!("file://{}", disk.display());
+    let latch = service.scratch().dlock().args(["latch", "--key", KEY, "-w", "0", "-q"]).backend(url);
+    let outcome = latch.env("disk", &disk).wrapped_by(["unshare", "-rm", "sh", "-c", script, "sh"]).output();
+    let stdout = outcome.success().stdout();
+    let [first, said, "open", "open"] = stdout.lines().collect::<Vec<_>>()[..] else { panic!("{outcome:?}") };
+    assert!(first.ends_with(" 73") && !first.starts_with("100 ") && said.contains("No space left"), "{outcome:?}");
+}
+
+#[test]
+fn a_file_that_is_not_of_a_latch_is_not_forgotten() {
+    let service = FileService::fresh();
+    dlock(&service, "latch").args(["down", "--as", "a"]).output().success();
+    let file = service.scratch().lock_dir().join("k.latch");
+    std::fs::write(&file, "4711\n").unwrap();
+    dlock(&service, "latch").arg("forget").output().code(73).stderr_is_one_line("it holds data that is not dlock's");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "4711\n");
 }

@@ -3,12 +3,14 @@ Latches on one host: a file that has the names that are down, and whether the la
 kept does not count; the file stays until it is removed by `forget`.
 */
 
+use std::fs::File;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::backend::error::Error;
-use crate::backend::file::meeting::{Board, read, write};
+use crate::backend::file::errors;
+use crate::backend::file::meeting::{Board, is_ours, read, write};
 use crate::backend::meeting::{Downs, Latch, LatchFailure, TOLD};
 use crate::clock::wall_millis;
 
@@ -102,7 +104,12 @@ impl Latch for FileLatch {
     async fn forget(&mut self) -> Result<(), Error> {
         self.0.find()?;
         if self.0.is_there() {
-            self.0.with_or_without(|file| write(file, &Record::default()).map(|()| true)).await
+            let forget = |file: &File| match is_ours(file) {
+                Ok(true) => write(file, &Record::default()).map(|()| true),
+                Ok(false) => Err(errors::NOT_OURS.to_owned()),
+                Err(error) => Err(errors::unread(&error)),
+            };
+            self.0.with_or_without(forget).await
         } else {
             Ok(())
         }

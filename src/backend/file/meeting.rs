@@ -8,12 +8,13 @@ Whoever reads or writes the file has its first byte locked, for reading or for w
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -51,12 +52,30 @@ pub(super) fn read<T: DeserializeOwned + Default>(mut file: &File) -> Result<T, 
     }
 }
 
-/// Replaces what the file says with a single write. The error is the reason why that failed.
+/// Replaces what the file says with a single write; where there is no room for it, nothing is replaced. The error is the
+/// reason why that failed.
 pub(super) fn write<T: Serialize>(file: &File, said: &T) -> Result<(), String> {
     let mut text = serde_json::to_string(said).map_err(|error| error.to_string())?;
     text.push('\n');
-    let written = file.write_all_at(text.as_bytes(), 0).and_then(|()| file.set_len(text.len() as u64));
-    written.map_err(|error| errors::unwritten(&error))
+    let room = reserve(file, text.len());
+    let written = room.and_then(|()| file.write_all_at(text.as_bytes(), 0));
+    written.and_then(|()| file.set_len(text.len() as u64)).map_err(|error| errors::unwritten(&error))
+}
+
+/// Makes sure that so many bytes can be written, where the file system can tell.
+fn reserve(file: &File, length: usize) -> io::Result<()> {
+    let length = i64::try_from(length).map_err(io::Error::other)?;
+    match fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, length) {
+        Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether the file says something in the form of dlock, or nothing.
+pub(super) fn is_ours(mut file: &File) -> io::Result<bool> {
+    let mut first = [0];
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file.read(&mut first)? == 0 || matches!(first, [b'{' | b'\n']))
 }
 
 /// The open file.
