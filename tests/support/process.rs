@@ -156,6 +156,11 @@ pub fn rss_kib(pid: i32) -> Option<u64> {
     status(pid, "VmRSS")?.strip_suffix(" kB")?.parse().ok()
 }
 
+/// The resident memory of `pid` that is no part of a file, in KiB.
+pub fn anonymous_kib(pid: i32) -> Option<u64> {
+    status(pid, "RssAnon")?.strip_suffix(" kB")?.parse().ok()
+}
+
 /// The peak resident memory of `pid` since it executed its program, in KiB.
 pub fn peak_rss_kib(pid: i32) -> Option<u64> {
     status(pid, "VmHWM")?.strip_suffix(" kB")?.parse().ok()

@@ -1,5 +1,5 @@
 -- Extends the lock if it is ours; never creates it.
---   KEYS  lock, holders, details, and others that it does not need
+--   KEYS  lock, holders, details
 --   ARGV  id, prefix, ttl ms, mode
 -- Returns {1} or {0, type, text}.
 local id, prefix, ttl, mine = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
