@@ -1,0 +1,134 @@
+/*!
+One connection to a server that takes writes: making it.
+*/
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use futures_util::FutureExt;
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
+use tokio::io::BufReader;
+
+use crate::backend::error::Error;
+use crate::backend::mysql::errors::{self, About, Said};
+use crate::backend::mysql::login::{Credentials, Greeting, log_in};
+use crate::backend::mysql::packets::Packets;
+use crate::backend::net::bounded::Bounded;
+use crate::backend::net::location::nested_hint;
+use crate::backend::net::tls::refused;
+use crate::backend::net::wire::{Address, Choice, Refusal, Wire, forget};
+use crate::backend::sql::answers::Row;
+use crate::backend::sql::errors as common;
+use crate::backend::sql::link::{self, Asked, Failure, Servers};
+
+/// What carries the packets: read in pieces, and bounded.
+type Stream = BufReader<Bounded<Wire>>;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    packets: Packets<Stream>,
+    /// The server's name in messages.
+    name: String,
+    /// Another descriptor of its socket.
+    socket: OwnedFd,
+    refusal: Refusal,
+    /// Whether an answer is outstanding.
+    is_asked: bool,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // A server notes who hangs up without a word.
+        if !self.is_asked {
+            let _ = self.packets.quit().now_or_never();
+        }
+    }
+}
+
+/// Puts into words what failed at the server called `name`.
+fn explain(servers: &Servers, name: &str, refusal: &Refusal, failure: &Failure<Said>) -> Error {
+    if let Some(said) = refusal.said() {
+        return refused(&name, &said);
+    }
+    let about = About {
+        name: &name,
+        has_password: servers.location.login.password.is_some(),
+        is_plain: servers.is_plain(),
+        nested: nested_hint(),
+        user: &servers.user,
+    };
+    errors::explain(failure, about)
+}
+
+#[async_trait::async_trait(?Send)]
+impl link::Link for Link {
+    type Said = Said;
+    const PRODUCT: &'static str = "MySQL";
+
+    async fn open(servers: &Servers, address: &Address, _several: bool) -> Result<Self, Error> {
+        let name = servers.one(address);
+        let wire = Wire::dial_to(Choice::Any, &name, address, None).await?;
+        let socket = wire.socket().map_err(|error| common::no_socket(&name, &error))?;
+        let plain = wire.refusal();
+        let mut packets = Packets::new(wire);
+        let greeting =
+            Greeting::read(&mut packets).await.map_err(|failure| explain(servers, &name, &plain, &failure))?;
+        let (mut wire, packets) = match &servers.tls {
+            None => packets.into_parts(),
+            Some(_) if !greeting.has_tls() => return Err(errors::no_tls(&name)),
+            Some(_) => {
+                let asked = packets.write(&Greeting::tls_request()).await;
+                asked.map_err(|error| common::ended_before_tls(&name, &error))?;
+                packets.into_parts()
+            }
+        };
+        if let Some(tls) = &servers.tls {
+            wire = wire.secure(&name, address, tls).await?;
+        }
+        let refusal = wire.refusal();
+        let stream = BufReader::new(Bounded::new(wire, servers.purpose.allowance()));
+        let mut link = Self { packets: packets.resume(stream), name, socket, refusal, is_asked: true };
+        let credentials = Credentials {
+            user: &servers.user,
+            password: servers.location.login.password.as_deref().unwrap_or_default(),
+            database: &servers.database,
+            is_tls: servers.tls.is_some(),
+            is_local: matches!(address, Address::Unix(_)),
+        };
+        let logged_in = log_in(&mut link.packets, greeting, credentials).await;
+        logged_in.map_err(|failure| explain(servers, &link.name, &link.refusal, &failure))?;
+        match link.ask("SELECT IF(@@global.read_only IN ('0', 'OFF'), 'writes', 'reads')").await {
+            Ok(rows) if rows == [[Some("writes".to_owned())]] => Ok(link),
+            Ok(_) => Err(common::standby(&link.name)),
+            Err(Asked::Failed(failure)) => Err(explain(servers, &link.name, &link.refusal, &failure)),
+            Err(Asked::Unreplicated | Asked::Senseless) => Err(common::nonsense(&link.name, Self::PRODUCT)),
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Nobody has anything to say unless asked, but that the connection ends.
+    fn is_open(&self) -> bool {
+        let quiet = recv(self.socket.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
+        quiet == Err(Errno::EAGAIN)
+    }
+
+    fn forget(mut self) {
+        self.is_asked = true;
+        forget(&self.socket);
+    }
+
+    async fn ask(&mut self, text: &str) -> Result<Vec<Row>, Asked<Said>> {
+        self.is_asked = true;
+        let answered = self.packets.ask(text).await;
+        self.is_asked = matches!(answered, Err(Failure::Broke(_)));
+        answered.map_err(Asked::Failed)
+    }
+
+    fn explain(&self, servers: &Servers, failure: &Failure<Said>) -> Error {
+        explain(servers, &self.name, &self.refusal, failure)
+    }
+}

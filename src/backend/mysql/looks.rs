@@ -1,0 +1,75 @@
+/*!
+What looks at a database of MySQL or MariaDB ask: see [`looks`](crate::backend::sql::looks).
+*/
+
+use crate::backend::mysql::probed;
+use crate::backend::mysql::texts::literal;
+use crate::backend::sql::looks::Looks;
+use crate::backend::sql::steering::Steering;
+
+/// The statements of looks.
+pub(super) const LOOKS: Looks = Looks {
+    greeting: include_str!("statements/survey/greeting.sql"),
+    begin: include_str!("statements/survey/begin.sql"),
+    time: include_str!("statements/survey/time.sql"),
+    look: include_str!("statements/survey/look.sql"),
+    foreign: include_str!("statements/survey/foreign.sql"),
+    names: include_str!("statements/survey/names.sql"),
+    now: "UTC_TIMESTAMP(3)",
+    probe: include_str!("statements/probe.sql"),
+    told: probed::told,
+    literal,
+    value,
+};
+
+/// The statements of whoever intervenes.
+pub(super) const STEERING: Steering = Steering {
+    begin: include_str!("statements/steering/begin.sql"),
+    ask: include_str!("statements/steering/ask.sql"),
+    tell: "",
+    take: include_str!("statements/steering/take.sql"),
+    member: include_str!("statements/steering/member.sql"),
+    foreign: include_str!("statements/steering/foreign.sql"),
+    wake: "",
+    looks: LOOKS,
+};
+
+/// What stands in a place.
+fn value(place: &str) -> Option<String> {
+    let millis = |time: &str| format!("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {time}) DIV 1000");
+    // The moment of the look, whatever the time is when a statement begins.
+    let now = "CAST(@dlock_now AS DATETIME(6))";
+    Some(match place {
+        "now" => now.to_owned(),
+        // An end that has come, whatever a column rounds.
+        "ended" => "UTC_TIMESTAMP(3)".to_owned(),
+        "time" => millis(now),
+        "since" => millis("s.locked_at"),
+        "until" => millis("s.lock_until"),
+        "member_since" | "waiter_since" => millis("t.since"),
+        "member_until" => millis("t.until"),
+        // Bytes, whatever the table takes for one name.
+        "bytes" => "CAST(CONVERT(s.name USING utf8mb4) AS BINARY)".to_owned(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_has_a_value_and_nothing_is_written() {
+        let begins = [
+            "SET @dlock_work = ",
+            "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY;",
+            "SET @dlock_now = UTC_TIMESTAMP(6);",
+        ];
+        LOOKS.check('`', &begins);
+    }
+
+    #[test]
+    fn every_place_of_a_change_has_a_value() {
+        STEERING.check();
+    }
+}

@@ -1,0 +1,4 @@
+-- Puts the request next to what this owner publishes; and whether it holds the lock.
+UPDATE {beside} SET ask = {ask} WHERE name = {name} AND owner = {owner};
+SELECT 'done' FROM {lock} s JOIN {beside} b ON b.name = {name} AND b.owner = {owner} AND b.ask = {ask}
+WHERE s.name = {name} AND s.locked_by = {held} AND s.lock_until > {now};

@@ -1,0 +1,2 @@
+-- The time here.
+SELECT 'time', {time};

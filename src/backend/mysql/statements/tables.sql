@@ -1,0 +1,18 @@
+-- One table a statement; each may be made by another dlock at the same time.
+CREATE TABLE IF NOT EXISTS {lock} (name VARCHAR(64) NOT NULL PRIMARY KEY,
+  lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(255) NOT NULL)
+  ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+CREATE TABLE IF NOT EXISTS {holder} (name VARCHAR(64) NOT NULL PRIMARY KEY,
+  owner VARCHAR(255) NOT NULL, token BIGINT NOT NULL, ttl_ms BIGINT NOT NULL, about TEXT NOT NULL, ask TEXT)
+  ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+CREATE TABLE IF NOT EXISTS {member} (name VARCHAR(64) NOT NULL, owner CHAR(32) NOT NULL, mode VARCHAR(16) NOT NULL,
+  slot INT, token BIGINT NOT NULL, since DATETIME(3) NOT NULL, until DATETIME(3) NOT NULL, ttl_ms BIGINT NOT NULL,
+  hold_ms BIGINT NOT NULL, done BOOLEAN NOT NULL, about TEXT NOT NULL, ask TEXT, PRIMARY KEY (name, owner))
+  ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+CREATE TABLE IF NOT EXISTS {queue} (name VARCHAR(64) NOT NULL, owner CHAR(32) NOT NULL, mode VARCHAR(16) NOT NULL,
+  ticket BIGINT NOT NULL AUTO_INCREMENT UNIQUE, alive_until DATETIME(3) NOT NULL,
+  since DATETIME(3) NOT NULL, about TEXT NOT NULL, PRIMARY KEY (name, owner), KEY line (name, ticket, alive_until))
+  ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+CREATE TABLE IF NOT EXISTS {once} (name VARCHAR(64) NOT NULL, length_ms BIGINT NOT NULL, period BIGINT NOT NULL,
+  at_ms BIGINT NOT NULL, done TEXT NOT NULL, PRIMARY KEY (name, length_ms))
+  ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

@@ -1,0 +1,208 @@
+/*!
+A stream that watches the messages of a server on their way to the client library: it bounds the length of each before the
+library makes room for it, keeps a password from a server that asks for it in clear text, and notes which process the server
+says has taken the connection, which the library keeps to itself.
+*/
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The length of a message from which on it is refused. An honest one holds a row with 4 KiB of text.
+const LONGEST: u32 = 64 * 1024;
+/// How a message begins: a letter for its kind, and its length without that letter.
+const HEADER: usize = 5;
+/// How many bytes of a message's body are of interest.
+const HEAD: usize = 4;
+
+/// The process that a server says has taken a connection; 0 where it has not said so.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Process(Arc<AtomicI32>);
+
+impl Process {
+    /// Its number.
+    pub(super) fn number(&self) -> i32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Where in a message the next byte is.
+#[derive(Debug)]
+struct Reader {
+    /// The header of this message and the beginning of its body, as far as they have come.
+    begun: Vec<u8>,
+    /// How many bytes of the body are still to come, once the header is known.
+    left: Option<u32>,
+    /// Whether the server may be told the password in clear text.
+    is_private: bool,
+    process: Process,
+}
+
+impl Reader {
+    /// Reads what has come.
+    fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let left = if let Some(left) = self.left {
+                left
+            } else {
+                bytes = self.begin(bytes, HEADER);
+                if self.begun.len() < HEADER {
+                    return Ok(());
+                }
+                self.body()?
+            };
+            let take = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.begin(&bytes[..take], HEADER + HEAD);
+            bytes = &bytes[take..];
+            let left = left - u32::try_from(take).unwrap_or(left);
+            self.left = Some(left);
+            if left == 0 {
+                self.ended()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps of `bytes` what is missing of the first `most` bytes of the message; returns the rest.
+    fn begin<'a>(&mut self, bytes: &'a [u8], most: usize) -> &'a [u8] {
+        let (first, rest) = bytes.split_at(bytes.len().min(most.saturating_sub(self.begun.len())));
+        self.begun.extend_from_slice(first);
+        rest
+    }
+
+    /// The length of the body that follows the header.
+    fn body(&self) -> io::Result<u32> {
+        let [_, a, b, c, d] = self.begun[..] else { return Err(refused("a message without a header")) };
+        let length = u32::from_be_bytes([a, b, c, d]);
+        match length.checked_sub(4) {
+            Some(body) if length <= LONGEST => Ok(body),
+            _ => Err(refused("a message is too long for a lock server's")),
+        }
+    }
+
+    /// A message has come whole.
+    fn ended(&mut self) -> io::Result<()> {
+        let begun = std::mem::take(&mut self.begun);
+        self.left = None;
+        let number = begun.get(HEADER..HEADER + HEAD).and_then(|bytes| bytes.try_into().ok()).map(i32::from_be_bytes);
+        match (begun.first(), number) {
+            (Some(b'K'), Some(number)) => self.process.0.store(number, Ordering::Relaxed),
+            (Some(b'R'), Some(3)) if !self.is_private => return Err(refused(CLEAR_TEXT)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Why a password is not sent.
+pub(in crate::backend::postgres) const CLEAR_TEXT: &str = "it asks for the password in clear text";
+
+fn refused(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// A stream whose messages are watched.
+#[derive(Debug)]
+pub(super) struct Frames<S> {
+    inner: S,
+    reader: Reader,
+}
+
+impl<S> Frames<S> {
+    /// Watches what is read from `inner`. Where that `is_private`, nobody else reads what is written, and the server may ask for
+    /// a password in clear text.
+    pub(super) fn new(inner: S, is_private: bool) -> Self {
+        let reader = Reader { begun: Vec::new(), left: None, is_private, process: Process::default() };
+        Self { inner, reader }
+    }
+
+    /// Where the number of the server's process can be read.
+    pub(super) fn process(&self) -> Process {
+        self.reader.process.clone()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let begins = buffer.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
+        match self.reader.read(&buffer.filled()[begins..]) {
+            Ok(()) => polled,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Frames<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader(is_private: bool) -> Reader {
+        Frames::new((), is_private).reader
+    }
+
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len() + 4).expect("short").to_be_bytes();
+        [&[kind][..], &length, body].concat()
+    }
+
+    #[test]
+    fn in_whatever_pieces_they_come_messages_are_told_apart() {
+        let all = [
+            message(b'S', b"in_hot_standby\0off\0"),
+            message(b'1', b""),
+            message(b'K', &[0, 0, 18, 103, 0, 0, 0, 3]),
+            message(b'Z', b"I"),
+        ]
+        .concat();
+        for piece in 1..all.len() {
+            let mut reader = reader(false);
+            for bytes in all.chunks(piece) {
+                reader.read(bytes).expect("no message is too long");
+            }
+            assert_eq!((reader.process.number(), reader.left, reader.begun.len()), (4711, None, 0), "{piece}");
+        }
+    }
+
+    #[test]
+    fn a_header_alone_is_enough_to_refuse_a_message() {
+        for (length, is_refused) in
+            [(4_u32, false), (LONGEST, false), (LONGEST + 1, true), (u32::MAX, true), (3, true), (0, true)]
+        {
+            let header = [&b"D"[..], &length.to_be_bytes()].concat();
+            assert_eq!(reader(false).read(&header).is_err(), is_refused, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_sent_in_clear_text_only_where_nobody_else_reads_it() {
+        for (method, is_private, is_refused) in
+            [(3_i32, false, true), (3, true, false), (0, false, false), (10, false, false)]
+        {
+            let read = reader(is_private).read(&message(b'R', &method.to_be_bytes()));
+            assert_eq!(read.is_err(), is_refused, "{method}");
+        }
+    }
+}

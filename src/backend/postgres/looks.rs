@@ -1,0 +1,67 @@
+/*!
+What looks at a database of PostgreSQL ask: see [`looks`](crate::backend::sql::looks).
+*/
+
+use postgres_protocol::escape::escape_literal;
+
+use crate::backend::postgres::probed;
+use crate::backend::postgres::texts::{MICROS, NOW};
+use crate::backend::sql::looks::Looks;
+use crate::backend::sql::steering::Steering;
+
+/// The statements of looks.
+pub(super) const LOOKS: Looks = Looks {
+    greeting: "",
+    begin: include_str!("statements/survey/begin.sql"),
+    time: include_str!("statements/survey/time.sql"),
+    look: include_str!("statements/survey/look.sql"),
+    foreign: include_str!("statements/survey/foreign.sql"),
+    names: include_str!("statements/survey/names.sql"),
+    now: "timezone('utc', now())",
+    probe: include_str!("statements/probe.sql"),
+    told: probed::told,
+    literal: escape_literal,
+    value,
+};
+
+/// The statements of whoever intervenes.
+pub(super) const STEERING: Steering = Steering {
+    begin: include_str!("statements/steering/begin.sql"),
+    ask: include_str!("statements/steering/ask.sql"),
+    tell: include_str!("statements/steering/tell.sql"),
+    take: include_str!("statements/steering/take.sql"),
+    member: include_str!("statements/steering/member.sql"),
+    foreign: include_str!("statements/steering/foreign.sql"),
+    wake: include_str!("statements/wake.sql"),
+    looks: LOOKS,
+};
+
+/// What stands in a place.
+fn value(place: &str) -> Option<String> {
+    let millis =
+        |column: &str| format!("CASE WHEN isfinite({column}) THEN (extract(epoch FROM {column}) * 1000)::bigint END");
+    Some(match place {
+        "now" => NOW.to_owned(),
+        "micros" => MICROS.to_owned(),
+        "since" => millis("s.locked_at"),
+        "until" => millis("s.lock_until"),
+        "member_since" | "waiter_since" => millis("t.since"),
+        "member_until" => millis("t.until"),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_has_a_value_and_nothing_is_written() {
+        LOOKS.check('"', &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;", "SET LOCAL statement_timeout = "]);
+    }
+
+    #[test]
+    fn every_place_of_a_change_has_a_value() {
+        STEERING.check();
+    }
+}

@@ -1,0 +1,284 @@
+/*!
+What the answers of a server mean: rows of texts, each of which begins with the word for what it is. An answer in a form that
+the statements never give means nothing; above all it is not a grant.
+*/
+
+use std::str::FromStr;
+
+use crate::backend::sql::crowd::Sight;
+use crate::backend::sql::published::{Columns, Member};
+use crate::backend::{Released, TOKEN_LIMIT};
+use crate::holder::done::Done;
+use crate::lock::admission::Mode;
+
+/// A row as the server sent it.
+pub(crate) type Row = Vec<Option<String>>;
+
+/// An answer that makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Senseless;
+
+/// The lock as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// Whether it is ours.
+    pub mine: bool,
+    /// Whether it is free.
+    pub free: bool,
+    /// Its columns.
+    pub columns: Columns,
+    /// For how many milliseconds it is held from now on; none where it never ends.
+    pub left: Option<i64>,
+    /// The server's time in milliseconds since 1970.
+    pub now: u64,
+    /// The number of the process that answered, where servers have such numbers.
+    pub process: Option<i32>,
+    /// A token that cannot be used.
+    pub damaged: Option<i64>,
+    /// Another number of slots that others use.
+    pub other_slots: Option<u32>,
+    /// What is recorded of the period where a command has succeeded in it.
+    pub done: Option<Box<Done>>,
+    /// The name of its row, which may differ from the one that was asked for where the database takes both for one.
+    pub name: String,
+    /// The request to stop that was made to its holder, as it was written.
+    pub ask: Option<String>,
+}
+
+/// The waiters that are nearest before us, by their owners' ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    /// Of all of them.
+    pub nearest: Option<String>,
+    /// Of those of another mode.
+    pub other: Option<String>,
+}
+
+/// The lock as an answer has it: `Ok(None)` where it has no row yet. Fails when the answer makes no sense.
+pub(crate) fn look(rows: &[Row]) -> Result<Option<Look>, Senseless> {
+    let Some(row) = of(rows, "look") else { return Ok(None) };
+    let [
+        _,
+        mine,
+        free,
+        locked_by,
+        token,
+        about,
+        left,
+        since,
+        until,
+        now,
+        process,
+        damaged,
+        owner,
+        slot,
+        done,
+        beside,
+        other,
+        done_by,
+        name,
+        ask,
+    ] = row[..]
+    else {
+        return Err(Senseless);
+    };
+    Ok(Some(Look {
+        mine: yes(mine)?,
+        free: yes(free)?,
+        columns: Columns {
+            locked_by: locked_by.ok_or(Senseless)?.to_owned(),
+            token: moment(token)?,
+            since: moment(since)?,
+            until: moment(until)?,
+            about: about.map(str::to_owned),
+            member: owner.map(|owner| member(owner, slot, done, beside)).transpose()?,
+        },
+        left: number(left)?,
+        now: number(now)?.ok_or(Senseless)?,
+        process: number(process)?,
+        damaged: number(damaged)?,
+        other_slots: other.map(|other| Mode::read(other).and_then(Mode::slots).ok_or(Senseless)).transpose()?,
+        done: done_by.map(|text| Done::read(text.as_bytes()).map(Box::new).ok_or(Senseless)).transpose()?,
+        name: name.ok_or(Senseless)?.to_owned(),
+        ask: ask.map(str::to_owned),
+    }))
+}
+
+fn member(owner: &str, slot: Option<&str>, done: Option<&str>, beside: Option<&str>) -> Result<Member, Senseless> {
+    let (slot, done) = (number(slot)?, yes(done)?);
+    Ok(Member { owner: owner.to_owned(), slot, done, beside: number(beside)?.unwrap_or_default() })
+}
+
+/// The token of a lock that is ours. Fails where it cannot be one.
+pub(crate) fn token(look: &Look) -> Result<u64, Senseless> {
+    look.columns.token.filter(|token| (1..TOKEN_LIMIT).contains(token)).ok_or(Senseless)
+}
+
+/// Our place in the queue; none when the answer has none, or makes no sense.
+pub(crate) fn sight(rows: &[Row]) -> Option<Sight> {
+    let [_, position, is_head, used, most, ..] = of(rows, "queue")?[..] else { return None };
+    let count = |count| number(count).ok().flatten();
+    // MySQL has another statement for that, where the user has no limit of its own.
+    let used = match of(rows, "Threads_connected").as_deref() {
+        Some([_, connected]) if used.is_none() => *connected,
+        _ => used,
+    };
+    Some(Sight { position: count(position)?, is_head: is_head == Some("t"), used: count(used)?, most: count(most)? })
+}
+
+/// The waiters before us, where the answer has them.
+pub(crate) fn ahead(rows: &[Row]) -> Ahead {
+    let named = |name: Option<&str>| name.filter(|id| is_id(id)).map(str::to_owned);
+    match of(rows, "queue").as_deref() {
+        Some([_, _, _, _, _, nearest, other]) => Ahead { nearest: named(*nearest), other: named(*other) },
+        _ => Ahead::default(),
+    }
+}
+
+/// Whether what we waited for is gone.
+pub(crate) fn is_gone(rows: &[Row]) -> bool {
+    matches!(of(rows, "gone").as_deref(), Some([_, Some("1")]))
+}
+
+/// Whether a text is the id of an owner, which may stand in a statement as it is.
+fn is_id(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// What became of a release.
+pub(crate) fn released(rows: &[Row]) -> Released {
+    match () {
+        () if of(rows, "kept").is_some() => Released::Kept,
+        () if of(rows, "released").is_some() => Released::Freed,
+        () => Released::NotMine,
+    }
+}
+
+/// The row that begins with `word`.
+pub(crate) fn of<'a>(rows: &'a [Row], word: &str) -> Option<Vec<Option<&'a str>>> {
+    let row = rows.iter().find(|row| row.first().is_some_and(|first| first.as_deref() == Some(word)))?;
+    Some(row.iter().map(Option::as_deref).collect())
+}
+
+fn yes(field: Option<&str>) -> Result<bool, Senseless> {
+    match field {
+        Some("t") => Ok(true),
+        Some("f") => Ok(false),
+        _ => Err(Senseless),
+    }
+}
+
+/// A number that may be missing.
+fn number<N: FromStr>(field: Option<&str>) -> Result<Option<N>, Senseless> {
+    field.map(str::parse::<N>).transpose().map_err(|_| Senseless)
+}
+
+/// A time that may be missing, as one before 1970 is.
+fn moment(field: Option<&str>) -> Result<Option<u64>, Senseless> {
+    Ok(number::<i64>(field)?.and_then(|number| u64::try_from(number).ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::property::{holds, one_of};
+
+    /// Words that have a meaning in some answer.
+    const WORDS: &str = "look|queue|released|kept|Threads_connected|t|f|web1|dlock:0123456789abcdef0123456789abcdef|17|-1|0|\
+        9007199254740991|9007199254740992|9223372036854775808|p|u|off|lock_until timestamp,locked_at x|\u{1b}[2J|";
+
+    fn rows() -> impl Strategy<Value = Vec<Row>> {
+        let field = || proptest::option::weighted(0.9, one_of(WORDS).prop_map(str::to_owned));
+        let row = |word: &'static str, fields: usize| {
+            vec(field(), fields).prop_map(move |rest| [vec![Some(word.to_owned())], rest].concat())
+        };
+        let any = vec(field(), 0..21);
+        vec(prop_oneof![4 => row("look", 19), 1 => row("queue", 4), 1 => row("queue", 6), 1 => any], 0..3)
+    }
+
+    fn fields(row: &[&str]) -> Row {
+        row.iter().map(|field| (*field != "NULL").then(|| (*field).to_owned())).collect()
+    }
+
+    #[test]
+    fn only_an_answer_of_the_right_form_is_a_grant() {
+        holds(4000, rows(), |rows| {
+            if let Ok(Some(look)) = look(&rows) {
+                if look.mine && token(&look).is_ok() {
+                    let row = of(&rows, "look").expect("the row");
+                    prop_assert!(row.len() == 20 && row[1] == Some("t"), "{row:?}");
+                    let number: u64 = row[4].expect("a token").parse().expect("a number");
+                    prop_assert!((1..1 << 53).contains(&number));
+                }
+                prop_assert!(!look.columns.holder().describe(look.now).contains(char::is_control));
+            }
+            let (_, _) = (sight(&rows), ahead(&rows));
+            let is_said = |word: &str| rows.iter().any(|row| row.first() == Some(&Some(word.to_owned())));
+            prop_assert_eq!(released(&rows) == Released::NotMine, !is_said("kept") && !is_said("released"));
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn a_lock_is_read_as_the_statements_have_it() {
+        let row = fields(&[
+            "look", "f", "f", "web1", "NULL", "NULL", "900", "1000", "2000", "1100", "77", "NULL", "NULL", "NULL",
+            "NULL", "NULL", "NULL", "NULL", "job", "ASK",
+        ]);
+        let looked = look(std::slice::from_ref(&row)).expect("it makes sense").expect("a row");
+        assert_eq!((looked.left, looked.now, looked.process, looked.damaged), (Some(900), 1100, Some(77), None));
+        assert_eq!((looked.name.as_str(), looked.ask.as_deref()), ("job", Some("ASK")));
+        assert_eq!(looked.columns.since, Some(1000));
+        assert_eq!(look(&[]), Ok(None));
+        // One that never ends, and one with a field too few.
+        let endless = fields(&[
+            "look", "f", "f", "x", "NULL", "NULL", "NULL", "1000", "NULL", "1100", "77", "NULL", "NULL", "NULL",
+            "NULL", "NULL", "NULL", "NULL", "job", "ASK",
+        ]);
+        assert_eq!(look(&[endless]).expect("it makes sense").expect("a row").left, None);
+        assert_eq!(look(&[row[..19].to_vec()]), Err(Senseless));
+    }
+
+    #[test]
+    fn a_lock_that_several_hold_is_read_with_one_of_them() {
+        let with = |own: [&str; 5]| {
+            let own = [&own[..], &["NULL", "job", "NULL"]].concat();
+            let row = ["look", "f", "f", "dlock:slots5", "9", "NULL", "900", "1000", "2000", "1100", "77", "NULL"];
+            look(&[fields(&[&row[..], &own].concat())])
+        };
+        let looked = with(["x", "3", "f", "2", "NULL"]).expect("it makes sense").expect("a row");
+        let member = Member { owner: "x".to_owned(), slot: Some(3), done: false, beside: 2 };
+        assert_eq!((looked.columns.member, looked.other_slots), (Some(member), None));
+        let looked = with(["x", "3", "f", "2", "slots5"]).expect("it makes sense").expect("a row");
+        assert_eq!(looked.other_slots, Some(5));
+        assert_eq!(with(["x", "3", "f", "2", "shared"]), Err(Senseless));
+        assert_eq!(with(["x", "-3", "f", "2", "NULL"]), Err(Senseless));
+        assert_eq!(with(["x", "3", "NULL", "2", "NULL"]), Err(Senseless));
+    }
+
+    #[test]
+    fn places_are_read_as_the_statements_have_them() {
+        let row = fields(&["queue", "3", "f", "60", "100"]);
+        assert_eq!(sight(&[row]), Some(Sight { position: 3, is_head: false, used: 60, most: 100 }));
+        let id = "0123456789abcdef0123456789abcdef";
+        let row = fields(&["queue", "3", "t", "NULL", "100", id, "x"]);
+        let connected = fields(&["Threads_connected", "7"]);
+        let rows = [row, connected];
+        assert_eq!(sight(&rows), Some(Sight { position: 3, is_head: true, used: 7, most: 100 }));
+        assert_eq!(ahead(&rows), Ahead { nearest: Some(id.to_owned()), other: None });
+        let gone = |field: &str| is_gone(&[fields(&["gone", field])]);
+        assert_eq!((gone("1"), gone("0"), gone("NULL"), is_gone(&[])), (true, false, false, false));
+    }
+
+    #[test]
+    fn a_release_is_told_from_a_kept_lock_and_from_a_foreign_one() {
+        let (freed, kept) = (fields(&["released"]), fields(&["kept"]));
+        assert_eq!(released(std::slice::from_ref(&freed)), Released::Freed);
+        assert_eq!(released(&[freed, kept.clone()]), Released::Kept);
+        assert_eq!(released(&[kept]), Released::Kept);
+        assert_eq!(released(&[fields(&[""])]), Released::NotMine);
+    }
+}

@@ -1,0 +1,262 @@
+/*!
+The connection to the primary, made anew when it broke or an answer is overdue; what has failed on it is put into words.
+*/
+
+use std::time::Duration;
+
+use crate::backend::error::Error;
+use crate::backend::sql::answers::{self, Look, Row};
+use crate::backend::sql::errors;
+use crate::backend::sql::link::{Asked, Failure, Link, Said, Servers, open};
+use crate::backend::sql::template::lines;
+use crate::backend::sql::turn::{Watch, glances};
+use crate::clock::{Instant, before, sleep_until};
+
+/// How often a transaction that lost against another one is repeated at once.
+const REPEATS: usize = 3;
+/// How much later than a wait was to end its answer may come.
+const OVERDUE: Duration = Duration::from_secs(2);
+/// How long a holder listens at a time.
+const LONG: Duration = Duration::from_secs(86_400);
+/// How often it is asked whether a holder is to stop, by servers that do not notify it.
+const BETWEEN_GLANCES: Duration = Duration::from_secs(1);
+
+/// What may still be unanswered on a connection, and so decides what may follow on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outstanding {
+    /// Every request has been answered.
+    Nothing,
+    /// A request: the server executes what is sent next after it.
+    Request,
+    /// A release: what is sent next may have to wait for long.
+    Blocker,
+}
+
+/// A connection to the primary, or the lack of one.
+#[derive(Debug)]
+pub(crate) struct Connection<L> {
+    servers: Servers,
+    open: Option<Open<L>>,
+}
+
+/// A connection, and what is known of what was asked on it.
+#[derive(Debug)]
+struct Open<L> {
+    link: L,
+    outstanding: Outstanding,
+    /// Whether the last request may have left a transaction that failed.
+    is_aborted: bool,
+}
+
+/// Why a request failed.
+#[derive(Debug)]
+pub(crate) enum Unasked<S> {
+    /// The server answered with this error; and how that is told.
+    Said(S, Error),
+    /// Anything else.
+    Failed(Error),
+}
+
+impl<S> From<Unasked<S>> for Error {
+    fn from(unasked: Unasked<S>) -> Self {
+        match unasked {
+            Unasked::Said(_, error) | Unasked::Failed(error) => error,
+        }
+    }
+}
+
+impl<L: Link> Connection<L> {
+    /// A connection to the primary of `servers` that is not made yet.
+    pub(crate) fn new(servers: Servers) -> Self {
+        Self { servers, open: None }
+    }
+
+    /// The servers.
+    pub(crate) fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    /// The name of the server at the other end, or of all where there is no connection.
+    pub(crate) fn name(&self) -> String {
+        self.open.as_ref().map_or_else(|| self.servers.location.to_string(), |open| open.link.name().to_owned())
+    }
+
+    /// Closes the connection: the next request needs a new one.
+    pub(crate) fn hang_up(&mut self) {
+        self.open = None;
+    }
+
+    /// Makes sure that there is a connection on which nothing is unanswered: whether it is a new one.
+    pub(crate) async fn connect(&mut self) -> Result<bool, Error> {
+        let is_ready = |open: &Open<L>| open.outstanding == Outstanding::Nothing && open.link.is_open();
+        if !self.open.as_ref().is_some_and(is_ready) {
+            if let Some(open) = self.open.take() {
+                open.link.forget();
+            }
+            self.dial().await?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Makes sure that there is a connection for a request that must be executed last. After an unanswered request the same
+    /// connection keeps the order, however late the server is; a connection with an unanswered release is replaced. Whether it
+    /// is a new one.
+    pub(crate) async fn connect_in_order(&mut self) -> Result<bool, Error> {
+        let is_there = |open: &Open<L>| open.outstanding != Outstanding::Blocker && open.link.is_open();
+        if !self.open.as_ref().is_some_and(is_there) {
+            self.open = None;
+            self.dial().await?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    async fn dial(&mut self) -> Result<(), Error> {
+        let link = open(&self.servers).await?;
+        self.open = Some(Open { link, outstanding: Outstanding::Nothing, is_aborted: false });
+        Ok(())
+    }
+
+    /// Whether notifications do not arrive here, by what the server answered.
+    pub(crate) fn is_deaf(&self, look: &Look) -> bool {
+        self.open.as_ref().is_some_and(|open| open.link.is_deaf(look))
+    }
+
+    /// Whether the server notifies us on this connection, or never does.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.link.is_listening())
+    }
+
+    /// Notes that the server notifies us on this connection from now on.
+    pub(crate) fn listens(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.link.listens();
+        }
+    }
+
+    /// Forgets notifications that have come: what is asked next sees what they were about.
+    pub(crate) fn forget_notifications(&self) {
+        if let Some(open) = &self.open {
+            open.link.forget_notifications();
+        }
+    }
+
+    /// Waits for a notification, but not beyond `until`.
+    pub(crate) async fn heard(&mut self, until: Instant) -> Result<(), Error> {
+        let Some(open) = &mut self.open else { return Err(errors::no_connection(&self.name())) };
+        let error = match open.link.notified(until).await {
+            Ok(()) => return Ok(()),
+            Err(None) => errors::hung_up(&open.link.name()),
+            Err(Some(failure)) => open.link.explain(&self.servers, &failure),
+        };
+        self.open = None;
+        Err(error)
+    }
+
+    /// Waits for what `watch` asks about, which has been in the way since `since`, but not beyond `until`: whether it has
+    /// happened.
+    pub(crate) async fn watched(&mut self, watch: &Watch, since: Instant, until: Instant) -> Result<bool, Error> {
+        let watched = async {
+            match watch {
+                Watch::Gone { request, .. } => self.gone(request, until).await,
+                Watch::Room { request } => self.room(request, since, until).await,
+            }
+        };
+        // A server that is silent is given up, as with every request.
+        if let Ok(watched) = before(until + OVERDUE, watched).await {
+            return watched;
+        }
+        let error = errors::hung_up(&self.name());
+        self.open = None;
+        Err(error)
+    }
+
+    /// Waits until a holder may have been asked to stop: until the answer to `request` has a row, or without one for a
+    /// notification. False where that cannot be found out.
+    pub(crate) async fn asked(&mut self, request: Option<&str>) -> bool {
+        let Some(request) = request else {
+            return self.is_listening() && self.heard(Instant::now() + LONG).await.is_ok();
+        };
+        loop {
+            sleep_until(Instant::now() + BETWEEN_GLANCES).await;
+            match self.ask(request, Outstanding::Request).await {
+                Ok(rows) if rows.is_empty() => {}
+                answered => return answered.is_ok(),
+            }
+        }
+    }
+
+    async fn gone(&mut self, request: &str, until: Instant) -> Result<bool, Error> {
+        let wait = until.since(Instant::now()).as_secs_f32();
+        let request = lines(request, |place| (place == "wait").then(|| format!("{wait:.3}")));
+        let is_gone = answers::is_gone(&self.ask(&request, Outstanding::Blocker).await?);
+        if !is_gone {
+            sleep_until(until).await;
+        }
+        Ok(is_gone)
+    }
+
+    async fn room(&mut self, request: &str, since: Instant, until: Instant) -> Result<bool, Error> {
+        while Instant::now() < until {
+            let now = Instant::now();
+            sleep_until(until.min(now + glances(now.since(since)))).await;
+            if !self.ask(request, Outstanding::Request).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Sends one request and waits for its answer. When this future is dropped, the request stays noted as unanswered.
+    pub(crate) async fn ask(&mut self, text: &str, outstanding: Outstanding) -> Result<Vec<Row>, Unasked<L::Said>> {
+        let mut repeats = 0;
+        loop {
+            match self.ask_once(text, outstanding).await {
+                Err(Unasked::Said(said, _)) if said.is_repeated() && repeats < REPEATS => repeats += 1,
+                result => return result,
+            }
+        }
+    }
+
+    async fn ask_once(&mut self, text: &str, outstanding: Outstanding) -> Result<Vec<Row>, Unasked<L::Said>> {
+        let Some(open) = &mut self.open else {
+            return Err(Unasked::Failed(errors::no_connection(&self.servers.location)));
+        };
+        open.outstanding = outstanding;
+        // A transaction that failed is still open, and its end is no error where there is none.
+        let roll_back = if std::mem::replace(&mut open.is_aborted, true) { "ROLLBACK;\n" } else { "" };
+        let failure = match open.link.ask(&format!("{roll_back}{text}")).await {
+            Err(Asked::Failed(failure)) => failure,
+            answered => {
+                open.outstanding = Outstanding::Nothing;
+                open.is_aborted = false;
+                let name = &open.link.name().to_owned();
+                return match answered {
+                    Ok(rows) => Ok(rows),
+                    Err(Asked::Unreplicated) => Err(Unasked::Failed(errors::unreplicated(name))),
+                    Err(Asked::Senseless | Asked::Failed(_)) => {
+                        Err(Unasked::Failed(errors::nonsense(name, L::PRODUCT)))
+                    }
+                };
+            }
+        };
+        let error = open.link.explain(&self.servers, &failure);
+        match failure {
+            // An error that the server answered leaves the connection in order. A server that has become a standby is not the
+            // one to ask.
+            Failure::Said(said) if !said.is_fatal() && !said.is_standby() => {
+                open.outstanding = Outstanding::Nothing;
+                Err(Unasked::Said(said, error))
+            }
+            Failure::Said(said) => {
+                self.open = None;
+                Err(Unasked::Said(said, error))
+            }
+            Failure::Broke(_) => {
+                self.open = None;
+                Err(Unasked::Failed(error))
+            }
+        }
+    }
+}

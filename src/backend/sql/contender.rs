@@ -1,0 +1,373 @@
+/*!
+A contender for a row of ShedLock's table with an end by the database's clock. The row is never deleted.
+
+Tokens and what holders publish stand in a table next to it, which is changed in the same transaction. Another one has the
+queue of waiters (first come, first served); a release wakes the head, and only the head looks at the end of the lease. Waiting
+holds no snapshot and no transaction, so that it is in nobody's way. The queue and the wake-up are hints: exclusion rests on
+the row.
+*/
+
+mod tables;
+mod verdict;
+
+use std::time::Duration;
+
+use crate::backend::sql::answers::{self, Ahead, Look};
+use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
+use crate::backend::sql::crowd::{Crowd, Sight};
+use crate::backend::sql::dialect::{Dialect, With};
+use crate::backend::sql::link::{Link, Said};
+use crate::backend::sql::table::Table;
+use crate::backend::sql::turn::{Watch, look_again, obstacle, patience};
+use crate::backend::sql::{errors, owner};
+use crate::backend::{Adopted, Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Used};
+use crate::clock::{Instant, before, sleep_until};
+use crate::holder::Holder;
+use crate::holder::ask::Ask;
+use crate::lock::admission::Mode;
+
+/// The least time between two looks at a lock, whatever the server says.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+/// How long a waiter that hangs up waits for the server to know.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// How often an attempt is made where the row must be made first, and others may do so at the same time.
+const TRIES: usize = 4;
+/// How far ahead of the server's clock another program's clock may be, in milliseconds.
+const AHEAD: u64 = 60_000;
+
+/// One claim at one database.
+#[derive(Debug)]
+pub(super) struct SqlContender<D: Dialect> {
+    claim: Claim,
+    connection: Connection<D::Link>,
+    statements: D,
+    /// Whether the table and the server have been looked at.
+    inspected: bool,
+    concerns: Vec<String>,
+    tables: Tables,
+    /// Whether we may be in the queue.
+    joined: bool,
+    /// Whether notifications do not arrive, as far as is known.
+    is_deaf: bool,
+    /// Who was in the way and then seemed to be gone.
+    gone: Option<String>,
+    /// Since when we have had to wait for the same.
+    since: Option<(Option<Watch>, Instant)>,
+    crowd: Crowd,
+    /// The request to stop that was seen last.
+    asked: Option<Ask>,
+    /// What the next [`Contender::changed`] does.
+    next: Next,
+    /// When the last attempt was sent.
+    looked: Instant,
+}
+
+/// What a contender knows of the tables.
+#[derive(Debug, Default)]
+struct Tables {
+    /// Whether the last attempt lacked one.
+    missing: bool,
+    /// How often they have been made since an attempt found all of them.
+    made: usize,
+}
+
+/// How a waiter waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Next {
+    /// Connected, for this long at most, for a notification or for what is watched.
+    Stay(Duration, Option<Watch>),
+    /// Away for this long.
+    Away(Duration),
+}
+
+/// What an attempt has come to.
+struct Tried {
+    sent: Instant,
+    look: Look,
+    sight: Option<Sight>,
+    ahead: Ahead,
+}
+
+impl<D: Dialect> SqlContender<D> {
+    /// Contends for `claim` in `table` by this connection, which need not be made yet.
+    pub(super) fn new(claim: Claim, connection: Connection<D::Link>, table: Table) -> Self {
+        let statements = D::new(table, &claim, patience(claim.ttl));
+        Self {
+            claim,
+            connection,
+            statements,
+            inspected: false,
+            concerns: Vec::new(),
+            tables: Tables::default(),
+            joined: false,
+            is_deaf: false,
+            gone: None,
+            since: None,
+            crowd: Crowd::default(),
+            asked: None,
+            next: Next::Stay(BETWEEN_LOOKS, None),
+            looked: Instant::now(),
+        }
+    }
+
+    /// One attempt, also where the row must be made first; none where a table is missing.
+    async fn tried(&mut self, queue: bool) -> Result<Option<Tried>, Error> {
+        let mut again = false;
+        for _ in 0..TRIES {
+            self.connection.forget_notifications();
+            let listen = queue && !self.is_deaf && !self.connection.is_listening();
+            let with = With { queue, listen, inspect: !self.inspected };
+            let sent = Instant::now();
+            self.looked = sent;
+            self.joined |= queue;
+            let rows = match self.connection.ask(&self.statements.attempt(with), Outstanding::Request).await {
+                Ok(rows) => rows,
+                Err(Unasked::Said(said, _)) if said.is_missing_table() => {
+                    self.tables.missing = true;
+                    return Ok(None);
+                }
+                Err(error) => return Err(error.into()),
+            };
+            self.tables = Tables::default();
+            if with.listen {
+                self.connection.listens();
+            }
+            if let Some(concerns) = self.statements.inspected(&rows, &self.connection.name())? {
+                self.inspected = true;
+                self.concerns.extend(concerns);
+            }
+            if let Some(look) = answers::look(&rows).map_err(|_| self.nonsense())? {
+                if let Some(concern) = self.statements.renamed(&look) {
+                    self.concerns.push(concern);
+                    continue;
+                }
+                self.is_deaf = self.connection.is_deaf(&look);
+                // The row was made by another client when this one had looked for it already. That one may be a reader, which is
+                // in no other's way.
+                let is_read = owner::read_group(&look.columns.locked_by) == Some(Mode::Shared);
+                let is_open = look.free || is_read && self.claim.mode == Mode::Shared;
+                let is_news = is_open && !look.mine && look.damaged.is_none() && look.done.is_none();
+                if is_news && !queue && !std::mem::replace(&mut again, true) {
+                    continue;
+                }
+                let (sight, ahead) = (answers::sight(&rows), answers::ahead(&rows));
+                return Ok(Some(Tried { sent, look, sight, ahead }));
+            }
+            self.connection.ask(&self.statements.row(), Outstanding::Request).await?;
+        }
+        Err(self.nonsense())
+    }
+
+    /// What every new connection begins with.
+    async fn greet(&mut self) -> Result<(), Error> {
+        let greeting = self.statements.greeting();
+        if !greeting.is_empty() {
+            self.connection.ask(&greeting, Outstanding::Request).await?;
+        }
+        Ok(())
+    }
+
+    /// The error for an answer that makes no sense.
+    fn nonsense(&self) -> Error {
+        errors::nonsense(&self.connection.name(), D::Link::PRODUCT)
+    }
+
+    /// Turns what is in the way into what waiters are told, and decides when to look again.
+    fn busy(&mut self, tried: Tried) -> Busy {
+        let Tried { sent, look, sight, ahead } = tried;
+        let holder = if look.free { Holder::Nobody } else { look.columns.holder() };
+        let is_foreign = matches!(holder, Holder::Foreign(_));
+        if is_foreign && look.columns.since.is_some_and(|since| since > look.now.saturating_add(AHEAD)) {
+            let concern = "a program that shares the lock counts by another clock than the database: ShedLock must run with \
+                           usingDbTime()";
+            if !self.concerns.iter().any(|known| known == concern) {
+                self.concerns.push(concern.to_owned());
+            }
+        }
+        let mut random = [0; 2];
+        let _ = getrandom::fill(&mut random);
+        let away = sight.and_then(|sight| self.crowd.looked(sent, sight, u16::from_ne_bytes(random)));
+        let watch = obstacle(self.claim.mode, &look, &ahead).and_then(|obstacle| self.statements.watch(obstacle));
+        // Who is in the way although it seemed to be gone cannot be watched: it has lost its connection, or has one to another
+        // server.
+        let is_gone = |watch: &Watch| matches!(watch, Watch::Gone { entry, .. } if self.gone.as_ref() == Some(entry));
+        let is_deaf = self.is_deaf || watch.as_ref().is_some_and(is_gone);
+        let watch = watch.filter(|watch| !is_gone(watch));
+        if self.since.as_ref().is_none_or(|(since, _)| *since != watch) {
+            self.since = Some((watch.clone(), sent));
+        }
+        self.next = match away {
+            Some(away) => Next::Away(away),
+            None => Next::Stay(look_again(&look, sight, is_deaf, patience(self.claim.ttl)), watch),
+        };
+        let position = sight.map(|sight| sight.position).filter(|&position| position > 0);
+        let beside = look.columns.member.as_ref().map_or(0, |member| member.beside);
+        Busy { holder, beside, position, now: look.now }
+    }
+
+    /// The lock is ours: what was granted.
+    async fn granted(&mut self, sent: Instant, look: &Look) -> Result<Attempt, Error> {
+        let token = answers::token(look).map_err(|_| self.nonsense())?;
+        let slot = look.columns.member.as_ref().and_then(|member| member.slot);
+        self.joined = false;
+        self.crowd = Crowd::default();
+        (self.gone, self.since) = (None, None);
+        let lease = self.lease(sent, look);
+        // The row lasts for the minimum hold from the first renewal on, before the lock is used: a request that arrives too late
+        // costs a lease and no more.
+        let lease = if self.claim.min_hold.is_zero() { lease } else { self.hold_on().await? };
+        Ok(Attempt::Held(Grant { token, slot: slot.filter(|_| self.claim.mode.slots().is_some()), lease }))
+    }
+
+    /// Until when the lock is ours, by a request that was sent at this time: no longer than was asked for, nor than the table has
+    /// kept, whose columns may round.
+    fn lease(&self, sent: Instant, look: &Look) -> Lease {
+        let stored = self.statements.stored(look).unwrap_or(self.claim.ttl);
+        Lease::until(sent, self.claim.ttl.min(stored))
+    }
+
+    async fn hold_on(&mut self) -> Result<Lease, Error> {
+        match self.renew().await? {
+            Renewal::Extended(lease) | Renewal::Asked(lease, _) => Ok(lease),
+            Renewal::NotMine(why) => Err(Error::unavailable(why)),
+        }
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl<D: Dialect> Contender for SqlContender<D> {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    fn forget_around(&mut self) {
+        self.claim.around.clear();
+        self.statements.forget_around();
+    }
+
+    fn kept_as(&self) -> Option<&str> {
+        self.statements.kept_as()
+    }
+
+    async fn connect(&mut self) -> Result<(), Error> {
+        if self.connection.connect().await? {
+            self.greet().await?;
+        }
+        self.make_tables().await?;
+        Ok(())
+    }
+
+    async fn adopt(&mut self, _held: &Adopted) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn passed_on(&mut self, _held: &Adopted) -> Result<bool, Error> {
+        // The row keeps its last holder. A renewal changes nothing there, and shows it.
+        let rows = match self.connection.ask(&self.statements.renew(false), Outstanding::Request).await {
+            Ok(rows) => rows,
+            Err(Unasked::Said(said, _)) if said.is_missing_table() => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let look = answers::look(&rows).map_err(|_| self.nonsense())?;
+        Ok(look.is_some_and(|look| look.columns.locked_by != owner::held(&self.claim.owner)))
+    }
+
+    async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
+        let joins = queue == Queue::Join;
+        // Without a place in the queue first: where nobody is in the way it is not touched.
+        let Some(mut tried) = self.tried(joins && self.joined).await? else { return Ok(Attempt::Unprepared) };
+        let is_queued = tried.sight.is_some();
+        if !tried.look.mine && joins && !is_queued && self.decided(&tried).is_none() {
+            let Some(queued) = self.tried(true).await? else { return Ok(Attempt::Unprepared) };
+            tried = queued;
+        }
+        if tried.look.mine {
+            return self.granted(tried.sent, &tried.look).await;
+        }
+        if let Some(decided) = self.decided(&tried) {
+            if self.joined {
+                self.release(Used::No).await?;
+            }
+            return Ok(decided);
+        }
+        if let Some(token) = tried.look.damaged {
+            let table = self.statements.table();
+            let remedy = format!("UPDATE {} SET token = 0 WHERE name = {};", table.holder(), self.statements.name());
+            return Err(errors::damaged(&self.connection.name(), token, &remedy));
+        }
+        Ok(Attempt::Busy(self.busy(tried)))
+    }
+
+    async fn changed(&mut self) -> Result<(), Error> {
+        match self.next.clone() {
+            Next::Stay(wait, None) => self.connection.heard(Instant::now() + wait).await?,
+            Next::Stay(wait, Some(watch)) => {
+                let since = self.since.as_ref().map_or(self.looked, |(_, since)| *since);
+                let happened = self.connection.watched(&watch, since, Instant::now() + wait).await?;
+                self.gone = match watch {
+                    Watch::Gone { entry, .. } if happened => Some(entry),
+                    _ => None,
+                };
+            }
+            Next::Away(pause) => {
+                let until = Instant::now() + pause;
+                // Where it fails, the place is dead for a while and counts again with the next heartbeat.
+                let farewell = self.statements.away();
+                let _ = before(Instant::now() + FAREWELL, self.connection.ask(&farewell, Outstanding::Blocker)).await;
+                self.connection.hang_up();
+                sleep_until(until).await;
+            }
+        }
+        sleep_until(self.looked + BETWEEN_LOOKS).await;
+        Ok(())
+    }
+
+    async fn renew(&mut self) -> Result<Renewal, Error> {
+        let sent = Instant::now();
+        self.connection.forget_notifications();
+        let listen = !self.is_deaf && !self.connection.is_listening();
+        let rows = match self.connection.ask(&self.statements.renew(listen), Outstanding::Request).await {
+            Ok(rows) => rows,
+            Err(Unasked::Said(said, _)) if said.is_missing_table() => {
+                return Ok(Renewal::NotMine("its table is gone from the database".to_owned()));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if listen {
+            self.connection.listens();
+        }
+        match answers::look(&rows).map_err(|_| self.nonsense())? {
+            Some(look) if look.mine => {
+                let asked = look.ask.as_ref().and_then(|ask| Ask::read(ask.as_bytes(), self.claim.owner.as_str()));
+                self.asked.clone_from(&asked);
+                Ok(Renewal::of(self.lease(sent, &look), asked))
+            }
+            look => Ok(Renewal::NotMine(self.not_mine(look.as_ref()))),
+        }
+    }
+
+    async fn disturbed(&mut self) {
+        // Each request to stop is told once. What goes wrong is the matter of the next renewal.
+        if self.asked.is_some() || !self.connection.asked(self.statements.asked().as_deref()).await {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn release(&mut self, used: Used) -> Result<Released, Error> {
+        if self.connection.connect_in_order().await? {
+            self.greet().await?;
+        }
+        match self.connection.ask(&self.statements.release(used), Outstanding::Blocker).await {
+            Ok(rows) => {
+                self.joined = false;
+                Ok(answers::released(&rows))
+            }
+            Err(Unasked::Said(said, _)) if said.is_missing_table() => Ok(Released::NotMine),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn concerns(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.concerns)
+    }
+}

@@ -1,0 +1,131 @@
+/*!
+Which waiters stay connected. A database has few connections, and they are for its applications: the first waiters stay, and
+so do the first hundred while at most half of the connections are in use. The others keep their places, hang up, and come back
+in time for their turn.
+*/
+
+use std::time::Duration;
+
+use crate::clock::Instant;
+
+/// How many waiters stay connected however full the server is; fewer where this would be more than a quarter of what there is.
+const FIRST: u64 = 4;
+/// How many waiters stay connected at most: each of them reports as alive, and is counted by those behind it when they do.
+const MOST: u64 = 100;
+/// The first time away, where nothing is known of the pace.
+const AT_FIRST: Duration = Duration::from_secs(1);
+/// The shortest and the longest time away.
+const SHORTEST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// What a waiter sees when it looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sight {
+    /// Its place in the queue, 1 for the first.
+    pub position: u64,
+    /// Whether no waiter that is connected is before it.
+    pub is_head: bool,
+    /// How many connections there are: at the server, for the database or of the role, whichever are scarcer.
+    pub used: u64,
+    /// How many it may have.
+    pub most: u64,
+}
+
+/// How one waiter comes and goes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Crowd {
+    /// The last look: when, and the place in the queue then.
+    last: Option<(Instant, u64)>,
+    /// The last time away.
+    away: Option<Duration>,
+}
+
+impl Crowd {
+    /// After a look at `now`: for how long to hang up, or `None` to stay connected. `random` spreads those who left together.
+    pub(crate) fn looked(&mut self, now: Instant, sight: Sight, random: u16) -> Option<Duration> {
+        let last = self.last.replace((now, sight.position));
+        let first = FIRST.min(sight.most / 4).max(1);
+        let has_room = sight.used.saturating_mul(2) <= sight.most && sight.position <= MOST;
+        if sight.is_head || sight.position <= first || has_room {
+            self.away = None;
+            return None;
+        }
+        let moved = last.map_or(0, |(_, before)| before.saturating_sub(sight.position));
+        let away = match last {
+            Some((then, _)) if moved > 0 => {
+                // Half of the time in which, at this pace, it will be among the first.
+                let ahead = u32::try_from(sight.position - first).unwrap_or(u32::MAX);
+                let moved = u32::try_from(moved).unwrap_or(u32::MAX);
+                now.since(then).saturating_mul(ahead) / moved / 2
+            }
+            _ => self.away.map_or(AT_FIRST, |away| away.saturating_mul(2)),
+        };
+        let away = away.clamp(SHORTEST, LONGEST);
+        self.away = Some(away);
+        // 80 to 120 %.
+        Some(away * 4 / 5 + away * 2 / 5 * u32::from(random) / u32::from(u16::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+    /// The random number that changes nothing.
+    const MIDDLE: u16 = u16::MAX / 2;
+
+    fn at(seconds: u32) -> Instant {
+        Instant::from_nanos(0) + S * seconds
+    }
+
+    fn sight(position: u64) -> Sight {
+        Sight { position, is_head: false, used: 60, most: 100 }
+    }
+
+    /// Rounded, because the middle is half a step off.
+    fn millis(away: Option<Duration>) -> Option<u128> {
+        away.map(|away| (away.as_micros() + 500) / 1000)
+    }
+
+    #[test]
+    fn the_first_stay_and_so_do_all_while_half_is_free() {
+        for (sight, stays) in [
+            (sight(4), true),
+            (sight(5), false),
+            (Sight { is_head: true, ..sight(50) }, true),
+            (Sight { used: 50, ..sight(50) }, true),
+            (Sight { used: 51, ..sight(50) }, false),
+            (Sight { used: 50, ..sight(100) }, true),
+            (Sight { used: 2, ..sight(101) }, false),
+            (Sight { used: u64::MAX, ..sight(50) }, false),
+            (Sight { used: 4, most: 5, ..sight(1) }, true),
+            (Sight { used: 4, most: 5, ..sight(2) }, false),
+        ] {
+            assert_eq!(Crowd::default().looked(at(0), sight, MIDDLE).is_none(), stays, "{sight:?}");
+        }
+    }
+
+    #[test]
+    fn a_waiter_is_away_for_half_of_what_it_takes_at_the_pace_that_it_saw() {
+        let mut crowd = Crowd::default();
+        // Nothing is known, and then nothing moves.
+        assert_eq!(millis(crowd.looked(at(0), sight(100), MIDDLE)), Some(1000));
+        assert_eq!(millis(crowd.looked(at(1), sight(100), MIDDLE)), Some(2000));
+        assert_eq!(millis(crowd.looked(at(3), sight(100), MIDDLE)), Some(4000));
+        // Ten in two seconds, and 86 to go.
+        assert_eq!(millis(crowd.looked(at(5), sight(90), MIDDLE)), Some(8600));
+        // Nothing moves again; and then all at once.
+        assert_eq!(millis(crowd.looked(at(14), sight(90), MIDDLE)), Some(17_200));
+        assert_eq!(millis(crowd.looked(at(31), sight(90), MIDDLE)), Some(30_000));
+        assert_eq!(millis(crowd.looked(at(61), sight(5), MIDDLE)), Some(500));
+        assert_eq!(crowd.looked(at(62), sight(4), MIDDLE), None);
+        assert_eq!(millis(crowd.looked(at(63), sight(100), MIDDLE)), Some(1000));
+    }
+
+    #[test]
+    fn those_who_left_together_do_not_come_back_together() {
+        let away = |random| millis(Crowd::default().looked(at(0), sight(100), random));
+        assert_eq!((away(0), away(u16::MAX)), (Some(800), Some(1200)));
+    }
+}

@@ -1,0 +1,105 @@
+/*!
+What differs between databases: their statements, and how they are connected to. Each statement may be repeated without harm.
+*/
+
+use std::time::Duration;
+
+use crate::backend::sql::answers::{Look, Row};
+use crate::backend::sql::link::Link;
+use crate::backend::sql::looks::Looks;
+use crate::backend::sql::steering::Steering;
+use crate::backend::sql::table::Table;
+use crate::backend::sql::turn::{Obstacle, Watch};
+use crate::backend::{Claim, Error, Used};
+
+/// What goes with an attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct With {
+    /// Joins the queue first, or stays in it.
+    pub queue: bool,
+    /// Listens for the wake-up first.
+    pub listen: bool,
+    /// Looks for what could be wrong with the table and the server.
+    pub inspect: bool,
+}
+
+/// The statements for one claim at one kind of database.
+pub(crate) trait Dialect: std::fmt::Debug + Sized + 'static {
+    /// A connection to such a database.
+    type Link: Link;
+    /// What looks at such a database ask.
+    const LOOKS: Looks;
+    /// What is asked of such a database by whoever intervenes.
+    const STEERING: Steering;
+    /// What `dlock generate` calls such a database.
+    const GENERATE: &'static str;
+    /// The client with which an administrator runs what that prints, on a host and by a socket.
+    const CLIENT: [&'static str; 2];
+
+    /// The statements for `claim` on `table`. A waiter stays in the queue for `patience` after its last heartbeat.
+    fn new(table: Table, claim: &Claim, patience: Duration) -> Self;
+
+    /// From now on it is no matter whether a run around this one holds the lock.
+    fn forget_around(&mut self);
+
+    /// The table of locks.
+    fn table(&self) -> &Table;
+
+    /// The name of the row, as a literal.
+    fn name(&self) -> &str;
+
+    /// What is asked for whenever a connection was made, before anything else; empty for nothing.
+    fn greeting(&self) -> String {
+        String::new()
+    }
+
+    /// An attempt to take the lock. What it joins is a transaction of its own, which has ended before the lock is looked at: of
+    /// a waiter and a holder that leaves, one sees the other.
+    fn attempt(&self, with: With) -> String;
+
+    /// Makes the lock's row.
+    fn row(&self) -> String;
+
+    /// Extends the lock, and looks at it. With `listen`, listens for requests to stop first.
+    fn renew(&self, listen: bool) -> String;
+
+    /// Asks whether a request to stop is there; none where the server notifies us of it.
+    fn asked(&self) -> Option<String> {
+        None
+    }
+
+    /// Gives the lock back, leaves the queue, and wakes the next in line.
+    fn release(&self, used: Used) -> String;
+
+    /// Keeps the place in the queue for a waiter that hangs up, and wakes the next in line.
+    fn away(&self) -> String;
+
+    /// The statements that make the tables which are missing, one table each.
+    fn tables(&self) -> Vec<String>;
+
+    /// For how long the lock is ours from the arrival of the request on, by what the table has kept of it; none where that is
+    /// what was asked for.
+    fn stored(&self, _look: &Look) -> Option<Duration> {
+        None
+    }
+
+    /// What was found out about the table and the server: what could make locks unsafe; none when it was not asked. Fails for a
+    /// table that would not keep locks. Errors call the server `name`.
+    fn inspected(&self, rows: &[Row], name: &str) -> Result<Option<Vec<String>>, Error>;
+
+    /// Uses the row of `look` where the database takes its name and the one that was asked for as one: what is to be said about
+    /// that. None where the row is the one that was asked for.
+    fn renamed(&mut self, _look: &Look) -> Option<String> {
+        None
+    }
+
+    /// The name of the row that is used, where the database may take two names as one.
+    fn kept_as(&self) -> Option<&str> {
+        None
+    }
+
+    /// How to wait for what keeps us out; none where the server notifies us.
+    fn watch(&self, _obstacle: Obstacle) -> Option<Watch> {
+        None
+    }
+}

@@ -1,0 +1,140 @@
+/*!
+What a look at the locks in a database asks: statements that only read, in one transaction that sees all of them at one moment.
+They are those of the database, and their places are filled here.
+*/
+
+use std::time::Duration;
+
+use crate::backend::sql::answers::Row;
+use crate::backend::sql::table::Table;
+use crate::backend::sql::template::lines;
+use crate::backend::sql::told::Told;
+use crate::backend::survey::Spot;
+
+/// How many names are read at a time.
+pub(crate) const PAGE: usize = 3000;
+/// How many bytes of what holders publish, and as many of what waiters do, are read by one request; of the others nothing is
+/// known but their ids.
+const ROOM: usize = 500_000;
+/// How long the server works for one statement: a little less than its answer is waited for.
+const WORK: Duration = Duration::from_millis(1800);
+
+/// The statements of looks at one kind of database.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looks {
+    /// What is asked for whenever a connection was made; empty for nothing.
+    pub greeting: &'static str,
+    /// Begins a transaction that only reads.
+    pub begin: &'static str,
+    /// Asks for the time.
+    pub time: &'static str,
+    /// Asks for locks, with those who hold them and who wait for them.
+    pub look: &'static str,
+    /// Asks for locks where only the table of locks is there, so that neither tokens nor waiters are known.
+    pub foreign: &'static str,
+    /// Asks for the names of locks that are held.
+    pub names: &'static str,
+    /// The time in UTC, for people who write a statement.
+    pub now: &'static str,
+    /// Asks the server for what it says of itself.
+    pub probe: &'static str,
+    /// What the answer to that means, by this host's clock in milliseconds since 1970; none when it makes no sense.
+    pub told: fn(&[Row], u64) -> Option<Told>,
+    /// Makes a literal of a text.
+    pub literal: fn(&str) -> String,
+    /// What stands in a place that is the same in each request.
+    pub value: fn(&str) -> Option<String>,
+}
+
+/// How much is read of each lock, at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Depth {
+    /// How many holders.
+    pub holders: usize,
+    /// How many waiters.
+    pub waiters: usize,
+}
+
+impl Looks {
+    /// The requests for the locks whose rows are called so, the best one first: each next one does without some of the tables.
+    pub(crate) fn locks(&self, table: &Table, spots: &[Spot], depth: Depth) -> [String; 3] {
+        let names: Vec<String> = spots.iter().map(|spot| (self.literal)(&spot.place)).collect();
+        let request = |text: &str| {
+            self.request(&format!("{}\n{text}", self.time), table, |place| {
+                Some(match place {
+                    "names" => names.join(", "),
+                    "holders" => depth.holders.to_string(),
+                    "waiters" => depth.waiters.to_string(),
+                    "room" => ROOM.to_string(),
+                    _ => return None,
+                })
+            })
+        };
+        [self.look, self.foreign, ""].map(request)
+    }
+
+    /// The request for the next names of locks that are held and that begin like this; they come after `after`.
+    pub(crate) fn names(&self, table: &Table, begins: &str, after: &str) -> String {
+        self.request(self.names, table, |place| {
+            Some(match place {
+                "begins" => (self.literal)(begins),
+                "after" => (self.literal)(after),
+                "page" => PAGE.to_string(),
+                _ => return None,
+            })
+        })
+    }
+
+    /// The statement that frees the lock at this place, for an administrator who knows that its owner is gone. Never one that
+    /// deletes the row: the tokens of the lock depend on it.
+    #[must_use]
+    pub(crate) fn remedy(&self, table: &Table, place: &str) -> String {
+        let is_plain = place.chars().all(|one| one.is_alphanumeric() || ":._-/ ".contains(one));
+        let name = if is_plain { format!("'{place}'") } else { (self.literal)(place) };
+        format!("UPDATE {} SET lock_until = {} WHERE name = {name}", table.lock(), self.now)
+    }
+
+    /// These statements as one transaction.
+    fn request(&self, statements: &str, table: &Table, own: impl Fn(&str) -> Option<String>) -> String {
+        self.filled(&format!("{}{statements}\nCOMMIT;\n", self.begin), table, own)
+    }
+
+    /// This text with its places filled.
+    pub(super) fn filled(&self, text: &str, table: &Table, own: impl Fn(&str) -> Option<String>) -> String {
+        lines(text, |place| {
+            let common = || {
+                Some(match place {
+                    "lock" => table.lock(),
+                    "holder" => table.holder(),
+                    "member" => table.member(),
+                    "queue" => table.queue(),
+                    "work" => WORK.as_millis().to_string(),
+                    _ => return None,
+                })
+            };
+            own(place).or_else(common).or_else(|| (self.value)(place))
+        })
+    }
+
+    /// Asserts that every place has a value, and that nothing is written; `begins` is how a transaction begins.
+    #[cfg(test)]
+    #[track_caller]
+    pub(crate) fn check(&self, quote: char, begins: &[&str]) {
+        use crate::backend::sql::template::statements;
+
+        let table = Table::shedlock(quote);
+        let spot = Spot { key: None, place: "dlock:it's {now}".to_owned() };
+        let requests = self.locks(&table, std::slice::from_ref(&spot), Depth { holders: 7, waiters: 9 });
+        for text in [&requests[..], &[self.names(&table, "a{b}", "it's {now}")]].concat() {
+            let parts = statements(&text);
+            let [first @ .., last] = &parts[..] else { panic!("{text}") };
+            let (before, selects) = first.split_at(begins.len());
+            assert!(before.iter().zip(begins).all(|(part, begins)| part.starts_with(begins)), "{before:?}");
+            assert!(!selects.is_empty() && selects.iter().all(|part| part.starts_with("SELECT '")), "{selects:?}");
+            assert_eq!(last, "COMMIT;");
+            let own = ["dlock:it's {now}", "it's {now}", "a{b}"];
+            let filled = own.iter().fold(text, |text, own| text.replace(&(self.literal)(own), "TEXT"));
+            assert!(!filled.contains('{'), "{filled}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+/*!
+What the backends of databases share: the table of locks is ShedLock's, which other programs use too; a contender for a row of
+it, and a look at its rows, which differ from database to database only in their statements and their connections. Knows no database and no protocol.
+*/
+
+pub(crate) mod answers;
+pub(crate) mod connection;
+pub(crate) mod contender;
+pub(crate) mod crowd;
+pub(crate) mod dialect;
+pub(crate) mod errors;
+pub(crate) mod inspect;
+pub(crate) mod link;
+pub(crate) mod looks;
+pub(crate) mod name;
+pub(crate) mod owner;
+pub(crate) mod place;
+pub(crate) mod probes;
+pub(crate) mod published;
+pub(crate) mod seen;
+pub(crate) mod service;
+pub(crate) mod steering;
+pub(crate) mod table;
+pub(crate) mod template;
+pub(crate) mod told;
+pub(crate) mod turn;
+pub(crate) mod values;

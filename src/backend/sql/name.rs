@@ -1,0 +1,154 @@
+/*!
+The name of a lock's row. The column has room for 64 characters.
+*/
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+use crate::backend::Claim;
+use crate::backend::survey::Spot;
+use crate::key::{Key, Namespace, encoded};
+
+/// How many characters the column has room for.
+const MOST: usize = 64;
+/// What stands before the digest of a name that was cut.
+const CUT: &str = "%~";
+/// How many characters of a longer name stay.
+const KEPT: usize = 30;
+
+/// The name of the row for the lock of `claim`; see [`row`].
+#[must_use]
+pub(crate) fn of(claim: &Claim) -> String {
+    row(&claim.namespace, &claim.key)
+}
+
+/// The namespace, a colon and the encoded key; without a namespace the key as it is, so that a job of ShedLock has the name that
+/// it has there.
+///
+/// A space at the end is `%20`, because some databases ignore it. A name of more than 64 characters is cut, and ends in its
+/// SHA-256 after `%~`, which no encoded key contains, so that no other lock has the same row.
+#[must_use]
+pub(crate) fn row(namespace: &Namespace, key: &Key) -> String {
+    let joined = namespace.join(':', key);
+    let name = match joined.strip_suffix(' ') {
+        _ if is_plain(namespace, key.as_str()) => key.as_str().to_owned(),
+        Some(rest) => format!("{rest}%20"),
+        None => joined,
+    };
+    if name.chars().count() <= MOST {
+        return name;
+    }
+    let kept: String = name.chars().take(KEPT).collect();
+    let digest = Sha256::digest(name.as_bytes());
+    digest.iter().take((MOST - KEPT - 2) / 2).fold(kept + CUT, |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Whether a name stands there as it is: without a namespace, but for one that looks like the end of a name that was cut.
+fn is_plain(namespace: &Namespace, name: &str) -> bool {
+    namespace.is_empty() && !name.contains(CUT)
+}
+
+/// What the names of the rows begin with for all keys that begin with `prefix`.
+#[must_use]
+pub(crate) fn beginning(namespace: &Namespace, prefix: &str) -> String {
+    if is_plain(namespace, prefix) { prefix.to_owned() } else { namespace.prefix(':') + &encoded(prefix) }
+}
+
+/// The lock whose row is called `name`; none where it is of another namespace. Of a name that was cut the key is not known.
+#[must_use]
+pub(crate) fn spot(namespace: &Namespace, name: &str) -> Option<Spot> {
+    if is_plain(namespace, name) {
+        // Other programs have names that are no keys.
+        let key = Key::parse(name.as_ref()).ok().map(|key| key.as_str().to_owned());
+        return Some(Spot { key, place: name.to_owned() });
+    }
+    let encoded = name.strip_prefix(&namespace.prefix(':'))?;
+    let encoded = encoded.strip_suffix("%20").map_or_else(|| encoded.to_owned(), |rest| format!("{rest} "));
+    Some(Spot::read(&encoded, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::property::{holds, made_of};
+
+    fn name(namespace: &str, key: &str) -> Option<String> {
+        Some(row(&Namespace::parse(namespace).ok()?, &Key::parse(OsStr::new(key)).ok()?))
+    }
+
+    #[test]
+    fn names_are_those_of_the_locks() {
+        for (namespace, key, expected) in [
+            ("dlock", "job", "dlock:job"),
+            ("", "job", "job"),
+            ("", "a/b", "a/b"),
+            ("", ".a%", ".a%"),
+            ("", "job ", "job "),
+            ("n", "a/b", "n:a%2Fb"),
+            ("n", "job ", "n:job%20"),
+            ("n", "job  ", "n:job %20"),
+            ("n", "a b", "n:a b"),
+        ] {
+            assert_eq!(name(namespace, key).expect("valid"), expected);
+        }
+        for (namespace, name, key) in [
+            ("dlock", "dlock:job", Some(Some("job"))),
+            ("dlock", "other:job", None),
+            ("n", "n:job%20", Some(Some("job "))),
+            ("n", "n:a%2Fb", Some(Some("a/b"))),
+            ("n", "n:job%", Some(None)),
+            ("n", "n:job%~0123", Some(None)),
+            ("", "job%20", Some(Some("job%20"))),
+            ("", "a/b", Some(Some("a/b"))),
+            ("", "job%~0123", Some(None)),
+            ("", "a\nb", Some(None)),
+        ] {
+            let spot = spot(&Namespace::parse(namespace).expect("valid"), name);
+            assert_eq!(spot.as_ref().map(|spot| spot.key.as_deref()), key, "{name}");
+            assert!(spot.is_none_or(|spot| spot.place == name));
+        }
+        for (namespace, prefix, expected) in
+            [("n", "a/", "n:a%2F"), ("n", "", "n:"), ("", "a/%", "a/%"), ("", "", ""), ("", "%~", "%25~")]
+        {
+            assert_eq!(beginning(&Namespace::parse(namespace).expect("valid"), prefix), expected);
+        }
+        let whole = "x".repeat(64);
+        assert_eq!(name("", &whole).as_deref(), Some(whole.as_str()));
+        let cut = name("", &"ü".repeat(65)).expect("valid");
+        assert!(cut.starts_with(&("ü".repeat(30) + "%~")) && cut.chars().count() == 64, "{cut}");
+        assert_ne!(name("", &"x".repeat(65)), name("", &"x".repeat(66)));
+    }
+
+    #[test]
+    fn two_locks_never_have_the_same_row() {
+        const PIECES: &str = "a|b|:|/|%|%~| |  |%20|ü";
+        let long = ("[a-c:%~ ]", 20..80_usize).prop_map(|(piece, times)| piece.repeat(times));
+        let text = || prop_oneof![3 => made_of(PIECES), 1 => long.clone()];
+        holds(3000, (text(), text(), text(), text(), any::<bool>()), |(namespace, key, other, third, forged)| {
+            let Some(one) = name(&namespace, &key) else { return Ok(()) };
+            let third = if forged { one.clone() } else { third };
+            let Some(two) = name(&other, &third) else { return Ok(()) };
+            prop_assert!(one.chars().count() <= MOST && (namespace.is_empty() || !one.ends_with(' ')), "{one:?}");
+            let joined = |namespace: &str, key: &str| {
+                let parsed = Key::parse(OsStr::new(key)).expect("valid");
+                let whole = Namespace::parse(namespace).expect("valid").join(':', &parsed);
+                if namespace.is_empty() && !key.contains(CUT) {
+                    key.to_owned()
+                } else {
+                    whole.strip_suffix(' ').map_or(whole.clone(), |rest| format!("{rest}%20"))
+                }
+            };
+            prop_assert_eq!(one == two, joined(&namespace, &key) == joined(&other, &third));
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,65 @@
+/*!
+The locks in one database, for those who contend for them and for those who look.
+*/
+
+use std::marker::PhantomData;
+
+use crate::backend::net::location::Location;
+use crate::backend::net::tls::Tls;
+use crate::backend::probing::{Probes, Wish};
+use crate::backend::sql::connection::Connection;
+use crate::backend::sql::contender::SqlContender;
+use crate::backend::sql::dialect::Dialect;
+use crate::backend::sql::inspect::SqlSurvey;
+use crate::backend::sql::link::{Purpose, Servers};
+use crate::backend::sql::probes::SqlProbes;
+use crate::backend::sql::table::Table;
+use crate::backend::survey::Survey;
+use crate::backend::{Claim, Contender, Service};
+use crate::here;
+use crate::key::Namespace;
+
+/// The locks in one database.
+#[derive(Debug)]
+pub(crate) struct SqlService<D> {
+    location: Location,
+    database: Option<String>,
+    table: Table,
+    tls: Option<Tls>,
+    dialect: PhantomData<D>,
+}
+
+impl<D: Dialect> SqlService<D> {
+    /// The locks in `table` of the `database` at `location`, which is the role's own where none is named; not connected yet.
+    #[must_use]
+    pub(crate) fn new(location: Location, database: Option<String>, table: Table, tls: Option<Tls>) -> Self {
+        Self { location, database, table, tls, dialect: PhantomData }
+    }
+
+    /// A connection that is not made yet, as a user who is called like this where the URL names none.
+    fn connection(&self, user: impl FnOnce() -> String, purpose: Purpose) -> Connection<D::Link> {
+        let location = self.location.clone();
+        let user = location.login.user.clone().unwrap_or_else(user);
+        let database = self.database.clone().unwrap_or_else(|| user.clone());
+        Connection::new(Servers { location, user, database, tls: self.tls.clone(), purpose })
+    }
+}
+
+impl<D: Dialect> Service for SqlService<D> {
+    fn contend(&self, claim: Claim) -> Box<dyn Contender> {
+        let connection = self.connection(|| claim.about.user.clone(), Purpose::Locks);
+        Box::new(SqlContender::<D>::new(claim, connection, self.table.clone()))
+    }
+
+    fn survey(&self, namespace: Namespace) -> Box<dyn Survey> {
+        let user = || here::user_name(nix::unistd::geteuid().as_raw());
+        let connection = self.connection(user, Purpose::Looks);
+        Box::new(SqlSurvey::<D>::new(connection, self.table.clone(), namespace))
+    }
+
+    fn probes(&self, wish: Wish) -> Box<dyn Probes> {
+        let user = || here::user_name(nix::unistd::geteuid().as_raw());
+        let servers = self.connection(user, Purpose::Locks).servers().clone();
+        Box::new(SqlProbes::<D>::new(servers, self.table.clone(), wish.namespace))
+    }
+}

@@ -1,0 +1,152 @@
+/*!
+What whoever intervenes asks of a database: that a request to stop is put next to what an owner publishes, or that a lock ends.
+Each is one transaction that compares the whole id of the owner, or of another program all that distinguishes its grant. No row
+of a lock is ever deleted.
+*/
+
+use crate::backend::sql::looks::Looks;
+use crate::backend::sql::owner;
+use crate::backend::sql::published::Columns;
+use crate::backend::sql::table::Table;
+use crate::backend::survey::Party;
+use crate::holder::ask::Ask;
+use crate::lock::admission::Mode;
+
+/// The statements of whoever intervenes at one kind of database. Those that change something answer `done` where they did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Steering {
+    /// Begins a transaction.
+    pub begin: &'static str,
+    /// Puts a request to stop next to what an owner publishes.
+    pub ask: &'static str,
+    /// Tells that owner; empty where it looks by itself.
+    pub tell: &'static str,
+    /// Ends a lock that one owner holds alone.
+    pub take: &'static str,
+    /// Ends what one owner has of a lock that several hold.
+    pub member: &'static str,
+    /// Ends the lock of another program.
+    pub foreign: &'static str,
+    /// Wakes the next in line; empty where waiters look by themselves.
+    pub wake: &'static str,
+    /// What looks have in common with it.
+    pub looks: Looks,
+}
+
+/// Whom a change is about.
+#[derive(Debug)]
+pub(crate) struct Act<'a> {
+    table: &'a Table,
+    /// The name of the lock's row.
+    place: &'a str,
+    whom: Whom<'a>,
+}
+
+/// The holder that a change is about.
+#[derive(Debug)]
+enum Whom<'a> {
+    /// A dlock with this id, which holds the lock in this mode.
+    Dlock(&'a str, Mode),
+    /// Another program, by the columns of the lock's row.
+    Foreign(&'a Columns),
+}
+
+impl<'a> Act<'a> {
+    /// About this party at the row called so; none where it is no dlock.
+    pub(crate) fn new(table: &'a Table, place: &'a str, party: &'a Party) -> Option<Self> {
+        let whom = Whom::Dlock(&party.published()?.id, party.mode.unwrap_or_default());
+        Some(Self { table, place, whom })
+    }
+
+    /// About another program with these columns.
+    pub(crate) fn foreign(table: &'a Table, place: &'a str, columns: &'a Columns) -> Self {
+        Self { table, place, whom: Whom::Foreign(columns) }
+    }
+}
+
+impl Steering {
+    /// The request that puts `ask` next to what the owner publishes.
+    pub(crate) fn ask(&self, act: &Act<'_>, ask: &Ask) -> String {
+        self.transaction(self.ask, act, &ask.text())
+    }
+
+    /// The request that tells the owner; empty where there is none.
+    pub(crate) fn tell(&self, act: &Act<'_>) -> String {
+        self.filled(self.tell, act, "")
+    }
+
+    /// The request that ends the lock.
+    pub(crate) fn take(&self, act: &Act<'_>) -> String {
+        let statements = match act.whom {
+            Whom::Dlock(_, Mode::Exclusive) => self.take,
+            Whom::Dlock(..) => self.member,
+            Whom::Foreign(_) => self.foreign,
+        };
+        self.transaction(statements, act, "")
+    }
+
+    /// The request that wakes the next in line; empty where there is none.
+    pub(crate) fn wake(&self, act: &Act<'_>) -> String {
+        self.filled(self.wake, act, "")
+    }
+
+    fn transaction(&self, statements: &str, act: &Act<'_>, ask: &str) -> String {
+        self.filled(&format!("{}{statements}\nCOMMIT;\n", self.begin), act, ask)
+    }
+
+    fn filled(&self, text: &str, act: &Act<'_>, ask: &str) -> String {
+        let literal = self.looks.literal;
+        self.looks.filled(text, act.table, |place| {
+            let number = |number: Option<u64>| number.map_or_else(|| "NULL".to_owned(), |number| number.to_string());
+            Some(match (place, &act.whom) {
+                ("name", _) => literal(act.place),
+                ("ask", _) => literal(ask),
+                ("held" | "owner", Whom::Dlock(id, Mode::Exclusive)) => literal(&owner::of(id)[0]),
+                ("held", Whom::Dlock(_, mode)) => literal(&owner::group(*mode)),
+                ("held", Whom::Foreign(columns)) => literal(&columns.locked_by),
+                ("kept" | "done", Whom::Dlock(id, _)) => literal(&owner::of(id)[1]),
+                // Nobody's.
+                ("done", Whom::Foreign(_)) => literal(""),
+                ("beside", Whom::Dlock(_, Mode::Exclusive)) => act.table.holder(),
+                ("beside", Whom::Dlock(..)) => act.table.member(),
+                ("owner", Whom::Dlock(id, _)) => literal(id),
+                ("channel", Whom::Dlock(id, _)) => literal(&format!("dlock_{id}")),
+                ("seen_since", Whom::Foreign(columns)) => number(columns.since),
+                ("seen_until", Whom::Foreign(columns)) => number(columns.until),
+                _ => return None,
+            })
+        })
+    }
+
+    /// Asserts that every place has a value, and that a change is one transaction.
+    #[cfg(test)]
+    #[track_caller]
+    pub(crate) fn check(&self) {
+        use crate::holder::Holder;
+
+        const ID: &str = "0123456789abcdef0123456789abcdef";
+        let table = Table::shedlock('"');
+        let columns = Columns { locked_by: "it's".to_owned(), since: Some(7), ..Columns::default() };
+        let foreign = Act::foreign(&table, "dlock:job", &columns);
+        let parties = [Mode::Exclusive, Mode::Shared].map(|mode| {
+            let mut party = Party::new(Holder::read(format!(r#"{{"v":1,"id":"{ID}"}}"#).as_bytes()), "");
+            party.mode = Some(mode);
+            party
+        });
+        let acts = parties.iter().map(|party| Act::new(&table, "dlock:job", party).expect("a dlock"));
+        let ask = Ask::new(ID, "a@b", None, 1);
+        let mut changes = vec![self.take(&foreign)];
+        for act in acts {
+            assert!(!format!("{}{}", self.tell(&act), self.wake(&act)).contains('{'));
+            changes.push(self.take(&act));
+            let asking = self.ask(&act, &ask);
+            assert!(asking.contains(&(self.looks.literal)(&ask.text())), "{asking}");
+            changes.push(asking.replace(&(self.looks.literal)(&ask.text()), "ASK"));
+        }
+        assert!(!self.wake(&foreign).contains('{'));
+        for change in changes {
+            assert!(!change.contains('{') && change.trim_end().ends_with("COMMIT;"), "{change}");
+            assert_eq!(change.matches("COMMIT;").count(), 1, "{change}");
+        }
+    }
+}

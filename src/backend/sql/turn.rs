@@ -1,0 +1,197 @@
+/*!
+When a waiter looks again: a pure decision of what it has seen.
+*/
+
+use std::time::Duration;
+
+use crate::backend::sql::answers::{Ahead, Look};
+use crate::backend::sql::crowd::Sight;
+use crate::backend::sql::owner;
+use crate::lock::admission::Mode;
+
+/// The longest time that a dead waiter stays in the queue, however long the leases are.
+const MAX_PATIENCE: Duration = Duration::from_secs(30);
+/// How often the head of the queue looks while another program, which announces nothing, has the lock.
+const FOREIGN: Duration = Duration::from_millis(500);
+/// How long after the end of a lease the head looks again, so that it has certainly ended.
+const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+/// How often the first waiters look through a pooler, which swallows the wake-up, and how often the others.
+const POOLED: Duration = Duration::from_millis(250);
+const POOLED_BEHIND: Duration = Duration::from_secs(1);
+/// How many of them are the first.
+const FIRST: u64 = 4;
+/// When to look again at a lock that came free while it was looked at.
+const AT_ONCE: Duration = Duration::from_millis(10);
+
+/// How often the first waiter looks for room among those who hold a lock together, at first and in the end.
+const GLANCES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
+
+/// What a waiter waits for where a database does not notify it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// The answer to this request, which waits for `{wait}` seconds at most, comes when this one is gone.
+    Gone {
+        /// Who it is.
+        entry: String,
+        /// The request.
+        request: String,
+    },
+    /// The answer to this request has a row once there is room.
+    Room {
+        /// The request.
+        request: String,
+    },
+}
+
+/// Who or what keeps a waiter out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// This owner, as long as it holds the lock or waits for it.
+    Contender(String),
+    /// This owner, as long as it waits.
+    Waiter(String),
+    /// As many as there is room for.
+    Full,
+}
+
+/// Who or what keeps a waiter of this mode out; none where that is nothing that could be watched.
+pub(crate) fn obstacle(mode: Mode, look: &Look, ahead: &Ahead) -> Option<Obstacle> {
+    let contender = |owner: &String| Obstacle::Contender(owner.clone());
+    let waiter = match mode {
+        Mode::Exclusive => ahead.nearest.as_ref().map(contender),
+        Mode::Shared => ahead.other.as_ref().map(contender),
+        Mode::Slots(_) => ahead.other.as_ref().map(contender).or_else(|| ahead.nearest.clone().map(Obstacle::Waiter)),
+    };
+    if waiter.is_some() || look.free {
+        return waiter;
+    }
+    let columns = &look.columns;
+    match (owner::read(&columns.locked_by), owner::read_group(&columns.locked_by)) {
+        (Some((id, false)), _) => Some(Obstacle::Contender(id.to_owned())),
+        (None, Some(group)) if group == mode && mode != Mode::Shared => Some(Obstacle::Full),
+        (None, Some(_)) => columns.member.as_ref().filter(|member| !member.done).map(|member| contender(&member.owner)),
+        _ => None,
+    }
+}
+
+/// How long to wait before the next glance at a lock that is full since `waited`: it costs one fiftieth of the wait at most.
+pub(crate) fn glances(waited: Duration) -> Duration {
+    (waited / 50).clamp(GLANCES[0], GLANCES[1])
+}
+
+/// How long a waiter stays in the queue after its last heartbeat. With a heartbeat every third of this time, a waiter that died
+/// delays the others by at most two thirds of a ttl.
+pub(crate) fn patience(ttl: Duration) -> Duration {
+    MAX_PATIENCE.min(ttl / 2)
+}
+
+/// How long to wait for the wake-up before the next look. `is_pooled` says that none will come.
+pub(crate) fn look_again(look: &Look, sight: Option<Sight>, is_pooled: bool, patience: Duration) -> Duration {
+    let heartbeat = patience / 3;
+    let is_head = sight.is_some_and(|sight| sight.is_head);
+    let polled = match sight {
+        _ if !is_pooled => heartbeat,
+        Some(sight) if sight.is_head || sight.position <= FIRST => POOLED,
+        _ => POOLED_BEHIND,
+    };
+    if !is_head {
+        return polled.min(heartbeat);
+    }
+    let expiry = if look.free {
+        AT_ONCE
+    } else {
+        let is_foreign = look.columns.is_foreign();
+        let left = look.left.map(|left| Duration::from_millis(u64::try_from(left).unwrap_or_default()) + AFTER_EXPIRY);
+        let foreign = if is_foreign { FOREIGN } else { heartbeat };
+        left.map_or(foreign, |left| left.min(foreign))
+    };
+    polled.min(heartbeat).min(expiry)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::backend::sql::published::{Columns, Member};
+    use crate::holder::Owner;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn look(locked_by: &str, left: Option<i64>) -> Look {
+        let columns = Columns { locked_by: locked_by.to_owned(), ..Columns::default() };
+        let free = left.is_some_and(|left| left <= 0);
+        Look { free, columns, left, process: Some(1), ..Look::default() }
+    }
+
+    #[test]
+    fn a_waiter_watches_whom_it_may_not_pass() {
+        let slots = |number| Mode::Slots(NonZeroU32::new(number).expect("not 0"));
+        let ahead = |nearest: &str, other: &str| {
+            let [nearest, other] = [nearest, other].map(|id| Some(id.to_owned()).filter(|id| !id.is_empty()));
+            Ahead { nearest, other }
+        };
+        let id = Owner::random().expect("random");
+        let (held, kept) = (owner::held(&id), owner::kept(&id));
+        let id = id.as_str();
+        for (mode, locked_by, nearest, other, expected) in [
+            (Mode::Exclusive, held.as_str(), "", "", Some(Obstacle::Contender(id.to_owned()))),
+            (Mode::Exclusive, &held, "a", "", Some(Obstacle::Contender("a".to_owned()))),
+            (Mode::Exclusive, "dlock:shared", "", "", Some(Obstacle::Contender("m".to_owned()))),
+            (Mode::Exclusive, &kept, "", "", None),
+            (Mode::Exclusive, "web1", "", "", None),
+            (Mode::Shared, &held, "a", "", Some(Obstacle::Contender(id.to_owned()))),
+            (Mode::Shared, "dlock:shared", "a", "b", Some(Obstacle::Contender("b".to_owned()))),
+            (slots(5), "dlock:slots5", "a", "b", Some(Obstacle::Contender("b".to_owned()))),
+            (slots(5), "dlock:slots5", "a", "", Some(Obstacle::Waiter("a".to_owned()))),
+            (slots(5), "dlock:slots5", "", "", Some(Obstacle::Full)),
+            (slots(5), &held, "", "", Some(Obstacle::Contender(id.to_owned()))),
+            (slots(5), "dlock:shared", "", "", Some(Obstacle::Contender("m".to_owned()))),
+        ] {
+            let mut look = look(locked_by, Some(900));
+            look.columns.member = Some(Member { owner: "m".to_owned(), ..Member::default() });
+            assert_eq!(
+                obstacle(mode, &look, &ahead(nearest, other)),
+                expected,
+                "{mode:?} {locked_by} {nearest} {other}"
+            );
+        }
+        assert_eq!(obstacle(Mode::Exclusive, &look(&held, Some(0)), &ahead("", "")), None);
+    }
+
+    #[test]
+    fn a_glance_costs_a_part_of_the_wait() {
+        for (waited, pause) in [(0, 10), (400, 10), (1000, 20), (10_000, 200), (3_600_000, 250)] {
+            assert_eq!(glances(waited * MS), pause * MS);
+        }
+    }
+
+    #[test]
+    fn the_head_watches_the_end_of_the_lease_and_the_others_their_heartbeat() {
+        let dlock = owner::held(&Owner::random().expect("random"));
+        let dlock = dlock.as_str();
+        let place = |position, is_head| Some(Sight { position, is_head, used: 1, most: 100 });
+        let patience = 15_000 * MS;
+        for (holder, left, sight, is_pooled, expected) in [
+            (dlock, Some(900), place(1, true), false, 902),
+            (dlock, Some(60_000), place(1, true), false, 5000),
+            (dlock, Some(0), place(1, true), false, 10),
+            (dlock, Some(900), place(2, false), false, 5000),
+            (dlock, Some(0), place(2, false), false, 5000),
+            ("web1", Some(900), place(1, true), false, 500),
+            ("web1", Some(90), place(1, true), false, 92),
+            ("web1", None, place(1, true), false, 500),
+            (dlock, None, place(1, true), false, 5000),
+            // A head by its life, behind dead waiters.
+            (dlock, Some(900), place(7, true), false, 902),
+            (dlock, Some(900), place(1, true), true, 250),
+            (dlock, Some(9000), place(4, false), true, 250),
+            (dlock, Some(9000), place(5, false), true, 1000),
+            (dlock, Some(900), None, false, 5000),
+        ] {
+            let again = look_again(&look(holder, left), sight, is_pooled, patience);
+            assert_eq!(again, expected * MS, "{holder} {left:?} {sight:?} {is_pooled}");
+        }
+        assert_eq!((super::patience(3000 * MS), super::patience(600_000 * MS)), (1500 * MS, 30_000 * MS));
+    }
+}

@@ -1,0 +1,132 @@
+/*!
+What stands in the places of statements, as far as it is the same in every database.
+*/
+
+use std::time::Duration;
+
+use crate::backend::sql::table::Table;
+use crate::backend::sql::{name, owner};
+use crate::backend::{Claim, Once};
+use crate::lock::admission::Mode;
+
+/// How many readers may hold a lock together.
+const READERS: usize = 1_000_000_000;
+
+/// The values for one claim.
+#[derive(Debug)]
+pub(crate) struct Values {
+    /// The table of locks.
+    pub table: Table,
+    /// The name of the row, as a literal.
+    pub name: String,
+    /// The name of the row.
+    pub plain_name: String,
+    /// What stands in the row while this claim alone holds the lock, as a literal.
+    pub me: String,
+    /// The id of the owner, as a literal.
+    pub owner: String,
+    /// The mode of the claim.
+    pub mode: Mode,
+    /// The period of the claim.
+    pub once: Option<Once>,
+    /// The length of lease to ask for.
+    pub ttl: Duration,
+    /// How long the lock stays taken at least.
+    pub hold: Duration,
+    done: String,
+    about: String,
+    /// The end of what is recorded of a success.
+    success: String,
+    /// The owners of the runs around this one, as literals with commas between them.
+    around: String,
+    patience: Duration,
+    /// Makes a literal of a text.
+    literal: fn(&str) -> String,
+}
+
+impl Values {
+    /// The values for `claim` on `table`, whose texts are written by `literal`. A waiter stays in the queue for `patience` after
+    /// its last heartbeat.
+    pub(crate) fn new(table: Table, claim: &Claim, patience: Duration, literal: fn(&str) -> String) -> Self {
+        let success = claim.once_per.map(|once| claim.done(once.period(), 0).end()).unwrap_or_default();
+        let plain_name = name::of(claim);
+        Self {
+            table,
+            name: literal(&plain_name),
+            plain_name,
+            me: literal(&owner::held(&claim.owner)),
+            owner: literal(claim.owner.as_str()),
+            mode: claim.mode,
+            once: claim.once_per,
+            ttl: claim.ttl,
+            hold: claim.min_hold,
+            done: literal(&owner::kept(&claim.owner)),
+            about: literal(&format!("{{{}", claim.about.rest())),
+            success: literal(&success),
+            around: listed(&claim.around, literal),
+            patience,
+            literal,
+        }
+    }
+
+    /// From now on it is no matter whether a run around this one holds the lock.
+    pub(crate) fn forget_around(&mut self) {
+        self.around = listed(&[], self.literal);
+    }
+
+    /// Uses the row of this name from now on.
+    pub(crate) fn rename(&mut self, name: &str) {
+        (self.name, self.plain_name) = ((self.literal)(name), name.to_owned());
+    }
+
+    /// The mode of the claim as the statements have it, as a literal.
+    pub(crate) fn mode_name(&self) -> String {
+        (self.literal)(&self.mode.name())
+    }
+
+    /// What stands in the row while several hold the lock in the mode of the claim, as a literal.
+    pub(crate) fn group(&self) -> String {
+        (self.literal)(&owner::group(self.mode))
+    }
+
+    /// Of two texts the one for the mode of the claim: for a lock that one holds alone, or for one that several hold.
+    pub(crate) fn alone_or<'a>(&self, alone: &'a str, group: &'a str) -> &'a str {
+        if self.mode == Mode::Exclusive { alone } else { group }
+    }
+
+    /// What stands in this place of a statement, where the lock is to stay taken for `hold` at least.
+    pub(crate) fn value(&self, place: &str, hold: Duration) -> Option<String> {
+        Some(match place {
+            "lock" => self.table.lock(),
+            "holder" => self.table.holder(),
+            "member" => self.table.member(),
+            "queue" => self.table.queue(),
+            "name" => self.name.clone(),
+            "me" => self.me.clone(),
+            "done" => self.done.clone(),
+            "owner" => self.owner.clone(),
+            "about" => self.about.clone(),
+            "group" => self.group(),
+            "mode" => self.mode_name(),
+            "room" => self.mode.room().min(READERS).to_string(),
+            "around" => self.around.clone(),
+            "ttl" => self.ttl.as_millis().to_string(),
+            "hold" => hold.as_millis().to_string(),
+            "patience" => self.patience.as_millis().to_string(),
+            "once" => self.once.map(|_| self.table.once())?,
+            "length" => self.once.map(|once| once.arguments()[1].clone())?,
+            "begins" => (self.literal)("{\"v\":1,\"period\":"),
+            "success" => self.success.clone(),
+            // Where what this owner publishes is, and its id there.
+            "own_table" => self.alone_or(&self.table.holder(), &self.table.member()).to_owned(),
+            "own_id" => self.alone_or(&self.me, &self.owner).to_owned(),
+            _ => return None,
+        })
+    }
+}
+
+/// Ids as literals with commas between them, of which there is always one.
+fn listed(ids: &[String], literal: fn(&str) -> String) -> String {
+    let ids: Vec<String> = ids.iter().map(|id| literal(id)).collect();
+    if ids.is_empty() { "''".to_owned() } else { ids.join(", ") }
+}
