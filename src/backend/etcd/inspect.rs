@@ -1,0 +1,388 @@
+/*!
+Looking at the locks of an etcd cluster: the keys below a lock's name at one revision, and what is left of the holders'
+leases. The right to read these keys is enough.
+*/
+
+use etcd_client::{
+    Error as EtcdError, GetOptions, KeyValue, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, WatchOptions,
+    WatchStream,
+};
+use futures_util::future::join_all;
+
+use crate::backend::Error;
+use crate::backend::etcd::errors::{self, Fault};
+use crate::backend::etcd::link::Cluster;
+use crate::backend::etcd::names::{HOLD, entries, is_entry, mode_of, prefix_of, stem, stop};
+use crate::backend::etcd::steering::{self, Mark};
+use crate::backend::survey::{Left, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
+use crate::clock::{wall_millis, within};
+use crate::holder::ask::Ask;
+use crate::holder::{Holder, Published};
+use crate::key::{Key, Namespace, encoded};
+use crate::lock::admission::{Entry, Mode, holders};
+
+/// How many keys one request lists.
+const PAGE: i64 = 1000;
+/// How many keys of one lock are read: with 4 KiB of text each they are within what the client library takes.
+const KEYS: i64 = 900;
+/// How many locks are read by one request, and how many keys of each.
+const TOGETHER: usize = 12;
+const FEW: i64 = 64;
+/// How many leases are asked for at a time.
+const LEASES: usize = 64;
+
+/// One entry of a lock's queue: who it is, its lease, and the revision at which it was made.
+struct Contender {
+    party: Party,
+    lease: i64,
+    created: i64,
+    /// Why it is no lock's.
+    stray: Option<String>,
+    /// Whether it is in a slot, or wants none.
+    has_entered: bool,
+}
+
+/// The entry with these keys, which are among `keys`.
+fn contender(entry: &Entry, keys: &[KeyValue], prefix: &str) -> Option<Contender> {
+    let own = stem(&entry.name);
+    let find = |name: &str| keys.iter().find(|kv| kv.key() == name.as_bytes() && kv.create_revision() == entry.order);
+    let (active, kept) = (find(own), find(&format!("{own}{HOLD}")));
+    let kv = active.or(kept)?;
+    let name = String::from_utf8_lossy(kv.key()).into_owned();
+    let mode = mode_of(kv, prefix);
+    let stray = mode.is_none().then(|| {
+        let what = if kv.lease() == 0 { "without a lease" } else { "that is no lock" };
+        format!("the key {name}, a key {what}")
+    });
+    let who = match kv.value() {
+        // Other clients publish nothing; the key at least names the lease.
+        b"" => Holder::Foreign(format!("key {name}").into_bytes()),
+        value => Holder::read(value),
+    };
+    let who = match who {
+        Holder::Dlock(said) => {
+            let said = Published { mode: mode.map(Mode::name), done: said.done || active.is_none(), ..*said };
+            Holder::Dlock(Box::new(said))
+        }
+        other => other,
+    };
+    let mut party = Party::new(who, name);
+    party.mode = mode;
+    let has_entered = !matches!(mode, Some(Mode::Slots(_))) || party.slot.is_some();
+    Some(Contender { party, lease: kv.lease(), created: kv.create_revision(), stray, has_entered })
+}
+
+/// The entries of the lock whose keys are among `keys`, oldest first, and how many of them hold it.
+fn line(keys: &[KeyValue], prefix: &str) -> (Vec<Contender>, usize) {
+    let mut entries = entries(keys, prefix);
+    entries.reverse();
+    let line: Vec<Contender> = entries.iter().filter_map(|entry| contender(entry, keys, prefix)).collect();
+    let holding = holders(entries.iter().map(|entry| entry.mode));
+    // Slots are entered one after the other.
+    let holding = line.iter().take(holding).take_while(|contender| contender.has_entered).count();
+    (line, holding)
+}
+
+/// A look at the locks of one etcd cluster.
+pub(super) struct EtcdSurvey {
+    cluster: Cluster,
+    namespace: Namespace,
+    /// The revision of the last look at one lock.
+    revision: i64,
+    /// What reports changes of a lock, with the connection that it came by.
+    watch: Option<(u64, WatchStream)>,
+}
+
+impl EtcdSurvey {
+    /// Looks at the locks in this namespace; not connected yet.
+    pub(super) fn new(cluster: Cluster, namespace: Namespace) -> Self {
+        Self { cluster, namespace, revision: 0, watch: None }
+    }
+
+    async fn ask<T, F: Future<Output = Result<T, EtcdError>>>(
+        &mut self,
+        request: impl FnOnce(etcd_client::Client) -> F,
+    ) -> Result<T, Error> {
+        let asked = within(PATIENCE, self.cluster.ask(request)).await;
+        Ok(asked.unwrap_or_else(|_| Err(Fault::from(errors::silence())))?)
+    }
+
+    /// What the keys of the lock at this place mean, of which there are `count`.
+    async fn seen(&mut self, spot: Spot, keys: &[KeyValue], count: i64) -> Result<Seen, Error> {
+        let prefix = prefix_of(&spot.place);
+        let (mut line, holding) = line(keys, &prefix);
+        let unread = u64::try_from(count).unwrap_or_default().saturating_sub(keys.len() as u64);
+        let queue = line.split_off(holding);
+        if let Some(first) = line.iter().chain(&queue).next()
+            && let Some(stray) = first.stray.clone()
+        {
+            let waiting = (line.len() + queue.len() - 1) as u64 + unread;
+            return Ok(Seen { state: State::Blocked(stray), waiting, ..Seen::free(spot, wall_millis()) });
+        }
+        let mut held = Vec::with_capacity(line.len());
+        for holders in line.chunks_mut(LEASES) {
+            held.extend(self.with_leases(holders).await?);
+        }
+        if let [holder] = held.as_mut_slice()
+            && holder.token.is_none()
+            && holder.published().is_some()
+            && self.was_first(&prefix, line[0].created).await
+        {
+            holder.token = crate::backend::token(line[0].created);
+        }
+        let waiting = queue.len() as u64 + unread;
+        let queue = queue.into_iter().map(|contender| contender.party).collect();
+        Ok(Seen::free(spot, wall_millis()).held_by(held, 0).awaited_by(queue, waiting))
+    }
+
+    /// These holders, with what is left of their leases.
+    async fn with_leases(&mut self, holders: &mut [Contender]) -> Result<Vec<Party>, Error> {
+        let leases: Vec<i64> = holders.iter().map(|holder| holder.lease).collect();
+        let begins = self.namespace.prefix('/');
+        let asked = self.ask(|client| async move {
+            let ask = |lease: i64| {
+                let (mut client, mut hearer, stop) = (client.clone(), client.clone(), stop(&begins, lease));
+                async move {
+                    let left = async { client.lease_time_to_live(lease, None).await.map(|answer| answer.ttl()) };
+                    let request = async { hearer.get(stop, None).await.ok()?.take_kvs().into_iter().next() };
+                    tokio::join!(left, request)
+                }
+            };
+            Ok(join_all(leases.into_iter().map(ask)).await)
+        });
+        let with_lease = |(holder, (left, asked)): (&mut Contender, (Result<i64, EtcdError>, Option<KeyValue>))| {
+            // A lease that has ended takes its keys with it in a moment.
+            let left = left.ok().map(|seconds| Left::Millis(u64::try_from(seconds).unwrap_or_default() * 1000));
+            let asked = asked.and_then(|kv| Ask::read(kv.value(), holder.party.who.id()?));
+            Party { asked, ..holder.party.clone() }.lasting(left)
+        };
+        Ok(holders.iter_mut().zip(asked.await?).map(with_lease).collect())
+    }
+
+    /// The key of the holder of the lock with this key that is `party`; none where that does not hold it any more.
+    async fn mark(&mut self, key: &Key, party: &Party) -> Result<Option<Mark>, Error> {
+        let prefix = prefix_of(&self.namespace.join('/', key));
+        let from = prefix.clone();
+        let mut read = self.ask(|mut client| async move { client.get(from, Some(oldest_first(KEYS))).await }).await?;
+        let keys = read.take_kvs();
+        let (line, holding) = line(&keys, &prefix);
+        let held = line.into_iter().take(holding).find(|held| held.party.id() == party.id());
+        Ok(held.and_then(|held| {
+            let key = String::from_utf8(held.party.mark).ok()?;
+            Some(Mark { key, created: held.created, lease: held.lease })
+        }))
+    }
+
+    /// Whether the entry that was made at this revision was first in line at that moment: then that revision is its token.
+    async fn was_first(&mut self, prefix: &str, created: i64) -> bool {
+        let oldest = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
+        let options = oldest.with_keys_only().with_limit(1).with_revision(created);
+        let prefix = prefix.to_owned();
+        // Of a revision that was compacted nothing is known.
+        let read = self.ask(|mut client| async move { Ok(client.get(prefix, Some(options)).await) }).await;
+        let first = read.ok().and_then(Result::ok).and_then(|mut read| read.take_kvs().into_iter().next());
+        first.is_some_and(|first| first.create_revision() == created)
+    }
+}
+
+/// Reads a lock's keys, the oldest ones first, as many as that.
+fn oldest_first(most: i64) -> GetOptions {
+    GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(most)
+}
+
+/// What follows everything that begins like this.
+fn after(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // Of no bytes at all: everything.
+    vec![0]
+}
+
+#[async_trait::async_trait(?Send)]
+impl Survey for EtcdSurvey {
+    async fn connect(&mut self) -> Result<(), Error> {
+        self.cluster.connect().await
+    }
+
+    async fn look(&mut self, key: &Key) -> Result<Seen, Error> {
+        let spot = Spot::of(key, self.namespace.join('/', key));
+        let prefix = prefix_of(&spot.place);
+        let mut read = self.ask(|mut client| async move { client.get(prefix, Some(oldest_first(KEYS))).await }).await?;
+        self.revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
+        let count = read.count();
+        self.seen(spot, &read.take_kvs(), count).await
+    }
+
+    async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
+        let Some(mark) = self.mark(key, party).await? else { return Ok(false) };
+        let stop = stop(&self.namespace.prefix('/'), mark.lease);
+        steering::put(&mut self.cluster, &mark, stop, ask).await
+    }
+
+    async fn take_away(&mut self, key: &Key, party: &Party) -> Result<bool, Error> {
+        let Some(mark) = self.mark(key, party).await? else { return Ok(false) };
+        steering::take(&mut self.cluster, &mark).await
+    }
+
+    async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {
+        let begins = self.namespace.prefix('/');
+        let wanted = format!("{begins}{}", encoded(prefix));
+        let end = after(wanted.as_bytes());
+        // Control characters, which come first, are in no lock's name.
+        let mut start = if prefix.is_empty() { format!("{begins} ").into_bytes() } else { wanted.into_bytes() };
+        let mut smallest = Smallest::new(most);
+        let (mut last, mut total) = (None, 0);
+        loop {
+            let options = GetOptions::new().with_range(end.clone()).with_keys_only().with_limit(PAGE);
+            let from = start.clone();
+            let mut read = self.ask(|mut client| async move { client.get(from, Some(options)).await }).await?;
+            let (more, keys) = (read.more(), read.take_kvs());
+            for key in &keys {
+                let Some((lock, _)) = std::str::from_utf8(key.key()).ok().and_then(|key| key.rsplit_once('/')) else {
+                    continue;
+                };
+                let spot = Spot::read(lock.strip_prefix(&begins).unwrap_or_default(), lock);
+                if spot.key.is_some() && last.as_deref() != Some(lock) {
+                    (last, total) = (Some(lock.to_owned()), total + 1);
+                    smallest.add(spot);
+                }
+            }
+            let is_enough = most.is_some_and(|most| total > most as u64);
+            match keys.last() {
+                Some(key) if more && !is_enough => start = [key.key(), &[0]].concat(),
+                _ => return Ok(smallest.names(Some(total).filter(|_| !is_enough || !more))),
+            }
+        }
+    }
+
+    async fn look_at(&mut self, spots: &[Spot]) -> Result<Vec<Seen>, Error> {
+        let mut found = Vec::with_capacity(spots.len());
+        for spots in spots.chunks(TOGETHER) {
+            let get = |spot: &Spot| TxnOp::get(prefix_of(&spot.place), Some(oldest_first(FEW)));
+            let read: Vec<TxnOp> = spots.iter().map(get).collect();
+            let answer = self.ask(|mut client| async move { client.txn(Txn::new().and_then(read)).await }).await?;
+            if answer.0.responses.iter().any(|operation| operation.response.is_none()) {
+                return Err(self.cluster.nonsense());
+            }
+            for (spot, read) in spots.iter().zip(answer.op_responses()) {
+                let TxnOpResponse::Get(mut read) = read else { return Err(self.cluster.nonsense()) };
+                let count = read.count();
+                let keys: Vec<KeyValue> = read.take_kvs();
+                if !keys.iter().any(|kv| is_entry(&prefix_of(&spot.place), kv.key())) {
+                    continue;
+                }
+                let mut seen = self.seen(spot.clone(), &keys, count).await?;
+                // Without a namespace, any other data would look like a lock that is blocked.
+                let is_data = self.namespace.as_str().is_empty() && matches!(seen.state, State::Blocked(_));
+                seen.queue.clear();
+                found.extend(Some(seen).filter(|seen| seen.state != State::Free && !is_data));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn changed(&mut self, key: &Key) {
+        let link = self.cluster.links();
+        if self.watch.as_ref().is_none_or(|(of, _)| *of != link) {
+            let prefix = prefix_of(&self.namespace.join('/', key));
+            let options = WatchOptions::new().with_prefix().with_start_revision(self.revision + 1);
+            let watch = self.cluster.ask(|mut client| async move { client.watch(prefix, Some(options)).await });
+            self.watch = within(PATIENCE, watch).await.ok().and_then(Result::ok).map(|watch| (link, watch));
+        }
+        let Some((_, watch)) = &mut self.watch else { return std::future::pending().await };
+        loop {
+            match watch.message().await {
+                Ok(Some(message)) if !message.canceled() && message.events().is_empty() => {}
+                Ok(Some(message)) if !message.canceled() => return,
+                // Another look finds out what is wrong.
+                _ => {
+                    self.watch = None;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use etcd_client::proto::PbKeyValue;
+
+    use super::*;
+
+    fn kv(key: &str, created: i64, lease: i64, value: &str) -> KeyValue {
+        let (key, value) = (format!("dlock/a/{key}").into(), value.into());
+        KeyValue(PbKeyValue { key, create_revision: created, lease, value, ..PbKeyValue::default() })
+    }
+
+    fn dlock(id: &str, rest: &str) -> String {
+        format!(r#"{{"v":1,"id":"{id}"{rest}}}"#)
+    }
+
+    #[test]
+    fn who_holds_a_lock_and_who_waits_follows_from_its_keys() {
+        let slot = |id: &str, slot: u32| dlock(id, &format!(r#","slot":{slot}"#));
+        for (what, keys, expected) in [
+            ("nobody", vec![], ""),
+            ("one", vec![kv("6", 4, 7, &dlock("a", ""))], "a|"),
+            ("another program", vec![kv("6", 4, 7, ""), kv("7", 5, 7, &dlock("b", ""))], "foreign|b"),
+            ("the oldest", vec![kv("6", 9, 7, &dlock("a", "")), kv("7", 5, 7, &dlock("b", ""))], "b|a"),
+            (
+                "readers, and a writer between them",
+                vec![
+                    kv("1.shared", 1, 7, &dlock("a", "")),
+                    kv("2.shared", 2, 7, &dlock("b", "")),
+                    kv("3", 3, 7, &dlock("c", "")),
+                    kv("4.shared", 4, 7, &dlock("d", "")),
+                ],
+                "a b|c d",
+            ),
+            (
+                "slots, of which one is not entered yet",
+                vec![
+                    kv("1.slots3", 1, 7, &slot("a", 1)),
+                    kv("2.slots3", 2, 7, &slot("b", 0)),
+                    kv("3.slots3", 3, 7, &dlock("c", "")),
+                    kv("4.slots3", 4, 7, &dlock("d", "")),
+                ],
+                "a b|c d",
+            ),
+            (
+                "one that is kept, both keys of another",
+                vec![
+                    kv("1.hold", 1, 7, &dlock("a", "")),
+                    kv("2", 2, 7, &dlock("b", "")),
+                    kv("2.hold", 2, 8, &dlock("b", "")),
+                ],
+                "a done|b",
+            ),
+            ("another lock", vec![kv("key/6", 4, 7, &dlock("a", ""))], ""),
+        ] {
+            let (mut line, holding) = line(&keys, "dlock/a/");
+            let queue = line.split_off(holding);
+            let told = |line: &[Contender]| {
+                let told = line.iter().map(|one| {
+                    let done = if one.party.is_done() { " done" } else { "" };
+                    one.party.published().map_or("foreign".to_owned(), |said| format!("{}{done}", said.id))
+                });
+                told.collect::<Vec<_>>().join(" ")
+            };
+            let expected = if expected.is_empty() { "|" } else { expected };
+            assert_eq!(format!("{}|{}", told(&line), told(&queue)), expected, "{what}");
+        }
+        let (stray, _) = line(&[kv("config", 4, 0, "x")], "dlock/a/");
+        assert_eq!(stray[0].stray.as_deref(), Some("the key dlock/a/config, a key without a lease"));
+    }
+
+    #[test]
+    fn a_range_ends_after_everything_that_begins_like_it() {
+        for (prefix, end) in [(&b"dlock/"[..], &b"dlock0"[..]), (b"a\xff", b"b"), (b"\xff", &[0]), (b"", &[0])] {
+            assert_eq!(after(prefix), end);
+        }
+    }
+}

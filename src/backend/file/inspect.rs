@@ -1,0 +1,322 @@
+/*!
+Looking at lock files without opening them for writing and without locking them: a momentary `flock(2)` to find out would
+make another contender's attempt fail. The kernel's table says who holds a lock and who waits for it, and the file who they
+are; what both mean is decided in [`seen`](crate::backend::file::seen).
+*/
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, FileType, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use crate::backend::Error;
+use crate::backend::file::content::COUNTER;
+use crate::backend::file::directory::{Place, Spot as Where};
+use crate::backend::file::errors::{no_lock_file, no_look, unwritten};
+use crate::backend::file::kernel::{KernelLocks, command_name, name, table};
+use crate::backend::file::seats::taken;
+use crate::backend::file::seen::{Found, Processes};
+use crate::backend::file::text::{header, numbers, record};
+use crate::backend::file::{ranges, requests};
+use crate::backend::survey::{Names, Party, Seen, Smallest, Spot, State, Survey};
+use crate::clock::wall_millis;
+use crate::here::{namespace, numbers_of, sees_all, start_of, user_of};
+use crate::holder::ask::Ask;
+use crate::holder::{BESIDE, Holder, Published};
+use crate::key::Key;
+use crate::lock::admission::Mode;
+
+/// How the names of lock files end.
+const LOCK: &str = ".lock";
+
+/// A look at lock files in one directory, or at one file.
+pub(super) struct FileSurvey {
+    spot: Where,
+    remote: bool,
+    /// The directory, and the file's name in it where the key does not decide that; none where there is no directory.
+    place: Option<(Place, Option<OsString>)>,
+    /// The names of those files whose names are no text, by how they are shown.
+    odd: BTreeMap<String, OsString>,
+}
+
+/// What is at the path of a lock file.
+enum There {
+    /// Nothing.
+    Nothing,
+    /// Something else than a file; what it is.
+    Other(&'static str),
+    /// A lock file.
+    Lock(Box<Files>),
+}
+
+/// A lock file, and the one that has counter and holders, if there is one; each open for reading where that is allowed.
+struct Files {
+    about: Metadata,
+    file: Option<File>,
+    beside: Option<Metadata>,
+    gate: Option<File>,
+    is_local: bool,
+    /// Whether something is written there that may not be read.
+    is_closed: bool,
+}
+
+/// The process that holds a lock or waits for it.
+fn process(pid: i32, mode: Option<Mode>) -> Party {
+    let mark = format!("{pid} {}", start_of(pid).unwrap_or_default());
+    let mut party = Party::new(Holder::Process(pid, command_name(pid)), mark);
+    (party.mode, party.user, party.alive) = (mode, user_of(pid), Some(true));
+    party
+}
+
+/// What this host tells about processes.
+const HERE: Processes = Processes { process, numbers: numbers_of, is_unseen, sees_all };
+/// What this host tells about processes, for lists: a lock file that nobody is seen or said to hold is no lock there.
+const LISTED: Processes = Processes { sees_all: || true, ..HERE };
+
+/// Whether a holder may be in a PID namespace whose locks the kernel does not show here.
+fn is_unseen(said: &Published) -> bool {
+    !sees_all() && (said.about.ns.is_none() || said.about.ns != namespace())
+}
+
+impl Files {
+    /// What the files and the kernel's `table` say of the lock.
+    fn read(&self, table: &str) -> Found {
+        let locks = KernelLocks::parse(table, &name(&self.about), &name(self.beside.as_ref().unwrap_or(&self.about)));
+        let alone = self.gate.as_ref().and_then(|gate| header(gate).ok()).map(|content| content.record);
+        let file = self.file.as_ref().filter(|_| self.is_local);
+        let found = file.map_or(Ok(None), |file| taken(|range| ranges::conflict(file, range)));
+        let of_seat = |gate| numbers(gate).filter_map(move |number| Some((number, record(gate, number)?)));
+        Found {
+            locks,
+            alone: alone.unwrap_or_default(),
+            seats: found.ok().flatten().unwrap_or_default(),
+            records: self.gate.iter().flat_map(of_seat).collect(),
+            is_local: self.is_local,
+            is_closed: self.is_closed,
+        }
+    }
+}
+
+/// The file `name` in `place`, by what `stat` says and open for reading where that is allowed; none where it does not exist.
+fn existing(place: &Place, name: &OsStr) -> Result<Option<(Metadata, Option<File>)>, Error> {
+    let path = place.path.join(name);
+    let about = match std::fs::symlink_metadata(&path) {
+        Ok(about) => about,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(no_look(&path, Errno::EACCES)),
+        Err(error) => return Err(no_lock_file(&path, &error.to_string())),
+    };
+    if !about.is_file() {
+        return Ok(Some((about, None)));
+    }
+    match place.existing(name) {
+        Ok(file) => Ok(Some((file.metadata().unwrap_or(about), Some(file)))),
+        Err(Errno::ENOENT) => Ok(None),
+        Err(Errno::EACCES | Errno::EPERM) => Ok(Some((about, None))),
+        Err(errno) => Err(no_lock_file(&path, errno.desc())),
+    }
+}
+
+/// What a file of this type is that is in the way of a lock file; none for a file.
+fn in_the_way(kind: FileType) -> Option<&'static str> {
+    match () {
+        () if kind.is_file() => None,
+        () if kind.is_symlink() => Some("a symbolic link at the lock file's path"),
+        () if kind.is_dir() => Some("a directory at the lock file's path"),
+        () if kind.is_fifo() => Some("a FIFO at the lock file's path"),
+        () if kind.is_socket() => Some("a socket at the lock file's path"),
+        () => Some("a device at the lock file's path"),
+    }
+}
+
+impl FileSurvey {
+    /// Looks at the locks at `spot`; `remote` trusts a remote file system.
+    pub(super) fn new(spot: Where, remote: bool) -> Self {
+        Self { spot, remote, place: None, odd: BTreeMap::new() }
+    }
+
+    /// Where the lock with this key is, or would be.
+    fn path(&self, key: &Key) -> PathBuf {
+        match (&self.place, &self.spot) {
+            (_, Where::File(path)) => path.clone(),
+            (Some((place, _)), _) => place.path.join(key.file_name()),
+            (None, _) => PathBuf::from(key.file_name()),
+        }
+    }
+
+    /// The file's name of the lock that is at this path.
+    fn name<'a>(&'a self, path: &'a str) -> &'a OsStr {
+        let given = self.place.as_ref().and_then(|(_, name)| name.as_ref());
+        let name = given.or_else(|| self.odd.get(path)).map(OsString::as_os_str);
+        name.or_else(|| Path::new(path).file_name()).unwrap_or_default()
+    }
+
+    /// What the file of this name is.
+    fn open(&self, name: &OsStr) -> Result<There, Error> {
+        let Some((place, given)) = &self.place else { return Ok(There::Nothing) };
+        let Some((about, file)) = existing(place, name)? else { return Ok(There::Nothing) };
+        if let Some(what) = in_the_way(about.file_type()) {
+            return Ok(There::Other(what));
+        }
+        let is_unread =
+            |about: &Metadata, file: &Option<File>| file.is_none() && about.is_file() && about.len() > COUNTER;
+        let lock = |beside, gate, is_closed| {
+            let (about, file) = (about.clone(), file.as_ref().and_then(|file| file.try_clone().ok()));
+            There::Lock(Box::new(Files { about, file, beside, gate, is_local: place.is_local, is_closed }))
+        };
+        if given.is_none() {
+            let gate = file.as_ref().and_then(|file| file.try_clone().ok());
+            return Ok(lock(Some(about.clone()), gate, is_unread(&about, &file)));
+        }
+        let mut beside = name.to_owned();
+        beside.push(BESIDE);
+        Ok(match existing(place, &beside)? {
+            Some((about, gate)) => {
+                let is_closed = is_unread(&about, &gate);
+                lock(Some(about), gate, is_closed)
+            }
+            None => lock(None, None, false),
+        })
+    }
+
+    /// What the lock in the file of this name looks like by this `table` of the kernel's and by what is known of `processes`,
+    /// and whether something is written there that may not be read.
+    fn inspect(&self, spot: Spot, name: &OsStr, table: &str, processes: &Processes) -> Result<(Seen, bool), Error> {
+        let now = wall_millis();
+        Ok(match self.open(name)? {
+            There::Nothing => (Seen::free(spot, now), false),
+            There::Other(what) => (Seen { state: State::Blocked(what.to_owned()), ..Seen::free(spot, now) }, false),
+            There::Lock(files) => {
+                let mut seen = files.read(table).seen(spot, now, processes);
+                for holder in &mut seen.holders {
+                    let requests = files.gate.as_ref().zip(holder.who.id());
+                    holder.asked = requests.and_then(|(gate, id)| requests::find(gate, id));
+                }
+                (seen, files.is_closed)
+            }
+        })
+    }
+
+    /// The kernel's table of locks.
+    fn table() -> Result<String, Error> {
+        table().ok_or_else(|| Error::unavailable("could not read /proc/locks: mount /proc to see who holds a lock"))
+    }
+}
+
+/// Whether the lock of a file of this name may be held or blocked, by the kernel's table or by what is in it: a file that
+/// nobody holds has the counter alone.
+fn may_be_held(directory: &Path, file: &OsStr, table: &str) -> bool {
+    // What may not be reached is left to the look itself.
+    let Ok(about) = std::fs::symlink_metadata(directory.join(file)) else { return true };
+    !about.is_file() || about.len() > COUNTER || table.contains(&format!(" {} ", name(&about)))
+}
+
+#[async_trait::async_trait(?Send)]
+impl Survey for FileSurvey {
+    async fn connect(&mut self) -> Result<(), Error> {
+        if self.place.is_some() {
+            return Ok(());
+        }
+        self.place = match &self.spot {
+            Where::Default => Place::to_look(None, self.remote)?.map(|place| (place, None)),
+            Where::Directory(path) => Place::to_look(Some(path), self.remote)?.map(|place| (place, None)),
+            Where::File(path) => {
+                let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+                let (directory, name) = (real.parent().unwrap_or(Path::new("/")), real.file_name().unwrap_or_default());
+                Place::to_look(Some(directory), self.remote)?.map(|place| (place, Some(name.to_owned())))
+            }
+        };
+        Ok(())
+    }
+
+    fn place(&self) -> Option<String> {
+        let directory = self.place.as_ref().map_or_else(Place::default_path, |(place, _)| place.path.clone());
+        (self.spot == Where::Default).then(|| format!("file://{}", directory.display()))
+    }
+
+    async fn look(&mut self, key: &Key) -> Result<Seen, Error> {
+        let path = self.path(key);
+        let spot = Spot::of(key, path.display().to_string());
+        let name = self.name(path.to_str().unwrap_or_default());
+        let (seen, is_closed) = self.inspect(spot, name, &Self::table()?, &HERE)?;
+        // Another user may know.
+        if is_closed && seen.state == State::Unknown { Err(no_look(&path, Errno::EACCES)) } else { Ok(seen) }
+    }
+
+    async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {
+        let (table, mut smallest, mut total) = (Self::table()?, Smallest::new(most), 0);
+        let complete = |smallest: Smallest, total| Names { is_partial: !sees_all(), ..smallest.names(Some(total)) };
+        let Some((place, name)) = &self.place else { return Ok(complete(smallest, 0)) };
+        if name.is_some() {
+            // It has no name but its path.
+            if let Where::File(path) = &self.spot {
+                smallest.add(Spot { key: None, place: path.display().to_string() });
+            }
+            return Ok(complete(smallest, 1));
+        }
+        let refused = |error: std::io::Error| match error.kind() {
+            ErrorKind::PermissionDenied => no_look(&place.path, Errno::EACCES),
+            _ => no_lock_file(&place.path, &error.to_string()),
+        };
+        let mut odd = BTreeMap::new();
+        for entry in std::fs::read_dir(&place.path).map_err(refused)? {
+            let file = entry.map_err(refused)?.file_name();
+            let Some(stem) = file.as_bytes().strip_suffix(LOCK.as_bytes()) else { continue };
+            let shown = place.path.join(&file).display().to_string();
+            let spot = match std::str::from_utf8(stem) {
+                Ok(stem) => Spot::read(stem, shown),
+                Err(_) => Spot { key: None, place: shown },
+            };
+            let is_wanted = spot.key.as_ref().map_or(prefix.is_empty(), |key| key.starts_with(prefix));
+            if !is_wanted || !may_be_held(&place.path, &file, &table) {
+                continue;
+            }
+            if file.to_str().is_none() {
+                odd.insert(spot.place.clone(), file.clone());
+            }
+            if self.inspect(spot.clone(), &file, &table, &LISTED)?.0.state != State::Free {
+                smallest.add(spot);
+                total += 1;
+            }
+        }
+        let names = complete(smallest, total);
+        self.odd = odd;
+        Ok(names)
+    }
+
+    async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
+        // The lock file stays, whoever holds the lock: only the owner that is named heeds what is appended.
+        let seen = self.look(key).await?;
+        if !seen.holders.iter().any(|holder| holder.who.id().is_some() && holder.who.id() == party.who.id()) {
+            return Ok(false);
+        }
+        let (Some((place, _)), path) = (&self.place, self.path(key)) else { return Ok(false) };
+        let name = match (&self.spot, &self.place) {
+            (Where::File(_), Some((_, Some(name)))) => {
+                let mut beside = name.clone();
+                beside.push(BESIDE);
+                beside
+            }
+            _ => path.file_name().unwrap_or_default().to_owned(),
+        };
+        let failed = |reason: String| no_lock_file(&place.path.join(&name), &reason);
+        let Some(file) = place.appended(&name).map_err(failed)? else { return Ok(false) };
+        requests::append(&file, ask).map_err(|error| failed(unwritten(&error)))?;
+        Ok(true)
+    }
+
+    async fn look_at(&mut self, spots: &[Spot]) -> Result<Vec<Seen>, Error> {
+        let (table, mut found) = (Self::table()?, Vec::with_capacity(spots.len()));
+        for spot in spots {
+            let (mut seen, _) = self.inspect(spot.clone(), self.name(&spot.place), &table, &LISTED)?;
+            seen.queue.clear();
+            found.extend(Some(seen).filter(|seen| seen.state != State::Free));
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,254 @@
+/*!
+Looking at the locks of a redis server: plain reads, and no script, so that a user who may only read can look.
+
+What one lock's keys say is read in one transaction; what its holders and waiters publish, right afterwards. What the
+answers mean is decided in [`raw`](crate::backend::redis::raw).
+*/
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use ::redis::{Cmd, Value};
+
+use crate::backend::Error;
+use crate::backend::redis::answers::{bytes, text_of, yes_or_no};
+use crate::backend::redis::connection::Connection;
+use crate::backend::redis::keys::Keys;
+use crate::backend::redis::raw::{Raw, questions, request, texts};
+use crate::backend::redis::rights::{Rights, STEER, escaped};
+use crate::backend::redis::sentinel::Master;
+use crate::backend::redis::steering;
+use crate::backend::survey::{Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
+use crate::clock::within;
+use crate::holder::ask::Ask;
+use crate::key::{Key, Namespace, encoded};
+
+/// How many keys the server looks through for one request: 1000 take it about 2 ms.
+const SCANNED: usize = 1000;
+/// How many locks are read together.
+const TOGETHER: usize = 100;
+/// How the text of every dlock begins.
+const OURS: &[u8] = b"{\"v\":";
+
+/// The questions about each of these locks as one transaction, whose last answer has all others.
+fn transaction(locks: &[&Keys], whole: bool) -> Vec<Cmd> {
+    let mut commands = vec![request(&["MULTI"])];
+    commands.extend(locks.iter().flat_map(|keys| questions(keys, whole)));
+    commands.push(request(&["EXEC"]));
+    commands
+}
+
+/// The way to one server.
+#[async_trait::async_trait(?Send)]
+pub(in crate::backend) trait Way {
+    /// Makes sure that there is a connection on which nothing is unanswered.
+    async fn connect(&mut self) -> Result<(), Error>;
+    /// Sends requests in one round trip, see [`Connection::ask_all`].
+    async fn ask_all(&mut self, commands: &[Cmd]) -> Result<Vec<Value>, Error>;
+
+    /// From now on the user needs these rights there, for error messages.
+    fn need(&mut self, rights: &Rights);
+    /// The error for a server that does not answer.
+    fn silence(&self) -> Error;
+    /// The error for an answer that no lock server gives.
+    fn nonsense(&self) -> Error;
+}
+
+/// Implements [`Way`] for a type by its own methods of the same names.
+macro_rules! way {
+    ($way:ty) => {
+        #[async_trait::async_trait(?Send)]
+        impl Way for $way {
+            async fn connect(&mut self) -> Result<(), Error> {
+                self.connect().await
+            }
+
+            async fn ask_all(&mut self, commands: &[Cmd]) -> Result<Vec<Value>, Error> {
+                self.ask_all(commands).await
+            }
+
+            fn need(&mut self, rights: &Rights) {
+                self.need(rights);
+            }
+
+            fn silence(&self) -> Error {
+                self.silence()
+            }
+
+            fn nonsense(&self) -> Error {
+                self.nonsense()
+            }
+        }
+    };
+}
+
+way!(Connection);
+way!(Master);
+
+/// A look at the locks of one redis server.
+pub(in crate::backend) struct RedisSurvey<W> {
+    way: W,
+    namespace: Namespace,
+}
+
+impl<W: Way> RedisSurvey<W> {
+    /// Looks at the locks in this namespace by this way.
+    pub(in crate::backend) fn by(way: W, namespace: Namespace) -> Self {
+        Self { way, namespace }
+    }
+
+    async fn ask(&mut self, commands: &[Cmd]) -> Result<Vec<Value>, Error> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let asked = within(PATIENCE, self.way.ask_all(commands)).await;
+        asked.unwrap_or_else(|_| Err(self.way.silence()))
+    }
+
+    /// What the server has of one lock, all of it at one moment but what its holders and waiters publish.
+    pub(in crate::backend) async fn read(&mut self, keys: &Keys) -> Result<Raw, Error> {
+        let answers = self.ask(&transaction(&[keys], true)).await?;
+        let mut raw = match answers.last() {
+            Some(Value::Array(answers)) => Raw::read(answers).ok_or_else(|| self.way.nonsense())?,
+            _ => return Err(self.way.nonsense()),
+        };
+        self.learn(&mut raw, keys).await?;
+        Ok(raw)
+    }
+
+    /// Adds what its holders and waiters publish to what was read of a lock. The answers are too long for one round trip.
+    async fn learn(&mut self, raw: &mut Raw, keys: &Keys) -> Result<(), Error> {
+        let mut answers = Vec::new();
+        for command in raw.further(keys) {
+            // In a transaction, so that a side key of another type fails its own answer only.
+            let answer = self.ask(&[request(&["MULTI"]), command, request(&["EXEC"])]).await?;
+            let Some(Value::Array(answer)) = answer.into_iter().last() else { return Err(self.way.nonsense()) };
+            answers.extend(answer);
+        }
+        raw.learn(&answers);
+        Ok(())
+    }
+
+    /// What the server has of these locks, without their waiters.
+    pub(in crate::backend) async fn read_all(&mut self, spots: &[Spot]) -> Result<Vec<Raw>, Error> {
+        let mut read = Vec::with_capacity(spots.len());
+        for spots in spots.chunks(TOGETHER) {
+            let keys: Vec<Keys> = spots.iter().map(|spot| Keys::at(spot.place.clone())).collect();
+            let answers = self.ask(&transaction(&keys.iter().collect::<Vec<_>>(), false)).await?;
+            let Some(Value::Array(answers)) = answers.last() else { return Err(self.way.nonsense()) };
+            let each = answers.len() / spots.len();
+            for (keys, answers) in keys.iter().zip(answers.chunks(each.max(1))) {
+                let mut raw = Raw::read(answers).ok_or_else(|| self.way.nonsense())?;
+                self.learn(&mut raw, keys).await?;
+                read.push(raw);
+            }
+        }
+        Ok(read)
+    }
+
+    /// Which of these keys have the text of a dlock.
+    async fn own_among(&mut self, keys: Vec<String>) -> Result<Vec<String>, Error> {
+        let last = (OURS.len() - 1).to_string();
+        let mut commands = vec![request(&["MULTI"])];
+        commands.extend(keys.iter().map(|key| request(&["GETRANGE", key, "0", &last])));
+        commands.push(request(&["EXEC"]));
+        let answers = self.ask(&commands).await?;
+        let Some(Value::Array(texts)) = answers.last() else { return Err(self.way.nonsense()) };
+        let is_ours = |text: &Value| bytes(text) == Some(OURS);
+        Ok(keys.into_iter().zip(texts).filter(|(_, text)| is_ours(text)).map(|(key, _)| key).collect())
+    }
+
+    /// The locks whose names begin like that, see [`Survey::names`].
+    pub(in crate::backend) async fn scan(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {
+        let begins = self.namespace.prefix(':');
+        let pattern = format!("{}*", escaped(&format!("{begins}{}", encoded(prefix))));
+        // Without a namespace nothing tells locks from other data, but the text of a dlock.
+        let only_own = begins.is_empty();
+        let (mut smallest, mut known, mut cursor) = (Smallest::new(most), HashSet::new(), "0".to_owned());
+        loop {
+            let scan = request(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", &SCANNED.to_string()]);
+            let answers = self.ask(&[scan]).await?;
+            let Some((next, page)) = answers.first().and_then(page) else { return Err(self.way.nonsense()) };
+            // Side keys of a lock with a tag begin like a lock. A key may come more than once.
+            let is_new = |key: &String| !key.contains(char::is_control) && !known.contains(&digest(key));
+            let mut keys: Vec<String> = page.into_iter().filter(is_new).collect();
+            if only_own && !keys.is_empty() {
+                keys = self.own_among(keys).await?;
+            }
+            for key in keys {
+                // Nobody can name what is not spelled as a key.
+                let spot = Spot::read(key.strip_prefix(&begins).unwrap_or_default(), key.clone());
+                if spot.key.is_some() && known.insert(digest(&key)) {
+                    smallest.add(spot);
+                }
+            }
+            cursor = next;
+            if cursor == "0" {
+                return Ok(Names { only_own, ..smallest.names(Some(known.len() as u64)) });
+            }
+        }
+    }
+}
+
+impl<W: Way> RedisSurvey<W> {
+    /// Puts the request beside the lock with these keys, if `party` holds it here; false where it does not.
+    pub(in crate::backend) async fn put(&mut self, keys: &Keys, party: &Party, ask: &Ask) -> Result<bool, Error> {
+        self.steer(steering::ask(keys, party, ask)).await
+    }
+
+    /// Takes the lock with these keys away from `party`, if that holds it here; false where it does not. On a `single` server
+    /// the next waiter is told.
+    pub(in crate::backend) async fn take(&mut self, keys: &Keys, party: &Party, single: bool) -> Result<bool, Error> {
+        self.steer(steering::take(keys, party, single)).await
+    }
+
+    async fn steer(&mut self, command: Cmd) -> Result<bool, Error> {
+        self.way.need(&Rights::for_all_locks(&self.namespace, STEER));
+        let answers = self.ask(&[command]).await?;
+        answers.first().and_then(yes_or_no).ok_or_else(|| self.way.nonsense())
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl<W: Way> Survey for RedisSurvey<W> {
+    async fn connect(&mut self) -> Result<(), Error> {
+        self.way.connect().await
+    }
+
+    async fn look(&mut self, key: &Key) -> Result<Seen, Error> {
+        let keys = Keys::at(self.namespace.join(':', key));
+        let raw = self.read(&keys).await?;
+        Ok(raw.seen(Spot::of(key, keys.lock)))
+    }
+
+    async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {
+        self.scan(prefix, most).await
+    }
+
+    async fn look_at(&mut self, spots: &[Spot]) -> Result<Vec<Seen>, Error> {
+        let read = self.read_all(spots).await?;
+        let seen = spots.iter().zip(read).map(|(spot, raw)| raw.seen(spot.clone()));
+        Ok(seen.filter(|seen| seen.state != State::Free).collect())
+    }
+
+    async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
+        self.put(&Keys::at(self.namespace.join(':', key)), party, ask).await
+    }
+
+    async fn take_away(&mut self, key: &Key, party: &Party) -> Result<bool, Error> {
+        self.take(&Keys::at(self.namespace.join(':', key)), party, true).await
+    }
+}
+
+/// The next cursor and the keys in the answer to a SCAN. Keys that are not text are no locks of dlock.
+fn page(answer: &Value) -> Option<(String, Vec<String>)> {
+    let Value::Array(parts) = answer else { return None };
+    let [cursor, keys @ Value::Array(_)] = parts.as_slice() else { return None };
+    Some((text_of(cursor)?.to_owned(), texts(keys).into_iter().flatten().map(str::to_owned).collect()))
+}
+
+fn digest(key: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,262 @@
+/*!
+Looking at the locks of a majority of redis servers: each server is looked at as a single one is, all at once, and what they
+say is counted. A holder is one whom a majority of all servers names.
+*/
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+
+use crate::backend::Error;
+use crate::backend::redis::Server;
+use crate::backend::redis::connection::Connection;
+use crate::backend::redis::inspect::RedisSurvey;
+use crate::backend::redis::keys::Keys;
+use crate::backend::redis::raw::Raw;
+use crate::backend::redis::rights::{LOOK, Rights};
+use crate::backend::redlock::errors::{Failures, failed, no_majority, unanswered};
+use crate::backend::redlock::quorum::majority;
+use crate::backend::survey::{Left, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey, Vote};
+use crate::clock::within;
+use crate::holder::ask::Ask;
+use crate::key::{Key, Namespace};
+
+/// A look at the locks of a majority of redis servers.
+pub(super) struct RedlockSurvey {
+    servers: Vec<(String, RedisSurvey<Connection>)>,
+    namespace: Namespace,
+    /// Why the servers that cannot be asked cannot be asked.
+    failures: Failures,
+}
+
+/// What one server has of a lock; none where it did not answer.
+type Opinion = Option<(Seen, Option<u64>)>;
+
+fn opinion(raw: &Raw, spot: &Spot) -> (Seen, Option<u64>) {
+    (raw.seen(spot.clone()), raw.fence)
+}
+
+/// What the servers' opinions of the lock at this place amount to.
+fn counted(spot: Spot, servers: &[String], opinions: &[Opinion]) -> Seen {
+    let needed = majority(servers.len());
+    let silent = opinions.iter().filter(|opinion| opinion.is_none()).count();
+    let seen = || opinions.iter().flatten().map(|(seen, _)| seen);
+    let now = seen().map(|seen| seen.now).max().unwrap_or_default();
+    let mut votes_for: BTreeMap<String, Vec<&Party>> = BTreeMap::new();
+    for party in seen().flat_map(|seen| &seen.holders) {
+        votes_for.entry(party.id()).or_default().push(party);
+    }
+    let most = votes_for.values().map(Vec::len).max().unwrap_or(0);
+    let mut holders: Vec<Party> = votes_for
+        .into_values()
+        .filter(|votes| votes.len() >= needed)
+        .filter_map(|votes| holder(&votes, needed))
+        .collect();
+    holders.sort_by_key(|party| (party.slot, party.since));
+    if let [holder] = holders.as_mut_slice()
+        && holder.mode == Some(crate::lock::admission::Mode::Exclusive)
+        && holder.published().is_some()
+    {
+        holder.token = token(opinions, needed);
+    }
+    let of_state = |name: &str| seen().filter(|seen| seen.state.name() == name).count();
+    let state = match () {
+        () if !holders.is_empty() => State::Held,
+        () if of_state("blocked") >= needed => blocked(seen()),
+        () if of_state("free") >= needed => State::Free,
+        // One who does not answer may be the one that is missing.
+        () if most + silent >= needed || of_state("free") + silent >= needed => State::Unknown,
+        () => State::Contested,
+    };
+    let vote = |(server, opinion): (&String, &Opinion)| Vote {
+        server: server.clone(),
+        state: opinion.as_ref().map_or("unknown", |(seen, _)| seen.state.name()),
+        id: opinion.as_ref().and_then(|(seen, _)| Some(seen.holders.first()?.id())),
+    };
+    let votes = Some(servers.iter().zip(opinions).map(vote).collect());
+    Seen { state, votes, has_no_queue: true, ..Seen::free(spot, now).held_by(holders, 0) }
+}
+
+/// What is in the way on a majority.
+fn blocked<'a>(mut seen: impl Iterator<Item = &'a Seen>) -> State {
+    seen.find(|seen| matches!(seen.state, State::Blocked(_))).map(|seen| seen.state.clone()).unwrap_or_default()
+}
+
+/// The holder for whom these servers vote: its lease lasts as long as a majority has it.
+fn holder(votes: &[&Party], needed: usize) -> Option<Party> {
+    let mut lefts: Vec<u64> = votes
+        .iter()
+        .filter_map(|party| match party.left? {
+            Left::Millis(left) => Some(left),
+            Left::Forever => Some(u64::MAX),
+        })
+        .collect();
+    lefts.sort_unstable_by(|one, other| other.cmp(one));
+    let left = lefts.get(needed - 1).map(|&left| if left == u64::MAX { Left::Forever } else { Left::Millis(left) });
+    let asked = votes.iter().find_map(|party| party.asked.clone());
+    Some(Party { asked, ..(*votes.first()?).clone().lasting(left) })
+}
+
+/// The counter on which a majority of the servers agrees.
+fn token(opinions: &[Opinion], needed: usize) -> Option<u64> {
+    let counters: Vec<u64> = opinions.iter().flatten().filter_map(|(_, fence)| *fence).collect();
+    counters.iter().copied().find(|one| counters.iter().filter(|other| *other == one).count() >= needed)
+}
+
+impl RedlockSurvey {
+    /// Looks at the locks of these servers in this namespace; not connected yet.
+    pub(super) fn new(servers: &[Server], namespace: &Namespace) -> Self {
+        let rights = Rights::for_all_locks(namespace, LOOK);
+        let survey = |server: &Server| {
+            let connection = Connection::new(server.clone().needing(rights.clone()));
+            (server.to_string(), RedisSurvey::by(connection, namespace.clone()))
+        };
+        Self { servers: servers.iter().map(survey).collect(), namespace: namespace.clone(), failures: Failures::new() }
+    }
+
+    /// Asks every server, and keeps the answers of those that gave one. Fails where these are no majority.
+    async fn ask<T>(
+        &mut self,
+        ask: impl AsyncFn(&mut RedisSurvey<Connection>) -> Result<T, Error>,
+    ) -> Result<Vec<Option<T>>, Error> {
+        let asked = self.servers.iter_mut().map(|(name, survey)| {
+            let ask = &ask;
+            async move {
+                match within(PATIENCE, survey.connect()).await {
+                    Ok(Ok(())) => ask(survey).await.map_err(|error| failed(&error)),
+                    Ok(Err(error)) => Err(failed(&error)),
+                    Err(_) => Err(unanswered(name)),
+                }
+            }
+        });
+        let answers = join_all(asked).await;
+        self.failures.clear();
+        let all = answers.len();
+        let kept = answers.into_iter().enumerate().map(|(index, answer)| match answer {
+            Ok(answer) => Some(answer),
+            Err(failure) => {
+                self.failures.insert(index, failure);
+                None
+            }
+        });
+        let kept: Vec<Option<T>> = kept.collect();
+        if all - self.failures.len() < majority(all) {
+            return Err(no_majority(&self.failures, all));
+        }
+        Ok(kept)
+    }
+
+    fn names_of_servers(&self) -> Vec<String> {
+        self.servers.iter().map(|(name, _)| name.clone()).collect()
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl Survey for RedlockSurvey {
+    async fn connect(&mut self) -> Result<(), Error> {
+        // Each server is connected to when it is asked, so that a dead one delays nobody more than once.
+        Ok(())
+    }
+
+    async fn look(&mut self, key: &Key) -> Result<Seen, Error> {
+        let spot = Spot::of(key, self.namespace.join(':', key));
+        let raw = self.ask(async |survey| survey.read(&Keys::at(spot.place.clone())).await).await?;
+        let opinions: Vec<Opinion> = raw.iter().map(|raw| Some(opinion(raw.as_ref()?, &spot))).collect();
+        Ok(counted(spot, &self.names_of_servers(), &opinions))
+    }
+
+    async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {
+        let lists = self.ask(async |survey| survey.scan(prefix, most).await).await?;
+        let only_own = lists.iter().flatten().any(|names| names.only_own);
+        let is_cut = lists.iter().flatten().any(|names| names.is_cut);
+        let mut all: Vec<Spot> = lists.into_iter().flatten().flat_map(|names| names.found).collect();
+        all.sort_unstable();
+        all.dedup();
+        let mut smallest = Smallest::new(most);
+        // The smallest of all are among the smallest of each server.
+        let total = Some(all.len() as u64).filter(|_| !is_cut);
+        for spot in all {
+            smallest.add(spot);
+        }
+        let names = smallest.names(total);
+        Ok(Names { only_own, is_cut: is_cut || names.is_cut, ..names })
+    }
+
+    async fn look_at(&mut self, spots: &[Spot]) -> Result<Vec<Seen>, Error> {
+        let read = self.ask(async |survey| survey.read_all(spots).await).await?;
+        let servers = self.names_of_servers();
+        let seen = spots.iter().enumerate().map(|(index, spot)| {
+            let of = |raw: &Option<Vec<Raw>>| Some(opinion(raw.as_ref()?.get(index)?, spot));
+            let opinions: Vec<Opinion> = read.iter().map(of).collect();
+            counted(spot.clone(), &servers, &opinions)
+        });
+        Ok(seen.filter(|seen| seen.state != State::Free).collect())
+    }
+
+    async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
+        let keys = Keys::at(self.namespace.join(':', key));
+        // One that took the request is enough: the holder asks all of them.
+        let put = self.ask(async |survey| survey.put(&keys, party, ask).await).await?;
+        Ok(put.into_iter().flatten().any(|put| put))
+    }
+
+    async fn take_away(&mut self, key: &Key, party: &Party) -> Result<bool, Error> {
+        let keys = Keys::at(self.namespace.join(':', key));
+        let taken = self.ask(async |survey| survey.take(&keys, party, false).await).await?;
+        Ok(taken.into_iter().flatten().any(|taken| taken))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::holder::Holder;
+
+    /// A server that names this holder with so much of its lease left and this counter: `-` for nobody, `?` for no answer.
+    fn server(what: &str) -> Opinion {
+        let (who, rest) = what.split_once(' ').unwrap_or((what, "5 0"));
+        let (left, fence) = rest.split_once(' ').expect("a lease and a counter");
+        let seen = Seen::free(Spot::default(), 100);
+        let seen = match who {
+            "?" => return None,
+            "-" => seen,
+            "list" => Seen { state: State::Blocked("a redis list".to_owned()), ..seen },
+            who => {
+                let left = Left::Millis(left.parse().expect("a lease"));
+                let text = format!(r#"{{"v":1,"id":"{who}"}}"#);
+                seen.held_by(vec![Party::new(Holder::read(text.as_bytes()), "").lasting(Some(left))], 1)
+            }
+        };
+        Some((seen, fence.parse().ok()))
+    }
+
+    #[test]
+    fn a_holder_is_whom_a_majority_of_all_servers_names() {
+        for (servers, expected) in [
+            ("-,-,-", "free"),
+            ("a 9 7,a 3 7,a 5 7", "held a 5 Some(7)"),
+            ("a 9 7,a 3 7,-", "held a 3 Some(7)"),
+            ("a 9 7,a 3 8,b", "held a 3 None"),
+            ("a,-,-", "free"),
+            ("a,b,c", "contested"),
+            ("a,b,-", "contested"),
+            ("a,a,?", "held a 5 Some(0)"),
+            ("a,b,?", "unknown"),
+            ("a,-,?", "unknown"),
+            ("list,list,a", "blocked"),
+            ("a,a,b,b,-", "contested"),
+            ("a,a,a,b,?", "held a 5 Some(0)"),
+        ] {
+            let opinions: Vec<Opinion> = servers.split(',').map(server).collect();
+            let names: Vec<String> = (0..opinions.len()).map(|index| format!("s{index}")).collect();
+            let seen = counted(Spot::default(), &names, &opinions);
+            let mut told = seen.state.name().to_owned();
+            for party in &seen.holders {
+                let Some(Left::Millis(left)) = party.left else { panic!("{party:?}") };
+                told = format!("{told} {} {left} {:?}", party.id(), party.token);
+            }
+            assert_eq!(told, expected, "{servers}");
+            assert_eq!(seen.votes.map(|votes| votes.len()), Some(opinions.len()));
+        }
+    }
+}

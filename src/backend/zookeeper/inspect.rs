@@ -1,0 +1,286 @@
+/*!
+Looking at the locks of a ZooKeeper ensemble, in a session that makes nothing: the nodes in a lock's directory, what the
+first node of each contender says, and the minimum holds next to it. What that means is decided in
+[`seen`](crate::backend::zookeeper::seen).
+*/
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::zookeeper_client::{Client, Error as ZkError, OneshotWatcher, Stat};
+use futures_util::future::join_all;
+
+use crate::backend::Error;
+use crate::backend::net::location::nested_hint;
+use crate::backend::survey::{MOST, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
+use crate::backend::zookeeper::ensemble::Ensemble;
+use crate::backend::zookeeper::errors::{self, About};
+use crate::backend::zookeeper::hold::Hold;
+use crate::backend::zookeeper::line::contenders;
+use crate::backend::zookeeper::membership;
+use crate::backend::zookeeper::names::{Directory, key_of, sequence};
+use crate::backend::zookeeper::nodes::absent;
+use crate::backend::zookeeper::opening::Opening;
+use crate::backend::zookeeper::seen::Found;
+use crate::backend::zookeeper::session::is_record;
+use crate::backend::zookeeper::steering::{all_of, heeded, nodes, put, take};
+use crate::backend::zookeeper::tunnel::Tunnel;
+use crate::clock::{Instant, before, wall_millis, within};
+use crate::holder::ask::Ask;
+use crate::key::{Key, Namespace};
+use crate::printable::MAX_SHOWN;
+
+/// The length of the session: if it is not closed, the server keeps it no longer.
+const SESSION: Duration = Duration::from_secs(10);
+/// How long it may take to close.
+const CLOSE: Duration = Duration::from_millis(200);
+/// How many requests are sent together, each of which a server may answer with a megabyte.
+const TOGETHER: usize = 16;
+
+/// A session.
+struct Link {
+    client: Client,
+    tunnel: Tunnel,
+}
+
+/// A look at the locks of one ensemble.
+pub(super) struct ZookeeperSurvey {
+    ensemble: Arc<Ensemble>,
+    namespace: Namespace,
+    opening: Option<Opening>,
+    link: Option<Link>,
+    /// Reports the next change of the directory that was looked at last.
+    watch: Option<OneshotWatcher>,
+}
+
+impl ZookeeperSurvey {
+    /// Looks at the locks in this namespace; not connected yet.
+    pub(super) fn new(ensemble: Ensemble, namespace: Namespace) -> Self {
+        Self { ensemble: Arc::new(ensemble), namespace, opening: None, link: None, watch: None }
+    }
+
+    fn explain(&self, error: &ZkError, directory: Option<&str>, reason: Option<String>) -> Error {
+        let place = self.ensemble.location();
+        let has_user = place.login.user.is_some();
+        errors::explain(error, reason, About { place, has_user, directory, nested: nested_hint() })
+    }
+
+    /// Sends what `request` makes of the client. After an error the next request needs a new session.
+    async fn ask<T, F: Future<Output = Result<T, ZkError>>>(
+        &mut self,
+        directory: &str,
+        request: impl FnOnce(Client) -> F,
+    ) -> Result<T, Error> {
+        let Some(link) = &self.link else { return Err(errors::vanished(self.ensemble.location())) };
+        let answer = within(PATIENCE, request(link.client.clone())).await;
+        let reason = link.tunnel.reason();
+        match answer {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                let told = self.explain(&error, Some(directory), reason);
+                if told.may_pass() {
+                    self.link = None;
+                }
+                Err(told)
+            }
+            Err(_) => {
+                self.link = None;
+                let reason = reason.unwrap_or_else(|| "it does not answer".to_owned());
+                Err(Error::unavailable(format!("{}: {reason}", self.ensemble.location())))
+            }
+        }
+    }
+
+    fn directory(&self, key: &Key) -> Result<Directory, Error> {
+        let location = self.ensemble.location();
+        let directory = Directory::named(&location.path, &self.namespace, key);
+        directory.map_err(|reason| errors::unspeakable(location, &reason))
+    }
+
+    /// What the nodes at these paths say; none for each that is not there.
+    async fn read(&mut self, directory: &str, paths: Vec<String>) -> Result<Vec<Option<(Vec<u8>, Stat)>>, Error> {
+        let mut read = Vec::with_capacity(paths.len());
+        for paths in paths.chunks(TOGETHER) {
+            let asked = self.ask(directory, |client| async move {
+                let answers = join_all(paths.iter().map(|path| client.get_data(path))).await;
+                answers.into_iter().map(absent).collect::<Result<Vec<_>, _>>()
+            });
+            // Of what others have put there, no more is shown.
+            let shown = |(data, stat): (Vec<u8>, Stat)| (data[..data.len().min(MAX_SHOWN)].to_vec(), stat);
+            read.extend(asked.await?.into_iter().map(|found| found.map(shown)));
+        }
+        Ok(read)
+    }
+
+    /// Reads all about the lock in this directory whose `children` and holds are known.
+    async fn find(&mut self, directory: &Directory, children: &[String], holds: &[String]) -> Result<Found, Error> {
+        let contenders = contenders(children);
+        let first = contenders.iter().take(2 * MOST).map(|(_, rival)| directory.node(&rival.first)).collect();
+        let nodes = self.read(directory.path(), first).await?;
+        let held = holds.iter().take(MOST).map(|name| directory.hold(name)).collect();
+        let held = self.read(directory.path(), held).await?;
+        let holds = held.into_iter().flatten().filter_map(|(data, stat)| Hold::read(&data, &stat)).collect();
+        Ok(Found { contenders, nodes, holds })
+    }
+
+    /// Adds the requests to stop that were made to the holders.
+    async fn hear(&mut self, directory: &Directory, children: &[String], seen: &mut Seen) -> Result<(), Error> {
+        let node = |party: &Party| heeded(&nodes(directory, children, party.who.id()?)).cloned();
+        let (at, paths): (Vec<usize>, Vec<String>) =
+            seen.holders.iter().enumerate().filter_map(|(at, party)| Some((at, node(party)?))).unzip();
+        for (at, read) in at.into_iter().zip(self.read(directory.path(), paths).await?) {
+            let holder = &mut seen.holders[at];
+            holder.asked = read.and_then(|(data, _)| Ask::read(&data, holder.who.id()?));
+        }
+        Ok(())
+    }
+
+    /// The names of the nodes in these directories, where they exist.
+    async fn list(&mut self, paths: &[String]) -> Result<Vec<Vec<String>>, Error> {
+        let mut lists = Vec::with_capacity(paths.len());
+        for paths in paths.chunks(TOGETHER) {
+            let first = paths.first().cloned().unwrap_or_default();
+            let asked = self.ask(&first, |client| async move {
+                let answers = join_all(paths.iter().map(|path| client.get_children(path))).await;
+                let names = |answer| Ok(absent(answer)?.map(|(names, _)| names).unwrap_or_default());
+                answers.into_iter().map(names).collect()
+            });
+            let answers: Vec<Vec<String>> = asked.await?;
+            lists.extend(answers);
+        }
+        Ok(lists)
+    }
+
+    /// The contents of the directories of this lock: its own, and the one next to it.
+    async fn both(&mut self, directory: &Directory) -> Result<[Vec<String>; 2], Error> {
+        let lists = self.list(&[directory.path().to_owned(), directory.beside()]).await?;
+        let [children, mut holds] = <[Vec<String>; 2]>::try_from(lists).unwrap_or_default();
+        holds.retain(|name| !is_record(name));
+        Ok([children, holds])
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl Survey for ZookeeperSurvey {
+    async fn connect(&mut self) -> Result<(), Error> {
+        if self.link.as_ref().is_some_and(|link| !link.client.state().is_terminated()) {
+            return Ok(());
+        }
+        (self.link, self.watch) = (None, None);
+        let begun = Instant::now();
+        let opening = match self.opening.take() {
+            Some(opening) => opening,
+            None => Opening::begin(&self.ensemble, SESSION).await?,
+        };
+        // It stays there when this future is dropped.
+        let opened = self.opening.insert(opening).opened().await;
+        let Some(Opening { tunnel, .. }) = self.opening.take() else {
+            return Err(errors::vanished(self.ensemble.location()));
+        };
+        let client = opened?.map_err(|error| self.explain(&error, None, tunnel.reason()))?;
+        let link = Link { client, tunnel };
+        membership::one_ensemble(&self.ensemble, &link.client, Instant::now().since(begun)).await?;
+        self.link = Some(link);
+        Ok(())
+    }
+
+    async fn look(&mut self, key: &Key) -> Result<Seen, Error> {
+        let directory = self.directory(key)?;
+        let path = directory.path().to_owned();
+        let watched = self.ask(directory.path(), |client| async move {
+            let (_, watch) = client.check_and_watch_stat(&path).await?;
+            match absent(client.get_and_watch_children(&path).await)? {
+                Some((_, _, watch)) => Ok(watch),
+                None => Ok(watch),
+            }
+        });
+        self.watch = Some(watched.await?);
+        let [children, holds] = self.both(&directory).await?;
+        let found = self.find(&directory, &children, &holds).await?;
+        let mut seen = found.seen(Spot::of(key, directory.path()), wall_millis());
+        self.hear(&directory, &children, &mut seen).await?;
+        Ok(seen)
+    }
+
+    async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
+        let directory = self.directory(key)?;
+        let [children, _] = self.both(&directory).await?;
+        let nodes = nodes(&directory, &children, &party.id());
+        let Some(path) = heeded(&nodes) else { return Ok(false) };
+        self.ask(directory.path(), |client| async move { put(client, path, ask).await }).await
+    }
+
+    async fn take_away(&mut self, key: &Key, party: &Party) -> Result<bool, Error> {
+        let directory = self.directory(key)?;
+        let [children, holds] = self.both(&directory).await?;
+        let paths = all_of(&directory, &children, &holds, party);
+        if paths.is_empty() {
+            return Ok(false);
+        }
+        self.ask(directory.path(), |client| async move { take(client, paths).await }).await
+    }
+
+    async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {
+        let Ok(any) = Key::parse("x".as_ref()) else { return Ok(Names::default()) };
+        let above = self.directory(&any)?.above().to_owned();
+        let [all] = <[Vec<String>; 1]>::try_from(self.list(&[above]).await?).unwrap_or_default();
+        let mut smallest = Smallest::new(None);
+        for key in all.iter().filter_map(|name| key_of(name)).filter(|key| key.as_str().starts_with(prefix)) {
+            if let Ok(directory) = self.directory(&key) {
+                smallest.add(Spot::of(&key, directory.path()));
+            }
+        }
+        // Which of them are locks takes a request for each.
+        let (mut held, mut total) = (Smallest::new(most), 0);
+        for spots in smallest.names(None).found.chunks(TOGETHER) {
+            let beside = |spot: &Spot| Key::parse(spot.name().as_ref()).ok().and_then(|key| self.directory(&key).ok());
+            let next: Vec<String> = spots.iter().filter_map(beside).map(|directory| directory.beside()).collect();
+            let own: Vec<String> = spots.iter().map(|spot| spot.place.clone()).collect();
+            let (children, holds) = (self.list(&own).await?, self.list(&next).await?);
+            for ((spot, children), holds) in spots.iter().zip(children).zip(holds) {
+                if holds.iter().any(|name| !is_record(name)) || children.iter().any(|name| sequence(name).is_some()) {
+                    held.add(spot.clone());
+                    total += 1;
+                }
+            }
+            if most.is_some_and(|most| total > most as u64) {
+                return Ok(held.names(None));
+            }
+        }
+        Ok(held.names(Some(total)))
+    }
+
+    async fn look_at(&mut self, spots: &[Spot]) -> Result<Vec<Seen>, Error> {
+        let mut found = Vec::with_capacity(spots.len());
+        for spot in spots {
+            let Ok(key) = Key::parse(spot.name().as_ref()) else { continue };
+            let directory = self.directory(&key)?;
+            let [children, holds] = self.both(&directory).await?;
+            let mut seen = self.find(&directory, &children, &holds).await?.seen(spot.clone(), wall_millis());
+            seen.queue.clear();
+            found.extend(Some(seen).filter(|seen| seen.state != State::Free));
+        }
+        Ok(found)
+    }
+
+    async fn changed(&mut self, _key: &Key) {
+        match self.watch.take() {
+            Some(watch) => drop(watch.changed().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn close(&mut self) {
+        self.watch = None;
+        let Some(Link { client, tunnel }) = self.link.take() else { return };
+        let mut state = client.state_watcher();
+        drop(client);
+        let closed = async {
+            while !state.peek_state().is_terminated() {
+                state.changed().await;
+            }
+        };
+        let _ = before(Instant::now() + CLOSE, closed).await;
+        drop(tunnel);
+    }
+}
