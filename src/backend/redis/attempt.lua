@@ -1,5 +1,5 @@
 -- Takes the lock, or says why not; repeating it changes nothing.
---   KEYS  lock, holders, details, fence, queue, alive, modes, and once where the client has a period
+--   KEYS  lock, holders, details, fence, queue, alive, modes, who, stop, and once where the client has a period
 --   ARGV  id, prefix and rest of the text, ttl ms, patience ms, 1 to join the queue, wakes, minimum hold ms, mode, ids of
 --         the runs around this one; with a period its number by the client's clock, its length and its age in ms
 -- Returns {1, token, slot or -1}, {0, type, text, ms until it is worth a look, position, now, others who hold it too},
@@ -32,8 +32,8 @@ if own and starts_with(own, prefix) then
   return { 1, string.match(own, '"token":(%d+)') or '', tonumber(string.match(own, '"slot":(%d+)') or '-1') }
 end
 
-local done_by = KEYS[8]
-  and done_in(KEYS[8], period_of(tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])))
+local done_by = KEYS[10]
+  and done_in(KEYS[10], period_of(tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])))
 if done_by then
   leave(id, wakes)
   settle(wakes, head_of(wakes, patience), mode, count)
@@ -114,13 +114,14 @@ if join then
   if not redis.call('ZSCORE', queue, id) then
     local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')
     redis.call('ZADD', queue, (tonumber(last[2] or '') or 0) + 1, id)
+    redis.call('HSET', who, id, prefix .. '"since":' .. int(now) .. ',' .. rest)
   end
   redis.call('HSET', alive, id, int(now + patience))
   if is_group(mine) then
     redis.call('HSET', modes, id, mine)
   end
   -- When every waiter has died, the keys expire.
-  for _, key in ipairs({ queue, alive, modes }) do
+  for _, key in ipairs({ queue, alive, modes, who }) do
     if redis.call('PTTL', key) < 2 * patience then
       redis.call('PEXPIRE', key, 2 * patience)
     end

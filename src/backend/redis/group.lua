@@ -112,6 +112,12 @@ local function extend(id, text, ttl, mode)
   end
 end
 
+-- The answer to a renewal that extended the lock: with the request to stop that was made to this owner, if there is one.
+local function extended(stop, id)
+  local request = redis.pcall('HGET', stop, id)
+  return type(request) == 'string' and { 2, request } or { 1 }
+end
+
 -- Ends the hold with this text, or leaves it to its minimum hold if it was used. Returns 1 or, when it is kept, 2, and
 -- in which mode how many hold the lock then.
 local function give_back(id, text, used, mode, count)

@@ -2,16 +2,17 @@
 --   queue  sorted set: waiters' ids by ticket, first come, first served
 --   alive  hash: waiter's id to the server time in ms at which it is dropped without another heartbeat
 --   modes  hash: waiter's id to its mode; exclusive where it is absent
+--   who    hash: waiter's id to what it publishes, for those who look
 --   wakes  prefix of the waiters' wake lists, which the waiter's id follows
-local queue, alive, modes = KEYS[5], KEYS[6], KEYS[7]
+local queue, alive, modes, who = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 
 -- Whether the lock has any of these keys. Most have none: then nobody waits.
-local is_crowded = redis.call('EXISTS', holders, details, queue, alive, modes) > 0
+local is_crowded = redis.call('EXISTS', holders, details, queue, alive, modes, who) > 0
 
 -- Why one of the side keys cannot be used.
 local function unusable()
   return is_crowded and misplaced({
-    [holders] = 'zset', [details] = 'hash', [queue] = 'zset', [alive] = 'hash', [modes] = 'hash'
+    [holders] = 'zset', [details] = 'hash', [queue] = 'zset', [alive] = 'hash', [modes] = 'hash', [who] = 'hash'
   })
 end
 
@@ -30,6 +31,7 @@ local function leave(id, wakes)
     redis.call('ZREM', queue, id)
     redis.call('HDEL', alive, id)
     redis.call('HDEL', modes, id)
+    redis.call('HDEL', who, id)
   end
   redis.call('DEL', wakes .. id)
 end

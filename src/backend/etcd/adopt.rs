@@ -1,0 +1,45 @@
+/*!
+Taking over what another process has at the cluster: its lease and its key, whose names follow from the owner's id.
+*/
+
+use etcd_client::{GetOptions, KeyValue};
+
+use crate::backend::etcd::contender::{EtcdContender, Session};
+use crate::backend::{self, Error};
+
+/// The create revision of our key where it is the one that was granted with this token; 0, which no key has, where it was made
+/// later.
+fn created(own: Option<&KeyValue>, token: u64) -> i64 {
+    let granted = |kv: &&KeyValue| backend::token(kv.create_revision()).is_some_and(|created| created <= token);
+    own.filter(granted).map_or(0, KeyValue::create_revision)
+}
+
+impl EtcdContender {
+    /// Takes over the lock that was granted with this token. Reads what is there, and changes nothing.
+    pub(super) async fn adopt_session(&mut self, token: u64) -> Result<(), Error> {
+        let mut session = Session::new(&self.claim);
+        let (key, options) = (session.key.clone(), GetOptions::new().with_keys_only());
+        let read = self.cluster.ask(|mut client| async move { client.get(key, Some(options)).await }).await?;
+        // A lock is granted at or after the revision at which its key was made, and keeps it.
+        (session.created, session.ttl) = (Some(created(read.kvs().first(), token)), Some(self.claim.ttl));
+        session.token = Some(token);
+        self.session = Some(session);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use etcd_client::proto::PbKeyValue;
+
+    use super::*;
+
+    #[test]
+    fn a_key_that_was_made_after_the_grant_is_another_one() {
+        let kv = |create_revision| KeyValue(PbKeyValue { create_revision, ..PbKeyValue::default() });
+        assert_eq!(created(None, 7), 0);
+        for (made, token, expected) in [(7, 7, 7), (6, 7, 6), (8, 7, 0), (0, 7, 0), (-1, 7, 0)] {
+            assert_eq!(created(Some(&kv(made)), token), expected, "{made} {token}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+-- Shared by the scripts of whoever intervenes: whose a text is, and waking a holder that listens.
+--   stop  hash: owner's id to the request to stop that was made to it; the last key but one
+--   ear   list on which the owner listens from its first renewal on; the last key
+local stop, ear = KEYS[#KEYS - 1], KEYS[#KEYS]
+
+-- The id of the dlock that wrote this text; nil where none did. Before the id there are only numbers and words of dlock's.
+local function owner_in(text)
+  return starts_with(text, '{"v":') and string.match(text, '^[%w{}":,]-"id":"(%x+)"') or nil
+end
+
+-- The text with which this owner holds the lock, used or not; nil where it does not.
+local function held_by_owner(id, mode, value)
+  local text = mode and text_of(id, mode, value)
+  return text and owner_in(text) == id and text or nil
+end
+
+-- Tells the holder to look at its lock now. Without the right to that, its next renewal finds out.
+local function tell()
+  redis.pcall('LPUSH', ear, '1')
+  redis.pcall('PEXPIRE', ear, 2000)
+end

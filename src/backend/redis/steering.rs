@@ -1,0 +1,88 @@
+/*!
+What whoever intervenes asks of a server: that a request to stop is put beside a lock, or that the lock is taken away. Each is
+one script that compares the whole id of the owner.
+*/
+
+use std::sync::LazyLock;
+
+use ::redis::Cmd;
+
+use crate::backend::redis::keys::Keys;
+use crate::backend::redis::{condensed, script};
+use crate::backend::survey::Party;
+use crate::holder::Holder;
+use crate::holder::ask::Ask;
+
+/// The length of a lease that does not say it, in milliseconds.
+const LONG: u64 = 3_600_000;
+
+static ASK: LazyLock<String> = LazyLock::new(|| {
+    condensed(concat!(
+        include_str!("value.lua"),
+        include_str!("group.lua"),
+        include_str!("heed.lua"),
+        include_str!("ask.lua")
+    ))
+});
+static TAKE: LazyLock<String> = LazyLock::new(|| {
+    condensed(concat!(
+        include_str!("value.lua"),
+        include_str!("group.lua"),
+        include_str!("heed.lua"),
+        include_str!("take.lua"),
+        "return 1\n"
+    ))
+});
+static TAKE_AND_WAKE: LazyLock<String> = LazyLock::new(|| {
+    condensed(concat!(
+        include_str!("value.lua"),
+        include_str!("group.lua"),
+        include_str!("queue.lua"),
+        include_str!("heed.lua"),
+        include_str!("take.lua"),
+        include_str!("taken.lua"),
+        "return 1\n"
+    ))
+});
+
+/// The request to put `ask` beside the lock, if `party` holds it.
+pub(super) fn ask(keys: &Keys, party: &Party, ask: &Ask) -> Cmd {
+    let id = party.id();
+    let lease = party.published().and_then(|said| said.about.ttl).unwrap_or(LONG);
+    // As long as its present lease: it reads the request with its next renewal, or has lost the lock.
+    let left = lease.to_string();
+    let names = [keys.lock.clone(), keys.holders(), keys.details(), keys.stop(), keys.ear(&id)];
+    script(&ASK, &names, &[&id, &ask.text(), &left])
+}
+
+/// The request to take the lock away from `party`. On a `single` server the next waiter is told.
+pub(super) fn take(keys: &Keys, party: &Party, single: bool) -> Cmd {
+    let (id, text) = match &party.who {
+        Holder::Dlock(said) => (said.id.as_str(), &[][..]),
+        Holder::Foreign(text) => ("", text.as_slice()),
+        _ => ("", &[][..]),
+    };
+    let mut names = if single { keys.single() } else { keys.voting() };
+    names.push(keys.ear(id));
+    let mut command = ::redis::cmd("EVAL");
+    command.arg(if single { &*TAKE_AND_WAKE } else { &*TAKE }).arg(names.len()).arg(&names);
+    command.arg(id).arg(text).arg(keys.wakes());
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::redis::rights::{MAJORITY, SINGLE, STEER, lacking};
+
+    #[test]
+    fn intervening_needs_no_rights_but_those_of_holders_and_of_lists() {
+        for script in [&ASK, &TAKE_AND_WAKE] {
+            assert_eq!((lacking(SINGLE, script), lacking(STEER, script)), (Vec::new(), Vec::new()));
+        }
+        // Without that one, a holder hears of it at its next renewal.
+        for script in [&ASK, &TAKE] {
+            assert_eq!(lacking(MAJORITY, script), ["lpush"]);
+        }
+    }
+}
