@@ -56,7 +56,7 @@ impl Location {
     /// Reads what follows `scheme://`. The error ends in `hint`.
     pub(crate) fn parse(scheme: &'static str, rest: &str, port: u16, hint: &str) -> Result<Self, String> {
         if rest.contains(['?', '#']) {
-            return Err(format!("{scheme}:// takes no ? and no #; {hint}"));
+            return Err(format!("{scheme}:// takes no ? and no # here: write %3F and %23; {hint}"));
         }
         let (login, authority, path) = split(rest, hint)?;
         // `etcd://a,etcd://b`: the first slash is not that of a path.

@@ -12,11 +12,12 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::backend::error::{Error, ErrorKind};
+pub(crate) use crate::backend::net::witness::Noted;
 use crate::backend::net::witness::Witness;
 
 /// What the user says about TLS.
@@ -49,6 +50,8 @@ pub(crate) struct Tls {
     server_name: Option<ServerName<'static>>,
     /// Whether there is a client certificate.
     certified: bool,
+    /// Where it is noted until when a server's certificate is good.
+    noted: Option<Noted>,
 }
 
 impl fmt::Debug for Tls {
@@ -91,9 +94,13 @@ impl Tls {
                 let chain = certificates("--tls-cert", cert)?;
                 let key_der =
                     PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable("--tls-key", key, &error))?;
-                builder
-                    .with_client_auth_cert(chain, key_der)
-                    .map_err(|error| format!("--tls-cert and --tls-key do not fit together: {error}"))?
+                builder.with_client_auth_cert(chain, key_der).map_err(|error| {
+                    if error.to_string().contains("UnsupportedCertVersion") {
+                        format!("--tls-cert: {} is of version 1: make one of version 3", cert.display())
+                    } else {
+                        format!("--tls-cert and --tls-key do not fit together: {error}")
+                    }
+                })?
             }
             (Some(_), None) => return Err("--tls-cert needs --tls-key FILE with its private key".to_owned()),
             (None, Some(_)) => return Err("--tls-key needs --tls-cert FILE with its certificate".to_owned()),
@@ -108,7 +115,7 @@ impl Tls {
             ),
         };
         let certified = files.cert.is_some();
-        Ok(Self { config: Arc::new(config), verifier, server_name, certified })
+        Ok(Self { config: Arc::new(config), verifier, server_name, certified, noted: None })
     }
 
     /// These certificates and keys, and a handshake that offers `protocol` (ALPN).
@@ -118,6 +125,12 @@ impl Tls {
         self
     }
 
+    /// These settings for connections that note until when a server's certificate is good.
+    #[must_use]
+    pub(crate) fn noting(&self, noted: Noted) -> Self {
+        Self { noted: Some(noted), ..self.clone() }
+    }
+
     /// Whether there is a client certificate.
     #[must_use]
     pub(super) fn is_certified(&self) -> bool {
@@ -125,12 +138,12 @@ impl Tls {
     }
 
     /// Encrypts a connection to `host`, which errors call `name`.
-    pub(super) async fn connect(
+    pub(super) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         name: &(dyn fmt::Display + Sync),
         host: &str,
-        stream: TcpStream,
-    ) -> Result<TlsStream<TcpStream>, Error> {
+        stream: S,
+    ) -> Result<TlsStream<S>, Error> {
         let expected = match &self.server_name {
             Some(expected) => expected.clone(),
             None => ServerName::try_from(host.to_owned()).map_err(|error| {
@@ -138,7 +151,7 @@ impl Tls {
             })?,
         };
         let host = expected.to_str().into_owned();
-        let witness = Arc::new(Witness::new(Arc::clone(&self.verifier)));
+        let witness = Arc::new(Witness::new(Arc::clone(&self.verifier), self.noted.clone()));
         let mut config = self.config.as_ref().clone();
         config.dangerous().set_certificate_verifier(Arc::<Witness>::clone(&witness));
         let connected = TlsConnector::from(Arc::new(config)).connect(expected, stream).await;
@@ -196,6 +209,22 @@ pub(crate) fn refused(name: &dyn fmt::Display, said: &str) -> Error {
     Error::new(ErrorKind::Denied, format!("{name} refused the TLS connection: {said}"))
 }
 
+/// Why a certificate cannot be used, where that is not the fault of a name, an authority or a date.
+fn unacceptable(reason: &CertificateError) -> String {
+    let text = format!("{reason:?}");
+    match () {
+        () if text.contains("UnsupportedCertVersion") => {
+            "its certificate is of version 1: make one of version 3, with a subjectAltName".to_owned()
+        }
+        () if text.contains("CaUsedAsEndEntity") => {
+            "its certificate is that of an authority, as self-signed ones often are: \
+             make one that is not (CA:FALSE), with a subjectAltName"
+                .to_owned()
+        }
+        () => format!("its certificate is not acceptable: {reason}"),
+    }
+}
+
 /// A handshake that failed, in words. What a server says before it is `proven` that it is the right one may be anybody's
 /// word, and so is no refusal.
 fn explain(error: &io::Error, name: &dyn fmt::Display, expected: &str, certified: bool, proven: bool) -> Error {
@@ -215,9 +244,12 @@ fn explain(error: &io::Error, name: &dyn fmt::Display, expected: &str, certified
                 "its certificate is not valid yet; check the clocks".to_owned()
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                format!("its certificate is not for {expected}; name the one it is for with --tls-server-name")
+                format!(
+                    "its certificate is not for {expected}; name the one it is for with --tls-server-name (only names in its \
+                     subjectAltName count)"
+                )
             }
-            other => format!("its certificate is not acceptable: {other}"),
+            other => unacceptable(other),
         },
         Some(rustls::Error::AlertReceived(alert)) if !proven => {
             let number = u8::from(*alert);

@@ -122,7 +122,9 @@ impl Wire {
         let unreachable = |error: &io::Error| unreachable(error, name);
         let (host, port) = match address {
             Address::Unix(path) => {
-                let stream = UnixStream::connect(path).await.map_err(|error| unreachable(&error))?;
+                let stream = UnixStream::connect(path)
+                    .await
+                    .map_err(|error| if path.is_dir() { is_directory(name) } else { unreachable(&error) })?;
                 let socket = stream.as_fd().try_clone_to_owned().map_err(|error| unreachable(&error))?;
                 let (ways, refusal) = (Ways::default(), Refusal::default());
                 return Ok(Self {
@@ -146,6 +148,25 @@ impl Wire {
             Some(tls) => Box::new(tls.connect(name, host, stream).await?),
         };
         Ok(Self { stream, socket, ways, refusal, certified: tls.is_some_and(Tls::is_certified), first: Vec::new() })
+    }
+
+    /// Encrypts a connection that began in plain text, for protocols that switch. `address` is where it goes. Of what the
+    /// server has sent nothing may be unread but its handshake.
+    ///
+    /// Errors call the server `name`.
+    pub(crate) async fn secure(
+        self,
+        name: &(dyn fmt::Display + Sync),
+        address: &Address,
+        tls: &Tls,
+    ) -> Result<Self, Error> {
+        let host = match address {
+            Address::Tcp(host, _) => host.as_str(),
+            Address::Unix(_) => "localhost",
+        };
+        let Self { stream, socket, ways, refusal, .. } = self;
+        let stream = Box::new(tls.connect(name, host, stream).await?);
+        Ok(Self { stream, socket, ways, refusal, certified: tls.is_certified(), first: Vec::new() })
     }
 
     /// The socket again, for options that are set at the end of a connection.
@@ -172,6 +193,12 @@ impl Wire {
     pub(crate) fn refusal(&self) -> Refusal {
         self.refusal.clone()
     }
+}
+
+/// Why there is no connection where the socket of the server called `name` is a directory.
+fn is_directory(name: &dyn fmt::Display) -> Error {
+    let remedy = "name the socket in it, such as .s.PGSQL.5432 or redis.sock";
+    Error::new(ErrorKind::Mistaken, format!("could not reach {name}: that is a directory; {remedy}"))
 }
 
 /// Why there is no connection to the server called `name`: a name that does not resolve is not a server that does not answer.

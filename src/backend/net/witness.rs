@@ -2,13 +2,29 @@
 Whether the server at the other end of one connection has proved who it is.
 */
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+
+/// Times at which a certificate is looked at again: after as many days as it takes to renew one, and in the year 9999.
+const SOON: Duration = Duration::from_secs(14 * 86_400);
+const NEVER: Duration = Duration::from_secs(253_402_300_799);
+
+/// Until when the certificate is good that was found good last, for those who want to know.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Noted(Arc<Mutex<Option<Duration>>>);
+
+impl Noted {
+    /// In seconds since 1970; none where no certificate was found good.
+    pub(crate) fn ends(&self) -> Option<u64> {
+        self.0.lock().ok()?.map(|ends| ends.as_secs())
+    }
+}
 
 /// Lets the library decide about certificates, and remembers for one connection whether the server has signed with the key
 /// of one that is trusted.
@@ -16,12 +32,13 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 pub(super) struct Witness {
     verifier: Arc<WebPkiServerVerifier>,
     proof: AtomicBool,
+    noted: Option<Noted>,
 }
 
 impl Witness {
     /// Has seen nothing yet.
-    pub(super) fn new(verifier: Arc<WebPkiServerVerifier>) -> Self {
-        Self { verifier, proof: AtomicBool::new(false) }
+    pub(super) fn new(verifier: Arc<WebPkiServerVerifier>, noted: Option<Noted>) -> Self {
+        Self { verifier, proof: AtomicBool::new(false), noted }
     }
 
     /// Whether the server has proved who it is.
@@ -45,7 +62,18 @@ impl ServerCertVerifier for Witness {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        let verify =
+            |at: UnixTime| self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, at);
+        let verified = verify(now)?;
+        if let Some(noted) = &self.noted
+            && let Ok(mut ends) = noted.0.lock()
+        {
+            // The library tells the end of the first certificate of the chain that has ended by then.
+            let later = [now.as_secs() + SOON.as_secs(), NEVER.as_secs()].map(Duration::from_secs);
+            let ended = later.into_iter().find_map(|at| ended(&verify(UnixTime::since_unix_epoch(at)).err()?));
+            *ends = Some(ended.unwrap_or(NEVER));
+        }
+        Ok(verified)
     }
 
     fn verify_tls12_signature(
@@ -68,5 +96,15 @@ impl ServerCertVerifier for Witness {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.verifier.supported_verify_schemes()
+    }
+}
+
+/// When a certificate has ended, if that is what is wrong with it.
+fn ended(error: &Error) -> Option<Duration> {
+    match error {
+        Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
+            Some(Duration::from_secs(not_after.as_secs()))
+        }
+        _ => None,
     }
 }

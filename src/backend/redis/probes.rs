@@ -1,0 +1,182 @@
+/*!
+Finding out whether one redis server, or the master that sentinels name, keeps its promises.
+*/
+
+use ::redis::{Cmd, Value};
+use futures_util::future::join_all;
+
+use crate::backend::error::{Error, ErrorKind};
+use crate::backend::net::location::Location;
+use crate::backend::net::tls::Tls;
+use crate::backend::probing::{self, Finding, Met, Probes, bounded, contact, kind_of, met};
+use crate::backend::redis::connection::{Connection, Outstanding, Server};
+use crate::backend::redis::facts::{CHECK, Demand, Facts, facts, questions};
+use crate::backend::redis::keys::Keys;
+use crate::backend::redis::raw::request;
+use crate::backend::redis::rights::{Rights, SINGLE};
+use crate::backend::redis::sentinel::Master;
+use crate::clock::wall_millis;
+use crate::key::{Key, Namespace};
+
+/// The sentinels through which the server is found.
+#[derive(Debug)]
+pub(super) struct Watchers {
+    /// Where they are.
+    location: Location,
+    /// What they call the master.
+    name: String,
+    /// How to speak TLS.
+    tls: Option<Tls>,
+}
+
+impl Watchers {
+    /// Those at `location`, for the master that they call `name`.
+    pub(super) fn new(location: &Location, name: &str, tls: Option<&Tls>) -> Self {
+        Self { location: location.clone(), name: name.to_owned(), tls: tls.cloned() }
+    }
+}
+
+/// The probes of one server.
+#[derive(Debug)]
+pub(super) struct RedisProbes {
+    /// The way to the server.
+    way: Master,
+    /// The sentinels, if there are any.
+    watchers: Option<Watchers>,
+    demand: Demand,
+    namespace: Namespace,
+}
+
+impl RedisProbes {
+    /// What a user needs for locks and for all probes, which a message names where something is lacking.
+    pub(super) fn rights(namespace: &Namespace) -> Rights {
+        Rights::for_all_locks(namespace, SINGLE).and(CHECK)
+    }
+
+    /// Asks by this way, which is not connected yet.
+    pub(super) fn by(way: Master, watchers: Option<Watchers>, replicas: u32, namespace: Namespace) -> Self {
+        Self { way, watchers, demand: Demand { replicas, ..Demand::default() }, namespace }
+    }
+
+    /// Reaches the server that the URL names, and logs in.
+    async fn meet_server(&mut self) -> Vec<Finding> {
+        let server = self.way.server().clone();
+        let (findings, wire) = contact(&server.to_string(), server.address(), server.tls()).await;
+        if wire.is_none() {
+            return findings;
+        }
+        drop(wire);
+        let login = async {
+            self.way.connect().await?;
+            // An answer that every user gets: without a password nothing has been said yet.
+            let (_, users) = self.way.ask_master(&request(&["TIME"]), &[users()]).await?;
+            Ok(identity(&server, users.first()))
+        };
+        met(findings, bounded(&server.to_string(), login).await)
+    }
+
+    /// Reaches the sentinels, and the master that a majority of them name.
+    async fn meet_master(&mut self, watchers: &Watchers) -> Vec<Finding> {
+        let Watchers { location, name, tls } = watchers;
+        let one = |address| async move { contact(&format!("sentinel {address}"), address, tls.as_ref()).await.0 };
+        let reached = join_all(location.addresses.iter().map(one)).await;
+        let is_away = |findings: &Vec<Finding>| findings.iter().any(|finding| finding.verdict.name() == "fail");
+        let is_majority = reached.iter().filter(|findings| !is_away(findings)).count() > location.addresses.len() / 2;
+        let mut findings: Vec<Finding> =
+            reached.into_iter().flatten().map(|finding| if is_majority { finding.borne() } else { finding }).collect();
+        let login = async {
+            self.way.connect().await?;
+            let (_, users) = self.way.ask_master(&request(&["TIME"]), &[users()]).await?;
+            Ok(users.into_iter().next())
+        };
+        match bounded(&location.to_string(), login).await {
+            Ok(users) => {
+                let server = self.way.server();
+                findings.push(Finding::ok("master", format!("{server} is called {name}")));
+                findings.push(identity(server, users.as_ref()));
+            }
+            Err(error) if error.kind == ErrorKind::Denied => findings.push(Finding::failed("identity", &error)),
+            Err(error) => findings.push(Finding::failed("master", &error)),
+        }
+        findings
+    }
+}
+
+/// Asks for the users that the server knows. Who gives no name is somebody who may ask that.
+pub(in crate::backend) fn users() -> Cmd {
+    request(&["ACL", "USERS"])
+}
+
+/// Who we are at this server, which knows these `users` as far as it told.
+pub(in crate::backend) fn identity(server: &Server, users: Option<&Value>) -> Finding {
+    let login = server.login();
+    let known = if let Some(Value::Array(users)) = users { users.len() } else { 0 };
+    match (&login.user, &login.password) {
+        (Some(user), _) => Finding::ok("identity", format!("user {user}")),
+        (None, Some(_)) => Finding::ok("identity", "user default"),
+        (None, None) if known > 1 => {
+            let text = format!("no user is given, and the server knows {known}");
+            Finding::warn("identity", text, "use --user and --password-file")
+        }
+        (None, None) => Finding::ok("identity", "no password is given, and none is needed"),
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl Probes for RedisProbes {
+    async fn meet(&mut self) -> Met {
+        let findings = match self.watchers.take() {
+            Some(watchers) => self.meet_master(&watchers).await,
+            None => self.meet_server().await,
+        };
+        let kind = kind_of(&findings);
+        (findings, kind)
+    }
+
+    async fn examine(&mut self, _concerns: &[String]) -> Vec<Finding> {
+        let name = self.way.server().to_string();
+        self.way.need(&Self::rights(&self.namespace));
+        let asked = async {
+            self.way.connect().await?;
+            let (time, also) = questions();
+            let sent = wall_millis();
+            let (time, also) = self.way.ask_master(&time, &also).await?;
+            Ok((facts(&time, &also), sent.midpoint(wall_millis())))
+        };
+        match bounded(&name, asked).await {
+            Ok((facts, here)) => told(&facts, here, self.demand),
+            Err(error) => vec![Finding::failed("role", &error)],
+        }
+    }
+
+    async fn clean(&mut self, key: &Key) {
+        if self.way.connect().await.is_ok() {
+            let _ = self.way.ask(&forget(&self.namespace, key), Outstanding::Request).await;
+        }
+    }
+}
+
+/// Deletes the counter of a lock that nobody will ask for again.
+pub(in crate::backend) fn forget(namespace: &Namespace, key: &Key) -> Cmd {
+    request(&["DEL", &Keys::at(namespace.join(':', key)).fence()])
+}
+
+/// What a server is worth that said this when it was `here` by this host's clock.
+fn told(facts: &Facts, here: u64, demand: Demand) -> Vec<Finding> {
+    let mut findings = facts.findings(demand);
+    findings.extend(facts.now.map(|now| probing::clock(now, here)));
+    findings
+}
+
+/// Asks one server on its own connection what it is worth.
+pub(in crate::backend) async fn ask(
+    connection: &mut Connection,
+    demand: Demand,
+) -> Result<(Facts, Vec<Finding>), Error> {
+    let (time, also) = questions();
+    let sent = wall_millis();
+    let (time, also) = connection.ask_also(&time, &also, Outstanding::Request).await?;
+    let facts = facts(&time, &also);
+    let findings = told(&facts, sent.midpoint(wall_millis()), demand);
+    Ok((facts, findings))
+}

@@ -1,0 +1,274 @@
+/*!
+Finding out whether a ZooKeeper ensemble keeps its promises: each server is asked for its state (`srvr`, which every server
+answers by default), and the ensemble for a session of the length that runs ask for, which is closed at once.
+*/
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::backend::error::{Error, ErrorKind};
+use crate::backend::net::location::nested_hint;
+use crate::backend::net::tls::Tls;
+use crate::backend::net::wire::{Address, Wire};
+use crate::backend::probing::{Finding, Met, Probes, Verdict, Wish, bounded, contact, counted, kind_of, met, version};
+use crate::backend::zookeeper::configuration::Configuration;
+use crate::backend::zookeeper::ensemble::Ensemble;
+use crate::backend::zookeeper::errors::{self, About};
+use crate::backend::zookeeper::opening::Opening;
+use crate::clock::within;
+use crate::printable::shown;
+
+/// The command that asks a server for its state, and the most that it may answer.
+const STATE: &[u8] = b"srvr";
+const MOST: u64 = 4096;
+/// The oldest version that is supported, and those whose servers lose wake-ups.
+const OLDEST: [u64; 2] = [3, 5];
+const LOSING: [[u64; 3]; 2] = [[3, 6, 0], [3, 8, 0]];
+/// The longest session that can be asked for.
+const MAX_SESSION: Duration = Duration::from_millis(i32::MAX as u64);
+/// How long a session may take to close.
+const CLOSE: Duration = Duration::from_millis(500);
+
+/// The probes of one ensemble.
+pub(super) struct ZookeeperProbes {
+    ensemble: Arc<Ensemble>,
+    tls: Option<Tls>,
+    servers: Vec<Server>,
+    ttl: Duration,
+}
+
+/// One server that the URL names.
+struct Server {
+    address: Address,
+    /// What it said of itself.
+    state: Option<State>,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct State {
+    /// Its version; empty where it did not say.
+    version: String,
+    /// Its mode; empty where it does not serve.
+    mode: String,
+    /// Whether it refused to say.
+    is_refused: bool,
+}
+
+impl State {
+    /// Reads the answer to [`STATE`].
+    fn read(text: &str) -> Self {
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+        Self {
+            version: field("Zookeeper version:").split([',', '-']).next().unwrap_or_default().to_owned(),
+            mode: field("Mode:").to_owned(),
+            is_refused: text.contains("not in the whitelist"),
+        }
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        if self.is_refused {
+            let remedy = "add srvr to its 4lw.commands.whitelist";
+            return ["version", "cluster"].map(|probe| Finding::skip(probe, "srvr is not allowed", remedy)).to_vec();
+        }
+        let mut findings = Vec::new();
+        if !self.version.is_empty() {
+            findings.push(self.release());
+        }
+        findings.push(match self.mode.as_str() {
+            "" => {
+                let text = "it does not serve: it has no leader";
+                Finding::fail("cluster", ErrorKind::Unavailable, text, "is a majority of ZooKeeper running?")
+            }
+            "standalone" => {
+                let text = "standalone: when it is away, locks cannot be had or kept";
+                Finding::warn("cluster", text, "run three servers")
+            }
+            mode => Finding::ok("cluster", shown(mode.as_bytes()).to_string()),
+        });
+        findings
+    }
+
+    fn release(&self) -> Finding {
+        let numbers = version(&self.version);
+        let text = format!("ZooKeeper {}", shown(self.version.as_bytes()));
+        match numbers.as_slice() {
+            [first, second, ..] if [*first, *second] < OLDEST => {
+                Finding::fail("version", ErrorKind::Unusable, format!("{text} is too old"), "use version 3.5 or newer")
+            }
+            [first, second, third] if (LOSING[0]..=LOSING[1]).contains(&[*first, *second, *third]) => {
+                let text = format!("{text} loses wake-ups of waiters now and then (ZOOKEEPER-4537)");
+                Finding::warn("version", text, "use 3.8.1 or newer")
+            }
+            _ => Finding::ok("version", text),
+        }
+    }
+}
+
+/// What a session is worth that was granted where `wanted` was asked for.
+fn session(granted: Duration, wanted: Duration) -> Finding {
+    let text = |length: Duration| humantime::format_duration(length).to_string();
+    if granted == wanted {
+        return Finding::ok("lease", format!("{} as asked for", text(granted)));
+    }
+    let said = format!("{} is granted where --ttl asks for {}", text(granted), text(wanted));
+    Finding::warn("lease", said, "ask for what is granted, or change minSessionTimeout and maxSessionTimeout")
+}
+
+/// What an ensemble is worth whose servers say this of it.
+fn size(configuration: &Configuration) -> Option<Finding> {
+    match configuration.members() {
+        // That it is alone it has said itself.
+        0 => None,
+        count @ (1 | 2) => {
+            let text = format!(
+                "{}: {}",
+                counted(count, "member"),
+                if count == 1 { "it must be there" } else { "both must be there" }
+            );
+            Some(Finding::warn("cluster", text, "run three servers"))
+        }
+        count => {
+            let text = format!("{}, of which {} may be away", counted(count, "member"), (count - 1) / 2);
+            Some(Finding::ok("cluster", text))
+        }
+    }
+}
+
+async fn ask(mut wire: Wire) -> std::io::Result<State> {
+    wire.write_all(STATE).await?;
+    wire.flush().await?;
+    let mut text = Vec::new();
+    wire.take(MOST).read_to_end(&mut text).await?;
+    Ok(State::read(&String::from_utf8_lossy(&text)))
+}
+
+impl Server {
+    async fn meet(&mut self, ensemble: &Ensemble, tls: Option<&Tls>) -> Vec<Finding> {
+        let location = ensemble.location();
+        let name = format!("{}://{}", location.scheme, self.address);
+        let (findings, wire) = contact(&name, &self.address, tls).await;
+        let Some(wire) = wire else { return findings };
+        let asked = async { ask(wire).await.map_err(|error| errors::ended(&name, &error, None)) };
+        let login = bounded(&name, asked).await.map(|state| {
+            self.state = Some(state);
+            let who = match &location.login.user {
+                Some(user) => format!("user {}", shown(user.as_bytes())),
+                None => "no user: nodes that are made are open to everybody".to_owned(),
+            };
+            Finding::ok("identity", who)
+        });
+        met(findings, login).into_iter().map(|finding| finding.at(&self.address)).collect()
+    }
+}
+
+impl ZookeeperProbes {
+    /// Asks the servers of this ensemble; not connected yet.
+    pub(super) fn new(ensemble: Ensemble, tls: Option<Tls>, wish: &Wish) -> Self {
+        let addresses = ensemble.location().addresses.clone();
+        let servers = addresses.into_iter().map(|address| Server { address, state: None }).collect();
+        Self { ensemble: Arc::new(ensemble), tls, servers, ttl: wish.ttl.min(MAX_SESSION) }
+    }
+
+    /// What a session says.
+    async fn of_a_session(&self) -> Result<Vec<Finding>, Error> {
+        let location = self.ensemble.location();
+        let mut opening = Opening::begin(&self.ensemble, self.ttl).await?;
+        let client = opening.opened().await?.map_err(|error| {
+            let about = About {
+                place: location,
+                has_user: location.login.user.is_some(),
+                directory: None,
+                nested: nested_hint(),
+            };
+            errors::explain(&error, opening.tunnel.reason(), about)
+        })?;
+        let mut findings = Vec::new();
+        if let Ok((text, _)) = client.get_config().await
+            && let Some(configuration) = Configuration::read(&text)
+        {
+            findings.extend(size(&configuration));
+        }
+        findings.push(session(client.session_timeout(), self.ttl));
+        // It is closed when the last one who knows it is gone.
+        let mut state = client.state_watcher();
+        drop(client);
+        let _ = within(CLOSE, state.changed()).await;
+        Ok(findings)
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl Probes for ZookeeperProbes {
+    async fn meet(&mut self) -> Met {
+        let (ensemble, tls) = (&self.ensemble, self.tls.as_ref());
+        let found = join_all(self.servers.iter_mut().map(|server| server.meet(ensemble, tls))).await;
+        let kinds: Vec<ErrorKind> = found.iter().filter_map(|findings| kind_of(findings)).collect();
+        let findings = found.into_iter().flatten();
+        if kinds.len() < self.servers.len() {
+            return (findings.map(Finding::borne).collect(), None);
+        }
+        (findings.collect(), Some(ErrorKind::of_several(kinds, 1)))
+    }
+
+    async fn examine(&mut self, concerns: &[String]) -> Vec<Finding> {
+        let serves = |state: &State| state.is_refused || !state.mode.is_empty();
+        let is_one_fit = self.servers.iter().filter_map(|server| server.state.as_ref()).any(serves);
+        let mut findings = Vec::new();
+        for Server { address, state } in &self.servers {
+            let told = state.as_ref().map(State::findings).unwrap_or_default();
+            let borne = |finding: Finding| if is_one_fit { finding.borne() } else { finding };
+            findings.extend(told.into_iter().map(|finding| borne(finding).at(address)));
+        }
+        if is_one_fit {
+            let name = self.ensemble.location().to_string();
+            match bounded(&name, self.of_a_session()).await {
+                Ok(told) => findings.extend(told),
+                Err(error) => findings.push(Finding::failed("lease", &error)),
+            }
+        }
+        findings.extend(concerns.iter().map(|concern| Finding::said("cluster", Verdict::Warn, concern)));
+        findings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_of_itself() {
+        let said = |version: &str, mode: &str| {
+            let version = format!("Zookeeper version: {version}, built on 2022-02-25 08:49 UTC\n");
+            State::read(&format!("{version}Latency min/avg/max: 0/0.0/0\nMode: {mode}\nNode count: 5\n"))
+        };
+        let silent = "This ZooKeeper instance is not currently serving requests\n";
+        for (state, expected) in [
+            (said("3.8.4-9316c2a7a97e1666d8f4593f34dd6fc36ecc436c", "follower"), &["ok", "ok"][..]),
+            (said("3.8.0-${mvngit.commit.id}", "standalone"), &["warn", "warn"]),
+            (said("3.7.1", "leader"), &["warn", "ok"]),
+            (said("3.4.14", "leader"), &["fail", "ok"]),
+            (State::read(silent), &["fail"]),
+            (State::read("srvr is not executed because it is not in the whitelist.\n"), &["skip", "skip"]),
+        ] {
+            let names: Vec<&str> = state.findings().iter().map(|finding| finding.verdict.name()).collect();
+            assert_eq!(names, expected, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn what_an_ensemble_and_its_sessions_are_worth() {
+        let of = |members: u32| {
+            let lines: Vec<String> = (1..=members).map(|id| format!("server.{id}=h{id}:1:2")).collect();
+            size(&Configuration::read(lines.join("\n").as_bytes()).expect("members"))
+                .map(|finding| finding.verdict.name())
+        };
+        assert_eq!([0, 1, 2, 3].map(of), [None, Some("warn"), Some("warn"), Some("ok")]);
+        let seconds = Duration::from_secs;
+        assert_eq!(session(seconds(30), seconds(30)).text, "30s as asked for");
+        assert_eq!(session(seconds(4), seconds(30)).text, "4s is granted where --ttl asks for 30s");
+    }
+}
