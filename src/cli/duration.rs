@@ -43,6 +43,14 @@ pub(super) fn ttl(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|ttl| if ttl < shortest { Err("a lease lasts at least 1s".to_owned()) } else { Ok(ttl) })
 }
 
+/// Reads the length of the lease of a lock that nobody renews: from a second to a day.
+pub(super) fn handle_ttl(text: &str) -> Result<Duration, String> {
+    let longest = Duration::from_secs(24 * 60 * 60);
+    ttl(text).and_then(|ttl| {
+        if ttl > longest { Err("a lock with a handle lasts at most 24h without a renewal".to_owned()) } else { Ok(ttl) }
+    })
+}
+
 /// Reads the length of a period: at least a second.
 pub(super) fn period(text: &str) -> Result<Duration, String> {
     let shortest = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::duration::{duration, positive, ttl};
-use crate::cli::options::{Connects, Place, Reach, switch};
+use crate::cli::options::{Durability, Place, Reach, Told, connects, switch};
 
 /// For how many names or parties one can wait.
 const MOST_NAMES: u32 = 1000;
@@ -27,8 +27,7 @@ Waits until N parties wait here at the same moment, and then exits with 0 for ea
 key can be used again at once, in a loop too. It has nothing to do with the lock of the same name.
 
 If one of those who wait leaves (its --wait ran out, or a signal ended it) or dies, the others exit with 79, unless they \
-are --patient. A newer process with the same --as NAME takes the place of an older one, which exits with 79. redlock:// has \
-no barriers.";
+are --patient. A newer process with the same --as NAME takes the place of an older one, which exits with 79.";
 
 /// How long to wait, and what is reported.
 #[derive(Clone, Debug, Default, Args)]
@@ -50,13 +49,8 @@ pub(crate) struct Waits {
     )]
     pub conflict_exit_code: Option<u8>,
 
-    /// Errors only
-    #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
-    pub quiet: Option<bool>,
-
-    /// Also report what was done
-    #[arg(short, long, env = "DLOCK_VERBOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
-    pub verbose: Option<bool>,
+    #[command(flatten)]
+    pub told: Told,
 }
 
 /// What is done to a latch.
@@ -110,20 +104,14 @@ pub(crate) struct LatchArgs {
 
     #[command(flatten)]
     pub reach: Reach,
-}
 
-impl Connects for LatchArgs {
-    fn place(&self) -> &Place {
-        &self.place
-    }
-
-    fn reach(&self) -> &Reach {
-        &self.reach
-    }
+    #[command(flatten)]
+    pub durability: Durability,
 }
 
 /// `dlock barrier`.
 #[derive(Debug, Args)]
+#[command(override_usage = "dlock barrier --key <KEY> --parties <N> [OPTIONS]")]
 pub(crate) struct BarrierArgs {
     /// The barrier's name: 1 to 512 bytes of UTF-8 without control characters
     #[arg(short, long, value_name = "KEY", required = true)]
@@ -133,7 +121,7 @@ pub(crate) struct BarrierArgs {
     pub place: Place,
 
     /// How many parties must be there
-    #[arg(long, value_name = "N", env = "DLOCK_PARTIES", hide_env_values = true, value_parser = parties, allow_hyphen_values = true, required = true)]
+    #[arg(long, value_name = "N", env = "DLOCK_PARTIES", hide_env_values = true, value_parser = parties, allow_hyphen_values = true)]
     pub parties: Option<u32>,
 
     /// This party's name, which no other party has; default: the host's name, on file: the process id
@@ -154,17 +142,12 @@ pub(crate) struct BarrierArgs {
 
     #[command(flatten)]
     pub reach: Reach,
+
+    #[command(flatten)]
+    pub durability: Durability,
 }
 
-impl Connects for BarrierArgs {
-    fn place(&self) -> &Place {
-        &self.place
-    }
-
-    fn reach(&self) -> &Reach {
-        &self.reach
-    }
-}
+connects!(durably LatchArgs, BarrierArgs);
 
 /// Reads how many names are waited for.
 fn names(text: &str) -> Result<u32, String> {

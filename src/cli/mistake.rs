@@ -30,6 +30,12 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
         _ => format!("{name} {value}"),
     };
     let text = match error.kind() {
+        ErrorKind::UnknownArgument if ["-k", "--key"].contains(&name) && command(cli, words) == "dlock list" => {
+            "list takes a prefix: dlock list PREFIX; for one lock: dlock status --key KEY".to_owned()
+        }
+        ErrorKind::UnknownArgument if command(cli, words) == "dlock status" && !name.starts_with('-') => {
+            format!("{name} is one argument too many: did you mean --key {name}?")
+        }
         ErrorKind::UnknownArgument if name.starts_with('-') => format!("there is no option {name}"),
         ErrorKind::UnknownArgument => format!("{name} is one argument too many"),
         ErrorKind::InvalidSubcommand => {
@@ -56,7 +62,8 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
             first.strip_prefix("error: ").unwrap_or(first).to_owned()
         }
     };
-    match suggestion(error).or_else(|| without_run(error, cli, words, name)) {
+    let meant = suggestion(error).or_else(|| without_run(error, cli, words, name)).or_else(|| bare_key(error, words));
+    match meant {
         Some(meant) => Mistake { text: format!("{text}: did you mean {meant}?"), help: None },
         None => Mistake { text, help: Some(command(cli, words)) },
     }
@@ -83,6 +90,14 @@ fn without_run(error: &Error, cli: &Command, words: &[OsString], name: &str) -> 
     (known && command(cli, words) == "dlock").then(|| format!("dlock run {name}"))
 }
 
+/// What was probably meant by one word between `dlock run` and `--`, as flock has its lock file.
+fn bare_key(error: &Error, words: &[OsString]) -> Option<String> {
+    let [_, run, key, dashes, ..] = words else { return None };
+    let key = key.to_str().filter(|key| !key.starts_with('-'))?;
+    let is_meant = error.kind() == ErrorKind::MissingRequiredArgument && run == "run" && dashes == "--";
+    is_meant.then(|| format!("--key {key}"))
+}
+
 /// The command that `words` name as far as there is one: `dlock run`.
 fn command(cli: &Command, words: &[OsString]) -> String {
     let name = words.get(1).and_then(|word| word.to_str());
@@ -92,7 +107,8 @@ fn command(cli: &Command, words: &[OsString]) -> String {
     }
 }
 
-fn text(error: &Error, kind: ContextKind) -> Option<String> {
+/// One thing that `error` says.
+pub(super) fn text(error: &Error, kind: ContextKind) -> Option<String> {
     match error.get(kind)? {
         ContextValue::String(one) => Some(one.clone()),
         ContextValue::Strings(several) => Some(several.join(", ")),
@@ -126,9 +142,17 @@ mod tests {
             (&["-Z"], false, "there is no option -Z", Some("dlock")),
             (&["run", "--nonblok"], false, "there is no option --nonblok: did you mean --nonblock?", None),
             (&["generate", "man", "run", "x"], false, "x is one argument too many", Some("dlock generate")),
+            (
+                &["list", "-k", "job"],
+                false,
+                "list takes a prefix: dlock list PREFIX; for one lock: dlock status --key KEY",
+                Some("dlock list"),
+            ),
+            (&["status", "job"], false, "job is one argument too many: did you mean --key job?", Some("dlock status")),
             (&["lock"], false, "there is no subcommand lock", Some("dlock")),
             (&["rum"], false, "there is no subcommand rum: did you mean run?", None),
             (&["run", "true"], false, "--key <KEY> is missing", Some("dlock run")),
+            (&["run", "job", "--", "true"], false, "--key <KEY> is missing: did you mean --key job?", None),
             (&["generate"], false, "<WHAT> is missing", Some("dlock generate")),
             (&["run", "-k", "k", "-w"], false, "--wait <DURATION>: the value is missing", Some("dlock run")),
             (
@@ -145,7 +169,12 @@ mod tests {
                 Some("dlock run"),
             ),
             (&["run", "-k", "k", "--slots", "0"], false, "--slots 0: use a number from 1 to 1000", Some("dlock run")),
-            (&["generate", "fsh"], false, "<WHAT> fsh: use one of man, bash, zsh, fish: did you mean fish?", None),
+            (
+                &["generate", "fsh"],
+                false,
+                "<WHAT> fsh: use one of man, bash, zsh, fish, postgres, mysql: did you mean fish?",
+                None,
+            ),
             (&["run", "-k", "k", "-t", "1s", "-t", "2s"], false, "--ttl can be given only once", Some("dlock run")),
             (&["run", "-k", "k", "--close=x"], false, "--close takes no value", Some("dlock run")),
             (&[], false, "there is no subcommand: use dlock run --key KEY -- COMMAND", Some("dlock")),

@@ -2,21 +2,36 @@
 The command line. Help, man pages and completions are all made from these definitions.
 */
 
+mod breaking;
+mod check;
+mod config;
+pub(crate) mod defaults;
 mod duration;
+mod handle;
 mod meeting;
 mod mistake;
 mod options;
 
 use std::ffi::OsString;
 
-use clap::builder::Resettable;
-use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, Resettable, TypedValueParser};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use self::breaking::BREAK_ABOUT;
+pub(crate) use self::breaking::BreakArgs;
+use self::check::CHECK_ABOUT;
+pub(crate) use self::check::CheckArgs;
+use self::config::CONFIG_ABOUT;
+pub(crate) use self::config::ConfigArgs;
+use self::handle::{ACQUIRE_ABOUT, ACQUIRE_EXAMPLES, RELEASE_ABOUT, RENEW_ABOUT};
+pub(crate) use self::handle::{AcquireArgs, HandleArgs, fail_in_shell};
 use self::meeting::{BARRIER_ABOUT, LATCH_ABOUT};
 pub(crate) use self::meeting::{BarrierArgs, LatchAction, LatchArgs, Waits};
 use self::mistake::{Mistake, is_of_a_variable, mistake};
-pub(crate) use self::options::{Connects, Leftovers, OnLost, Place, Reach, RunOptions};
+use self::options::connects;
+pub(crate) use self::options::{Connects, Durability, Leftovers, OnLost, Place, Reach, RunOptions, Showing, is_on};
+use crate::backend::registry::{Meetings, help as help_of, setups};
 use crate::backend::url::without_password;
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -31,6 +46,19 @@ The command never outlives its lease: when the lock cannot be kept (the server d
 packets, dlock was frozen or killed), COMMAND and everything it started are told to end with SIGTERM and are killed \
 before the server can give the lock to another holder. Then dlock exits with 79. On file: there is no lease, and COMMAND \
 holds the locked file itself: the lock lives as long as COMMAND.";
+
+/// What `dlock status` does, at length.
+const STATUS_ABOUT: &str = "\
+Shows who holds the lock KEY, since when and for how much longer, and who waits for it. Looking takes no lock, joins no queue \
+and extends no lease, and the right to read is enough.
+
+Ends with 0 if the lock is free, and with 75 if it is not. With file: in a container, the kernel does not show the locks of \
+processes outside of it: where the lock file names such a holder, this ends with 69.";
+
+/// What `dlock list` does, at length.
+const LIST_ABOUT: &str = "\
+Shows every lock in the namespace that is held or blocked, sorted by name, with its holder and the number of its waiters. \
+Looking takes no lock, joins no queue and extends no lease, and the right to read is enough. Ends with 0 whatever it finds.";
 
 /// flock(1) for clusters: run a command under a lock.
 #[derive(Debug, Parser)]
@@ -47,7 +75,6 @@ pub(crate) struct Cli {
     pub command: Command,
 }
 
-/// What dlock can do.
 /// What the help of `dlock run` ends with.
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -55,20 +82,46 @@ Examples:
   dlock run -b redis://locks/ -k job -n -E 0 -q -- ./job.sh
   dlock run -b redis://locks/ -k tests --slots 3 -c 'make test DB=test_$DLOCK_SLOT'
 
-Exit codes, the command's variables and more examples: man dlock-run";
+Exit codes, the command's variables and more examples: man dlock-run
+Config files: dlock help config";
 
+/// What dlock can do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Hold a lock while a command runs
     #[command(long_about = RUN_ABOUT, after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Show who holds a lock, and who waits for it
+    #[command(long_about = STATUS_ABOUT)]
+    Status(Box<StatusArgs>),
+    /// Show every lock that is held in the namespace
+    #[command(long_about = LIST_ABOUT)]
+    List(Box<ListArgs>),
+    /// Ask the holder of a lock to stop and release it; with --now take the lock away
+    #[command(long_about = BREAK_ABOUT)]
+    Break(Box<BreakArgs>),
+    /// Take a lock that outlives this process, and print its handle
+    #[command(long_about = ACQUIRE_ABOUT, after_help = ACQUIRE_EXAMPLES)]
+    Acquire(Box<AcquireArgs>),
+    /// Extend a lock by its handle
+    #[command(long_about = RENEW_ABOUT)]
+    Renew(Box<HandleArgs>),
+    /// Give a lock back by its handle
+    #[command(long_about = RELEASE_ABOUT)]
+    Release(Box<HandleArgs>),
     /// Wait until enough jobs are done, in any order
-    #[command(long_about = LATCH_ABOUT)]
+    #[command(long_about = LATCH_ABOUT, mut_arg("backend", |backend| backend.help(help_of(Meetings::Latches))))]
     Latch(Box<LatchArgs>),
     /// Wait until enough processes are there at the same time
-    #[command(long_about = BARRIER_ABOUT)]
+    #[command(long_about = BARRIER_ABOUT, mut_arg("backend", |backend| backend.help(help_of(Meetings::Both))))]
     Barrier(Box<BarrierArgs>),
-    /// Print the man page or a completion script
+    /// Find out whether locks at this backend work, how far away it is, and what could make them unsafe
+    #[command(long_about = CHECK_ABOUT)]
+    Check(Box<CheckArgs>),
+    /// Show the settings, and the option, variable or config file that each comes from
+    #[command(long_about = CONFIG_ABOUT)]
+    Config(Box<ConfigArgs>),
+    /// Print the man page, a completion script, or the SQL that creates the tables
     Generate(GenerateArgs),
     /// Print the help of dlock or of a subcommand
     #[command(hide = true)]
@@ -82,49 +135,62 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArgs {
     /// What to print
-    #[arg(value_enum)]
+    #[arg(value_parser = generated())]
     pub what: Generated,
-    /// With man: the page of this subcommand
+    /// With man: the page of this subcommand, json for dlock-json(7), or config.5 for dlock-config(5)
     #[arg(value_name = "SUBCOMMAND")]
     pub page: Option<String>,
+    /// With postgres or mysql: the URL of the locks, for the names of their table and their user
+    // Not parsed here, because an error message of the parser would repeat a password.
+    #[arg(short, long, value_name = "URL", env = "DLOCK_BACKEND", hide_env_values = true)]
+    pub backend: Option<OsString>,
 }
 
 /// What can be generated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Generated {
-    /// The man page
+    /// The man page.
     Man,
-    /// Completions for bash
-    Bash,
-    /// Completions for zsh
-    Zsh,
-    /// Completions for fish
-    Fish,
+    /// Completions for this shell.
+    Completions(Shell),
+    /// What an administrator may have to run before a backend can be used: its name, and what makes the text.
+    Setup(&'static str, fn() -> String),
 }
 
-impl Generated {
-    /// The shell that the completions are for; none for the man page.
-    #[must_use]
-    pub(crate) fn shell(self) -> Option<Shell> {
-        match self {
-            Self::Man => None,
-            Self::Bash => Some(Shell::Bash),
-            Self::Zsh => Some(Shell::Zsh),
-            Self::Fish => Some(Shell::Fish),
-        }
-    }
+/// Reads the name of what can be generated.
+fn generated() -> impl TypedValueParser<Value = Generated> {
+    let fixed = [
+        ("man", "The man page", Generated::Man),
+        ("bash", "Completions for bash", Generated::Completions(Shell::Bash)),
+        ("zsh", "Completions for zsh", Generated::Completions(Shell::Zsh)),
+        ("fish", "Completions for fish", Generated::Completions(Shell::Fish)),
+    ];
+    let setups = setups()
+        .map(|(name, setup)| (name, "The statements that make the tables there", Generated::Setup(name, setup)));
+    let all: Vec<(&'static str, &'static str, Generated)> = fixed.into_iter().chain(setups).collect();
+    let names: Vec<PossibleValue> = all.iter().map(|(name, help, _)| PossibleValue::new(*name).help(*help)).collect();
+    PossibleValuesParser::new(names).map(move |text| {
+        // The parser lets no other name pass.
+        all.iter().find(|(name, ..)| *name == text).map_or(Generated::Man, |(.., generated)| *generated)
+    })
 }
 
 /// `dlock run`.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "dlock run --key <KEY> [OPTIONS] [--] <COMMAND> [ARG]...\n       dlock run --key <KEY> [OPTIONS] -c <STRING>"
+    override_usage = "dlock run --key <KEY> [OPTIONS] [--] <COMMAND> [ARG]...\n       dlock run --key <KEY> [OPTIONS] -c <STRING>\n       dlock run --handle <HANDLE> [OPTIONS] [--] <COMMAND> [ARG]..."
 )]
 pub(crate) struct RunArgs {
     /// The lock's name: 1 to 512 bytes of UTF-8 without control characters. Give it up to 16 times to hold several locks at
     /// once, all or none; every dlock takes them in the same order, so that no two wait for each other
-    #[arg(short, long, value_name = "KEY", required = true, action = ArgAction::Append)]
+    #[arg(short, long, value_name = "KEY", required_unless_present = "handle", action = ArgAction::Append)]
     pub key: Vec<OsString>,
+
+    /// Run under a lock that dlock acquire has taken, instead of taking one: it is renewed while the command runs, and stays
+    /// held. Exit with 79, without running the command, if it is not held any more. Runs under one handle do not exclude each
+    /// other. Not with options that say which lock, or how it is taken
+    #[arg(long, value_name = "HANDLE", env = "DLOCK_HANDLE", hide_env_values = true)]
+    pub handle: Option<OsString>,
 
     #[command(flatten)]
     pub place: Place,
@@ -134,28 +200,72 @@ pub(crate) struct RunArgs {
 
     #[command(flatten, next_help_heading = "Connection options")]
     pub reach: Reach,
+
+    #[command(flatten)]
+    pub durability: Durability,
 }
 
-impl Connects for RunArgs {
-    fn place(&self) -> &Place {
-        &self.place
-    }
+/// `dlock status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// The lock's name: 1 to 512 bytes of UTF-8 without control characters
+    #[arg(short, long, value_name = "KEY", required = true)]
+    pub key: Option<OsString>,
 
-    fn reach(&self) -> &Reach {
-        &self.reach
-    }
+    #[command(flatten)]
+    pub showing: Showing,
+
+    #[command(flatten)]
+    pub place: Place,
+
+    #[command(flatten, next_help_heading = "Connection options")]
+    pub reach: Reach,
 }
 
-/// Treats an empty variable as one that is not set, as shells and CI systems do. Only the namespace may be empty.
+/// `dlock list`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Show only locks whose names begin like this
+    #[arg(value_name = "PREFIX")]
+    pub prefix: Option<String>,
+
+    /// Show at most this many locks, the first by name; 0 for all
+    #[arg(long, value_name = "N", default_value = "1000", allow_hyphen_values = true)]
+    pub limit: Option<usize>,
+
+    #[command(flatten)]
+    pub showing: Showing,
+
+    #[command(flatten)]
+    pub place: Place,
+
+    #[command(flatten, next_help_heading = "Connection options")]
+    pub reach: Reach,
+}
+
+connects!(durably RunArgs);
+
+connects!(StatusArgs, ListArgs);
+
+/// Treats an empty variable as one that is not set, as shells and CI systems do. Only the namespace and the handle of a lock
+/// that is renewed or released may be empty.
 #[must_use]
 fn unset_empty_variables(command: clap::Command) -> clap::Command {
     let is_empty = |arg: &clap::Arg| {
-        let variable = arg.get_env().filter(|_| arg.get_id() != "namespace");
+        // A handle that is empty is one of a lock that was not acquired.
+        let may_be_empty = arg.get_id() == "namespace" || arg.is_positional();
+        let variable = arg.get_env().filter(|_| !may_be_empty);
         variable.and_then(std::env::var_os).is_some_and(|value| value.is_empty())
     };
     command.mut_subcommands(|subcommand| {
         subcommand.mut_args(|arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg })
     })
+}
+
+/// The parser.
+#[must_use]
+pub(crate) fn parser() -> clap::Command {
+    Cli::command()
 }
 
 /// Reads the command line and the variables.
@@ -166,6 +276,19 @@ pub(crate) fn read() -> Result<clap::ArgMatches, clap::Error> {
 /// The parser without the variables.
 fn without_variables() -> clap::Command {
     Cli::command().mut_subcommands(|subcommand| subcommand.mut_args(|arg| arg.env(Resettable::Reset)))
+}
+
+/// The options of all subcommands that may have a value from elsewhere, each once, in the order of the help; those of
+/// `dlock run` are the first.
+#[must_use]
+pub(crate) fn settable() -> Vec<clap::Arg> {
+    let mut options: Vec<clap::Arg> = Vec::new();
+    for option in Cli::command().get_subcommands().flat_map(clap::Command::get_arguments) {
+        if defaults::is_allowed(option) && options.iter().all(|other| other.get_long() != option.get_long()) {
+            options.push(option.clone());
+        }
+    }
+    options
 }
 
 /// The variables of all options.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::builder::TypedValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 
-use crate::backend::registry::help;
+use crate::backend::registry::{Meetings, help};
 use crate::cli::duration::{duration, period, positive, ttl};
 use crate::lock::admission::MOST_SLOTS;
 
@@ -22,12 +22,16 @@ use crate::lock::admission::MOST_SLOTS;
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Place {
     // Not parsed here, because an error message of the parser would repeat a password.
-    #[arg(short, long, value_name = "URL", env = "DLOCK_BACKEND", hide_env_values = true, help = help())]
+    #[arg(short, long, value_name = "URL", env = "DLOCK_BACKEND", hide_env_values = true, help = help(Meetings::None))]
     pub backend: Option<OsString>,
 
     /// Prefix for every key on a server; may be empty; file: ignores it
     #[arg(long, value_name = "NS", env = "DLOCK_NAMESPACE", hide_env_values = true, default_value = "dlock")]
     pub namespace: Option<String>,
+
+    /// Use the values that the config files have for this profile
+    #[arg(long, value_name = "NAME", env = "DLOCK_PROFILE", hide_env_values = true)]
+    pub profile: Option<String>,
 
     /// Exit with 64 if no backend is chosen, instead of using file:
     #[arg(long, env = "DLOCK_REQUIRE_BACKEND", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
@@ -40,18 +44,73 @@ pub(crate) trait Connects {
     fn place(&self) -> &Place;
     /// How it is reached.
     fn reach(&self) -> &Reach;
+    /// What its grants must survive; none for a subcommand that asks for no grant.
+    fn durability(&self) -> Option<&Durability> {
+        None
+    }
+}
+
+/// Implements [`Connects`] for arguments that have the fields `place` and `reach`, and with `durably` in front `durability`.
+macro_rules! connects {
+    (durably $($arguments:ty),+) => { $(
+        impl $crate::cli::options::Connects for $arguments {
+            fn place(&self) -> &$crate::cli::options::Place {
+                &self.place
+            }
+
+            fn reach(&self) -> &$crate::cli::options::Reach {
+                &self.reach
+            }
+
+            fn durability(&self) -> Option<&$crate::cli::options::Durability> {
+                Some(&self.durability)
+            }
+        }
+    )+ };
+    ($($arguments:ty),+) => { $(
+        impl $crate::cli::options::Connects for $arguments {
+            fn place(&self) -> &$crate::cli::options::Place {
+                &self.place
+            }
+
+            fn reach(&self) -> &$crate::cli::options::Reach {
+                &self.reach
+            }
+        }
+    )+ };
+}
+pub(super) use connects;
+
+/// How long to wait for a lock.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Patience {
+    /// Do not wait: exit with 75 when the lock is held
+    #[arg(short, long, visible_alias = "nb", env = "DLOCK_NONBLOCK", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    pub nonblock: Option<bool>,
+
+    /// Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for
+    /// the lock has no limit, and a backend that cannot be reached at first is an error at once
+    #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
+    pub wait: Option<Duration>,
+}
+
+/// How much is reported.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Told {
+    /// Errors only
+    #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    pub quiet: Option<bool>,
+
+    /// Also report what was done
+    #[arg(short, long, env = "DLOCK_VERBOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    pub verbose: Option<bool>,
 }
 
 /// How a command is run under a lock, and what is run.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunOptions {
-    /// Do not wait: exit with 75 when the lock is held
-    #[arg(short, long, visible_alias = "nb", env = "DLOCK_NONBLOCK", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
-    pub nonblock: Option<bool>,
-
-    /// Wait no longer than this for the lock; 0 is --nonblock; default: no limit
-    #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
-    pub wait: Option<Duration>,
+    #[command(flatten)]
+    pub patience: Patience,
 
     /// Hold the lock alone, which is the default; of -x and -s the last one counts
     #[arg(short = 'x', short_alias = 'e', long, env = "DLOCK_EXCLUSIVE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch(), overrides_with = "exclusive")]
@@ -144,9 +203,15 @@ pub(crate) struct RunOptions {
     #[arg(short = 'o', long, env = "DLOCK_CLOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub close: Option<bool>,
 
-    /// Text shown to waiters
+    /// Text shown to waiters, and by status and list
     #[arg(long, value_name = "TEXT", env = "DLOCK_REASON", hide_env_values = true)]
     pub reason: Option<String>,
+
+    /// Append a JSON line for each thing that happens (waiting, acquired, started, renewed, lost, stopping, exited, released, end
+    /// and more) to this file, or write it to an open descriptor from fd:3 on: see dlock-json(7). COMMAND does not inherit it, and
+    /// nothing waits for its reader
+    #[arg(long, value_name = "FILE", env = "DLOCK_EVENTS", hide_env_values = true)]
+    pub events: Option<PathBuf>,
 
     /// Errors only
     #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
@@ -159,6 +224,22 @@ pub(crate) struct RunOptions {
     /// The command to run, and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true, num_args = 0..)]
     pub argv: Vec<OsString>,
+}
+
+/// What is looked at, and how it is shown.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Showing {
+    /// Print one JSON document, see dlock-json(7); with --watch, one line for each change
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub json: Option<bool>,
+
+    /// Keep the picture up to date until Ctrl-C
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub watch: Option<bool>,
+
+    /// No remarks; status prints nothing then unless --json or --watch is given, and its exit code tells
+    #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    pub quiet: Option<bool>,
 }
 
 /// How the lock service is reached.
@@ -191,7 +272,11 @@ pub(crate) struct Reach {
     /// TLS: the name in the server's certificate, if it is not the host in the URL
     #[arg(long, value_name = "NAME", env = "DLOCK_TLS_SERVER_NAME", hide_env_values = true)]
     pub tls_server_name: Option<String>,
+}
 
+/// What grants must survive.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Durability {
     /// redis: count a grant or renewal only when this many replicas have confirmed it
     #[arg(
         long,
@@ -238,7 +323,12 @@ fn slots(text: &str) -> Result<NonZeroU32, String> {
 
 /// The parser for the variable of an option without a value, which may also turn the option off.
 pub(super) fn switch() -> impl TypedValueParser<Value = bool> {
-    |text: &str| match text.to_ascii_lowercase().as_str() {
+    is_on
+}
+
+/// Whether the variable of an option without a value turns it on. The error says what to use.
+pub(crate) fn is_on(text: &str) -> Result<bool, &'static str> {
+    match text.to_ascii_lowercase().as_str() {
         "1" | "y" | "yes" | "t" | "true" | "on" => Ok(true),
         "0" | "n" | "no" | "f" | "false" | "off" => Ok(false),
         _ => Err("use 1, yes, true or on, or else 0, no, false or off"),

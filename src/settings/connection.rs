@@ -12,15 +12,23 @@ use crate::backend::net::tls::TlsFiles;
 use crate::backend::url::Target;
 use crate::cli::Connects;
 use crate::exit::Failure;
-use crate::key::Namespace;
-use crate::settings::layers::{Given, Layers, OrDefault};
-use crate::settings::password::password;
-use crate::settings::usage::{named, usage};
+use crate::key::{Keys, Namespace};
+use crate::printable::flag;
+use crate::report::event::Lock;
+use crate::settings::layers::{Given, Layers, OrDefault, Secret};
+use crate::settings::origin::Origin;
+use crate::settings::password::{Password, password};
+use crate::settings::usage::{refused, usage};
 
 /// The default prefix for every key.
 const NAMESPACE: &str = "dlock";
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a flag or a variable says, as text.
+fn given<T>(value: Option<&Given<T>>, text: impl Fn(&T) -> Option<String>) -> Option<String> {
+    value.filter(|value| value.is_of_this_run()).and_then(|value| text(&value.value))
+}
 
 /// The settings of the connection, each with its origin; not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +39,14 @@ pub(crate) struct ConnectionValues {
     pub require_backend: Given<bool>,
     /// The prefix for every key on a server.
     pub namespace: Given<String>,
+    /// The profile whose values in the config files are used.
+    pub profile: Option<Given<String>>,
     /// How long connecting may take.
     pub connect_timeout: Given<Duration>,
     /// The user name, if the URL has none.
     pub user: Option<Given<String>>,
-    /// The file with the password, if the URL has none.
-    pub password_file: Option<Given<PathBuf>>,
+    /// The password or the file that holds it, if the URL has none.
+    pub secret: Option<Given<Secret>>,
     /// The authorities to trust.
     pub tls_ca: Option<Given<PathBuf>>,
     /// The client certificate.
@@ -60,7 +70,7 @@ pub(crate) struct Connection {
     pub target: Target,
     /// The other settings of the connection.
     pub options: Options,
-    /// Whether a flag or a variable names the backend.
+    /// Whether a flag, a variable or a config file names the backend.
     pub chosen: bool,
     /// How long connecting may take.
     pub connect_timeout: Duration,
@@ -68,6 +78,17 @@ pub(crate) struct Connection {
     pub has_password: bool,
     /// The password's file, if other users may read or write it.
     pub exposed: Option<PathBuf>,
+    /// The settings that come from this command line and its environment, as flags for another one: empty, or with a space in
+    /// front. The URL is without its password.
+    pub flags: String,
+}
+
+impl Connection {
+    /// These locks at this backend, for people.
+    #[must_use]
+    pub(crate) fn lock(&self, key: impl Into<Keys>) -> Lock {
+        Lock { key: key.into(), place: self.target.to_string(), flags: self.flags.clone() }
+    }
 }
 
 impl ConnectionValues {
@@ -78,55 +99,80 @@ impl ConnectionValues {
             backend: layers.find("backend", |args| args.place().backend.clone()),
             require_backend: layers.find("require-backend", |args| args.place().require_backend).or_default(false),
             namespace: layers.find("namespace", |args| args.place().namespace.clone()).or_default(NAMESPACE.to_owned()),
+            profile: layers.find("profile", |args| args.place().profile.clone()),
             connect_timeout: layers
                 .find("connect-timeout", |args| args.reach().connect_timeout)
                 .or_default(CONNECT_TIMEOUT),
             user: layers.find("user", |args| args.reach().user.clone()),
-            password_file: layers.find("password-file", |args| args.reach().password_file.clone()),
+            secret: layers.secret(|args| args.reach().password_file.clone()),
             tls_ca: layers.find("tls-ca", |args| args.reach().tls_ca.clone()),
             tls_cert: layers.find("tls-cert", |args| args.reach().tls_cert.clone()),
             tls_key: layers.find("tls-key", |args| args.reach().tls_key.clone()),
             tls_server_name: layers.find("tls-server-name", |args| args.reach().tls_server_name.clone()),
-            replicas: layers.find("replicas", |args| args.reach().replicas).or_default(0),
-            strict_fencing: layers.find("strict-fencing", |args| args.reach().strict_fencing).or_default(false),
+            replicas: layers.find("replicas", |args| args.durability()?.replicas).or_default(0),
+            strict_fencing: layers.find("strict-fencing", |args| args.durability()?.strict_fencing).or_default(false),
         }
     }
 
     /// The connection, checked. Reads the password file.
     pub(crate) fn check(&self) -> Result<Connection, Failure> {
         let namespace = Namespace::parse(&self.namespace.value)
-            .map_err(|error| usage(format!("{}: {error}", self.namespace.origin)))?;
+            .map_err(|error| refused(&self.namespace.origin, format!("{}: {error}", self.namespace.origin)))?;
         let (mut target, exposed) = self.target()?;
         let has_password = target.has_password();
         let options = self.options(&target)?;
         let (chosen, connect_timeout) = (self.backend.is_some(), self.connect_timeout.value);
-        Ok(Connection { namespace, target, options, chosen, connect_timeout, has_password, exposed })
+        let flags = self.flags(&target);
+        Ok(Connection { namespace, target, options, chosen, connect_timeout, has_password, exposed, flags })
+    }
+
+    /// As flags, as a shell takes them: where the service is and who asks.
+    fn flags(&self, target: &Target) -> String {
+        let text = |name: &String| Some(name.clone());
+        let path = |path: &PathBuf| path.to_str().map(str::to_owned);
+        let secret = |secret: &Secret| match secret {
+            Secret::File(file) => path(file),
+            Secret::Text(_) => None,
+        };
+        [
+            ("--backend", given(self.backend.as_ref(), |_| Some(target.to_string()))),
+            ("--namespace", given(Some(&self.namespace), text)),
+            ("--profile", given(self.profile.as_ref(), text)),
+            ("--user", given(self.user.as_ref(), text)),
+            ("--password-file", given(self.secret.as_ref(), secret)),
+            ("--tls-ca", given(self.tls_ca.as_ref(), path)),
+            ("--tls-cert", given(self.tls_cert.as_ref(), path)),
+            ("--tls-key", given(self.tls_key.as_ref(), path)),
+            ("--tls-server-name", given(self.tls_server_name.as_ref(), text)),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some(flag(name, &value?)))
+        .collect()
     }
 
     /// Where the lock is, with the credentials for it, and the password's file if other users may read or write it.
     pub(crate) fn target(&self) -> Result<(Target, Option<PathBuf>), Failure> {
         let mut target = match &self.backend {
             None if self.require_backend.value => {
-                let origin = self.require_backend.origin;
-                let what = "no backend was chosen: name one with --backend or DLOCK_BACKEND, which sudo and cron drop";
-                return Err(usage(format!("{origin}: {what}")));
+                let origin = &self.require_backend.origin;
+                let what = "no backend was chosen: name one with --backend or DLOCK_BACKEND, which sudo and cron drop, or in a config file";
+                return Err(refused(origin, format!("{origin}: {what}")));
             }
             None => Target::default_one().map_err(usage)?,
             Some(Given { value: url, origin }) => {
                 let url = url.to_str();
-                let url = url.ok_or_else(|| usage(format!("{origin}: the URL is not UTF-8: percent-encode it")))?;
-                Target::parse(url).map_err(|error| usage(format!("{origin}: {error}")))?
+                let wrong = |error: &str| refused(origin, format!("{origin}: {error}"));
+                let url = url.ok_or_else(|| wrong("the URL is not UTF-8: percent-encode it"))?;
+                Target::parse(url).map_err(|error| wrong(&error))?
             }
         };
-        let file = self.password_file.as_ref();
-        let path = file.map(|file| file.value.as_path());
-        let password = password(path, self.connect_timeout.value).map_err(|failure| match file {
-            Some(file) => named(failure, "--password-file", file.origin),
-            None => failure,
-        })?;
+        let password = match &self.secret {
+            Some(secret) => password(secret, self.connect_timeout.value)?,
+            None => Password::default(),
+        };
         let user = self.user.as_ref().map(|user| user.value.clone()).filter(|user| !user.is_empty());
         target.add_credentials(user, password.text);
-        Ok((target, path.filter(|_| password.is_exposed).map(PathBuf::from)))
+        Ok((target, password.exposed))
     }
 
     /// The settings that only some backends use. A flag for another backend is an error. A variable may be set for all
@@ -141,12 +187,18 @@ impl ConnectionValues {
         let named = [&self.tls_ca, &self.tls_cert, &self.tls_key].into_iter().flatten().any(Given::is_flag)
             || self.tls_server_name.as_ref().is_some_and(Given::is_flag);
         if !tls.is_empty() && (target.is_tls() == Some(false) || named && target.is_tls().is_none()) {
-            let remedy = if target.is_tls().is_none() {
-                "leave it out"
-            } else {
-                "use the scheme for TLS, such as rediss:// or etcds://"
+            let remedy = match target.tls_scheme() {
+                Some(scheme) => format!("use {scheme}://"),
+                None => "leave it out".to_owned(),
             };
-            return Err(usage(format!("--tls-… is given, but {target} does not use TLS: {remedy}")));
+            let of_files = [&self.tls_ca, &self.tls_cert, &self.tls_key].into_iter().flatten().map(|file| &file.origin);
+            let mut origins = of_files.chain(self.tls_server_name.as_ref().map(|name| &name.origin));
+            return Err(match origins.next() {
+                Some(origin @ Origin::File { .. }) => {
+                    refused(origin, format!("{origin} is given, but {target} does not use TLS: {remedy}"))
+                }
+                _ => usage(format!("--tls-… is given, but {target} does not use TLS: {remedy}")),
+            });
         }
         let misplaced = |option: &str, place: &str| {
             Err(usage(format!("{option} is only for {place}, not for {target}: leave it out")))

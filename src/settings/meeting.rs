@@ -9,7 +9,7 @@ use clap::ArgMatches;
 
 use crate::backend::url::Target;
 use crate::cli::{BarrierArgs, LatchAction, LatchArgs, Waits};
-use crate::exit::{CONFLICT, Exit, Failure};
+use crate::exit::{CONFLICT, Failure};
 use crate::key::Key;
 use crate::report::Verbosity;
 use crate::report::event::Event;
@@ -17,7 +17,7 @@ use crate::settings::connection::{Connection, ConnectionValues};
 use crate::settings::layers::{Given, Layers, OrDefault};
 use crate::settings::run::{Contradiction, TTL, settled, verbosity};
 use crate::settings::unknown;
-use crate::settings::usage::usage;
+use crate::settings::usage::{refused, usage};
 
 /// How long names and failures are remembered.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
@@ -108,12 +108,12 @@ struct WaitValues {
 impl WaitValues {
     fn settle<A>(layers: &Layers<A>, waits: impl Fn(&A) -> &Waits) -> Result<Self, Failure> {
         let conflict = layers.find("conflict-exit-code", |args| waits(args).conflict_exit_code).or_default(CONFLICT);
-        let told = layers.settle(|args| verbosity(waits(args).quiet, waits(args).verbose));
+        let told = layers.settle(|args| verbosity(waits(args).told.quiet, waits(args).told.verbose));
         let told: Given<Result<Verbosity, Contradiction>> = told.or_default(Ok(Verbosity::Normal));
         Ok(Self {
             wait: layers.find("wait", |args| waits(args).wait).map(|wait| wait.value),
             conflict: conflict.value,
-            verbosity: settled(told)?,
+            verbosity: settled(&told)?,
         })
     }
 }
@@ -121,7 +121,7 @@ impl WaitValues {
 impl LatchSettings {
     /// The settings of `dlock latch`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
-        let layers = Layers::<LatchArgs>::read(matches).map_err(|error| misread(&error))?;
+        let layers = Layers::<LatchArgs>::read(matches)?;
         let key = key(layers.find("key", |args| args.key.clone()))?;
         let connection = ConnectionValues::settle(&layers).check()?;
         let act = act(&layers)?;
@@ -133,7 +133,7 @@ impl LatchSettings {
 impl BarrierSettings {
     /// The settings of `dlock barrier`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
-        let layers = Layers::<BarrierArgs>::read(matches).map_err(|error| misread(&error))?;
+        let layers = Layers::<BarrierArgs>::read(matches)?;
         let key = key(layers.find("key", |args| args.key.clone()))?;
         let connection = ConnectionValues::settle(&layers).check()?;
         let parties = layers.find("parties", |args| args.parties);
@@ -156,10 +156,6 @@ impl BarrierSettings {
             unknown: unknown::variables(),
         })
     }
-}
-
-fn misread(error: &clap::Error) -> Failure {
-    Failure::new(Exit::Internal, Event::Settings(error.to_string()))
 }
 
 fn key(given: Option<Given<OsString>>) -> Result<Key, Failure> {
@@ -222,7 +218,7 @@ fn name(given: Option<Given<String>>) -> Result<Option<String>, Failure> {
         _ if name.chars().any(char::is_control) => "a name must not contain control characters: remove them".to_owned(),
         _ => return Ok(Some(name)),
     };
-    Err(usage(format!("{origin}: {problem}")))
+    Err(refused(&origin, format!("{origin}: {problem}")))
 }
 
 /// The name of a party that has none: the host's, or on one host the number of the process.
@@ -250,7 +246,7 @@ mod tests {
     fn asked(words: &[&str]) -> Result<LatchAct, String> {
         let matches = Cli::command().get_matches_from(["dlock", "latch", "--key", "k"].iter().chain(words));
         let (_, matches) = matches.subcommand().expect("latch");
-        let layers = Layers::<LatchArgs>::read(matches).expect("checked by the parser");
+        let layers = Layers::<LatchArgs>::with(matches, &[], Vec::new()).expect("checked by the parser");
         act(&layers).map_err(|failure| match failure.event.as_deref() {
             Some(Event::Settings(text)) => text.clone(),
             other => format!("{other:?}"),

@@ -1,14 +1,23 @@
 /*!
-The settings of a run: flags over variables over defaults, each value with its origin, checked as a whole.
+The settings of a subcommand: flags over variables over config files over defaults, each value with its origin, checked as a whole.
 */
 
+mod breaking;
+mod check;
+pub(crate) mod config;
 mod connection;
+mod effective;
+mod handle;
+mod key;
 mod layers;
+mod look;
 mod meeting;
+mod origin;
 mod password;
 mod run;
 #[cfg(test)]
 mod tests;
+mod trust;
 mod unknown;
 mod usage;
 
@@ -18,27 +27,38 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 
+pub(crate) use self::breaking::BreakSettings;
+pub(crate) use self::check::CheckSettings;
 pub(crate) use self::connection::Connection;
 use self::connection::ConnectionValues;
+pub(crate) use self::effective::{Setting, effective};
+pub(crate) use self::handle::{AcquireSettings, Form, HandleSettings, inherited_handle};
+use self::key::key;
 use self::layers::{Given, Layers};
+pub(crate) use self::look::{ListSettings, LookSettings, StatusSettings};
 pub(crate) use self::meeting::{BarrierSettings, LatchAct, LatchSettings};
 pub(crate) use self::run::Patience;
-use self::run::{RunValues, settled};
+use self::run::{RunValues, settled, sink};
+pub(crate) use self::unknown::variables as unknown_variables;
 use self::usage::usage;
 use crate::backend::url::without_password;
 use crate::cli::{Leftovers, OnLost, RunArgs};
-use crate::exit::{Exit, Failure};
-use crate::key::{Key, Keys, MOST_KEYS};
+use crate::exit::Failure;
+use crate::handle::Handle;
+use crate::key::{Keys, MOST_KEYS};
 use crate::lease::timing::{Delay, Grace};
 use crate::lock::admission::Mode;
 use crate::report::Verbosity;
 use crate::report::event::{Event, Lock};
+use crate::report::journal::Sink;
 
 /// Everything that `dlock run` needs to know.
 #[derive(Debug)]
 pub(crate) struct RunSettings {
     /// The names of the locks, which are held as one.
     pub keys: Keys,
+    /// The handle by which the lock is held already; `None` for a run that takes it.
+    pub handle: Option<Handle>,
     /// The connection to the lock service.
     pub connection: Connection,
     /// How the lock is to be held.
@@ -69,6 +89,8 @@ pub(crate) struct RunSettings {
     pub close: bool,
     /// The text shown to waiters.
     pub reason: Option<String>,
+    /// Where the events go.
+    pub events: Option<Sink>,
     /// How much is reported.
     pub verbosity: Verbosity,
     /// Variables that look like dlock's and are not; `None` if there are none.
@@ -78,20 +100,29 @@ pub(crate) struct RunSettings {
 impl RunSettings {
     /// The settings of `dlock run`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
-        let layers = Layers::<RunArgs>::read(matches)
-            .map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))?;
+        let layers = Layers::<RunArgs>::read(matches)?;
         let names = layers.find("key", |args| Some(args.key.clone()).filter(|names| !names.is_empty()));
-        let keys = keys(names.as_ref())?;
-        let (way, run) = (ConnectionValues::settle(&layers), RunValues::settle(&layers));
-        let (mode, patience, verbosity) = (settled(run.mode)?, settled(run.patience)?, settled(run.verbosity)?);
+        let handle = handle::of_run(&layers)?;
+        let (mut way, mut run) = (ConnectionValues::settle(&layers), RunValues::settle(&layers));
+        let keys = match &handle {
+            Some(Given { value, origin }) => {
+                way = handle::way(way, value, origin);
+                run = run.under(value);
+                Keys::from(value.key.clone())
+            }
+            None => keys(names.as_ref())?,
+        };
+        let (mode, patience, verbosity) = (settled(&run.mode)?, settled(&run.patience)?, settled(&run.verbosity)?);
         let connection = way.check()?;
+        let connection = if handle.is_some() { handle::with_handles(connection)? } else { connection };
         let grace = run.grace(&connection.target)?;
         let lock_delay = run.delay(&connection.target)?;
         let once_per = run.once_per(mode)?;
         run.allow(&keys, &connection.target)?;
-        let argv = run.argv()?;
+        let (argv, events) = (run.argv()?, sink(run.events.as_ref())?);
         Ok(Self {
             keys,
+            handle: handle.map(|handle| handle.value),
             connection,
             mode,
             patience,
@@ -107,6 +138,7 @@ impl RunSettings {
             argv,
             close: run.close.value,
             reason: run.reason.map(|reason| reason.value).filter(|reason| !reason.is_empty()),
+            events,
             verbosity,
             unknown: unknown::variables(),
         })
@@ -129,7 +161,7 @@ impl RunSettings {
     /// One or some of the locks, for people.
     #[must_use]
     pub(crate) fn lock_of(&self, key: impl Into<Keys>) -> Lock {
-        Lock { key: key.into(), place: self.connection.target.to_string() }
+        self.connection.lock(key)
     }
 
     /// The command as it was given, without its arguments. If `--backend` was forgotten it is a URL, and shown without the
@@ -160,13 +192,4 @@ fn keys(given: Option<&Given<Vec<OsString>>>) -> Result<Keys, Failure> {
         )));
     }
     Ok(keys)
-}
-
-fn key(name: &OsStr) -> Result<Key, Failure> {
-    let key = Key::parse(name).map_err(|error| usage(format!("--key: {error}")))?;
-    // Many clients of the same servers use --key for the private key of a certificate.
-    if name.as_encoded_bytes().to_ascii_lowercase().ends_with(b".pem") && Path::new(name).exists() {
-        return Err(usage("--key is the lock's name, and not a file: name a TLS key with --tls-key FILE"));
-    }
-    Ok(key)
 }

@@ -1,20 +1,22 @@
 /*!
-The password for the backend: from a file, an open descriptor or a variable, never from a flag.
+The password for the backend: from a file, an open descriptor, a variable or a config file, never from a flag.
 */
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, FromRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use humantime::format_duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::exit::Failure;
-use crate::settings::usage::usage;
-use crate::variables::PASSWORD;
+use crate::settings::layers::{Given, Secret};
+use crate::settings::origin::Origin;
+use crate::settings::trust::is_for_others;
+use crate::settings::usage::refused;
 
 /// The longest password that is read from a file, in bytes.
 const MAX_PASSWORD: usize = 4096;
@@ -26,26 +28,43 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 pub(super) struct Password {
     /// The password; none when there is none.
     pub text: Option<String>,
-    /// Whether other users may read or write its file.
-    pub is_exposed: bool,
+    /// Its file, if other users may read or write it.
+    pub exposed: Option<PathBuf>,
 }
 
-/// The password: the first line of `file`, otherwise the value of `DLOCK_PASSWORD`; none when that is unset or empty. A
-/// FIFO is waited for no longer than `patience`, unless some program has it open for writing.
-pub(super) fn password(file: Option<&Path>, patience: Duration) -> Result<Password, Failure> {
-    if let Some(path) = file {
-        return read_password(path, patience).map_err(|reason| {
-            usage(format!(
-                "--password-file: could not read {}: {reason}; name a readable file that holds the password",
-                path.display()
-            ))
-        });
+/// The password itself, or the first line of the file that holds it. A FIFO is waited for no longer than `patience`, unless some
+/// program has it open for writing.
+pub(super) fn password(secret: &Given<Secret>, patience: Duration) -> Result<Password, Failure> {
+    let origin = &secret.origin;
+    match &secret.value {
+        Secret::File(path) => {
+            let password = read_password(path, patience).map_err(|reason| {
+                let remedy = "name a readable file that holds the password";
+                refused(origin, format!("{origin}: could not read {}: {reason}; {remedy}", path.display()))
+            })?;
+            match &password.exposed {
+                Some(path) => check_exposure(origin, path).map(|()| password),
+                None => Ok(password),
+            }
+        }
+        Secret::Text(text) => match text.to_str() {
+            Some(text) => Ok(Password { text: Some(text.to_owned()), exposed: None }),
+            None => Err(refused(origin, format!("{origin} is not UTF-8"))),
+        },
     }
-    let variable = std::env::var_os(PASSWORD).filter(|password| !password.is_empty());
-    let text = variable
-        .map(|password| password.into_string().map_err(|_| usage("DLOCK_PASSWORD is not UTF-8")))
-        .transpose()?;
-    Ok(Password { text, is_exposed: false })
+}
+
+/// Fails if a config file names a password file at `path` that other users may read or write. Elsewhere that is a warning,
+/// because there were no config files when such files were made.
+pub(super) fn check_exposure(origin: &Origin, path: &Path) -> Result<(), Failure> {
+    let is_exposed = || std::fs::metadata(path).is_ok_and(|meta| is_for_others(&meta));
+    match origin {
+        Origin::File { .. } if is_exposed() => {
+            let path = path.display();
+            Err(refused(origin, format!("{origin}: other users can read or write the password file: chmod 600 {path}")))
+        }
+        Origin::File { .. } | Origin::Flag(_) | Origin::Variable(_) | Origin::Default => Ok(()),
+    }
 }
 
 /// Reads the first line of a file, of standard input (`-`) or of an open descriptor (`fd:N`). The error is the reason why
@@ -86,7 +105,7 @@ fn read_password(path: &Path, patience: Duration) -> Result<Password, String> {
     let line = String::from_utf8(line).map_err(|_| "its first line is not UTF-8")?;
     match line.trim_end_matches('\r') {
         "" => Err("its first line is empty".to_owned()),
-        password => Ok(Password { text: Some(password.to_owned()), is_exposed }),
+        password => Ok(Password { text: Some(password.to_owned()), exposed: is_exposed.then(|| path.to_path_buf()) }),
     }
 }
 
@@ -130,10 +149,4 @@ fn first_line(source: &mut File, mut waits: Option<Duration>) -> Result<Vec<u8>,
 fn wait_readable(source: &File, limit: PollTimeout) -> Result<bool, String> {
     let ready = poll(&mut [PollFd::new(source.as_fd(), PollFlags::POLLIN)], limit);
     ready.map(|count| count > 0).map_err(|errno| errno.desc().to_owned())
-}
-
-/// Whether users other than its owner may read or write a file; the group of one of root's files is meant to.
-fn is_for_others(meta: &Metadata) -> bool {
-    let others = if meta.uid() == 0 { 0o006 } else { 0o066 };
-    meta.is_file() && meta.mode() & others != 0
 }

@@ -4,17 +4,21 @@ are settled within a layer, so that a flag overrides the variables of both.
 */
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::backend::url::Target;
 use crate::cli::{Leftovers, OnLost, RunArgs};
 use crate::exit::{CONFLICT, Failure};
+use crate::handle::Handle;
 use crate::key::Keys;
 use crate::lease::timing::{Delay, Grace};
 use crate::lock::admission::Mode;
 use crate::report::Verbosity;
-use crate::settings::layers::{Given, Layers, OrDefault, Origin};
-use crate::settings::usage::usage;
+use crate::report::journal::Sink;
+use crate::settings::layers::{Given, Layers, OrDefault};
+use crate::settings::origin::Origin;
+use crate::settings::usage::{refused, usage};
 use crate::variables::of_option;
 
 /// The length of a lease.
@@ -39,14 +43,17 @@ type Words = Result<Vec<OsString>, &'static str>;
 pub(crate) struct Contradiction(pub &'static str, pub &'static str);
 
 /// The value, or the failure that names the two options as they were given.
-pub(crate) fn settled<T>(given: Given<Result<T, Contradiction>>) -> Result<T, Failure> {
-    given.value.map_err(|Contradiction(one, other)| match given.origin {
-        Origin::Variable(_) => {
-            usage(format!("{} and {} exclude each other: unset one of them", of_option(one), of_option(other)))
-        }
-        Origin::Flag(_) | Origin::Default => {
-            usage(format!("--{one} and --{other} exclude each other: use one of them"))
-        }
+pub(crate) fn settled<T: Copy>(given: &Given<Result<T, Contradiction>>) -> Result<T, Failure> {
+    let origin = &given.origin;
+    given.value.map_err(|Contradiction(one, other)| {
+        let message = match origin {
+            Origin::Variable(_) => {
+                format!("{} and {} exclude each other: unset one of them", of_option(one), of_option(other))
+            }
+            Origin::File { place, .. } => format!("{place}: {one} and {other} exclude each other: use one of them"),
+            Origin::Flag(_) | Origin::Default => format!("--{one} and --{other} exclude each other: use one of them"),
+        };
+        refused(origin, message)
     })
 }
 
@@ -79,6 +86,8 @@ pub(crate) struct RunValues {
     pub close: Given<bool>,
     /// The text shown to waiters.
     pub reason: Option<Given<String>>,
+    /// Where the events go.
+    pub events: Option<Given<PathBuf>>,
     /// How much is reported.
     pub verbosity: Given<Result<Verbosity, Contradiction>>,
     /// How the lock is to be held.
@@ -90,7 +99,9 @@ impl RunValues {
     #[must_use]
     pub(crate) fn settle(layers: &Layers) -> Self {
         Self {
-            patience: layers.settle(patience).or_default(Ok(Patience::Endless)),
+            patience: layers
+                .settle(|args| patience(args.run.patience.nonblock, args.run.patience.wait))
+                .or_default(Ok(Patience::Endless)),
             conflict: layers.find("conflict-exit-code", |args| args.run.conflict_exit_code).or_default(CONFLICT),
             ttl: layers.find("ttl", |args| args.run.ttl).or_default(TTL),
             min_hold: layers.find("min-hold", |args| args.run.min_hold),
@@ -103,6 +114,7 @@ impl RunValues {
             command: layers.find("command", command),
             close: layers.find("close", |args| args.run.close).or_default(false),
             reason: layers.find("reason", |args| args.run.reason.clone()),
+            events: layers.find("events", |args| args.run.events.clone()),
             verbosity: layers
                 .settle(|args| verbosity(args.run.quiet, args.run.verbose))
                 .or_default(Ok(Verbosity::Normal)),
@@ -110,18 +122,33 @@ impl RunValues {
         }
     }
 
+    /// These values for a lock that is held already: what says how it is taken, as a variable may, means nothing.
+    #[must_use]
+    pub(crate) fn under(self, handle: &Handle) -> Self {
+        Self {
+            ttl: Given { value: handle.ttl, origin: Origin::Default },
+            min_hold: None,
+            lock_delay: None,
+            once_per: None,
+            reason: None,
+            mode: Given { value: Ok(Mode::Exclusive), origin: Origin::Default },
+            ..self
+        }
+    }
+
     /// The time between SIGTERM and SIGKILL, checked against what the leases of `target` allow.
     pub(crate) fn grace(&self, target: &Target) -> Result<Grace, Failure> {
-        let asked = self.kill_after.map(|kill_after| kill_after.value);
+        let asked = self.kill_after.as_ref().map(|kill_after| kill_after.value);
         let grace = Grace { asked, share: target.kill_after_share() };
         let most = self.ttl.value / grace.share;
         if asked.is_some_and(|kill_after| kill_after > most) {
             let part = if grace.share == 2 { "half" } else { "a quarter" };
-            let name = self.kill_after.map_or(Origin::Default, |kill_after| kill_after.origin);
+            let name = self.kill_after.as_ref().map_or(Origin::Default, |kill_after| kill_after.origin.clone());
             let (most, ttl) = (humantime::format_duration(most), humantime::format_duration(self.ttl.value));
-            return Err(usage(format!(
-                "{name} may be at most {part} of --ttl ({most} of {ttl}): lower it, or raise --ttl"
-            )));
+            return Err(refused(
+                &name,
+                format!("{name} may be at most {part} of --ttl ({most} of {ttl}): lower it, or raise --ttl"),
+            ));
         }
         Ok(grace)
     }
@@ -132,8 +159,9 @@ impl RunValues {
             return Ok(());
         }
         if matches!(self.mode.value, Ok(Mode::Slots(_))) {
-            let origin = self.mode.origin;
-            return Err(usage(format!("{origin} is for one --key: take the others in a dlock run inside this one")));
+            let origin = &self.mode.origin;
+            let message = format!("{origin} is for one --key: take the others in a dlock run inside this one");
+            return Err(refused(origin, message));
         }
         if target.is_one_lock() {
             return Err(usage(format!("{target} is one lock, whatever its key: use one --key")));
@@ -144,23 +172,25 @@ impl RunValues {
     /// How much longer the lock stays taken when its holder is gone, checked against what the leases of `target` allow. Where
     /// there are no leases a flag is an error, and a variable, which may be set for all backends of a user, means nothing.
     pub(crate) fn delay(&self, target: &Target) -> Result<Delay, Failure> {
-        let Some(Given { value: length, origin }) = self.lock_delay else { return Ok(Delay::default()) };
+        let Some(Given { value: length, origin }) = &self.lock_delay else { return Ok(Delay::default()) };
+        let length = *length;
         let Some(share) = target.delay_share() else {
             return match origin {
                 Origin::Flag(_) => Err(usage(format!(
                     "{origin} is only for locks with a lease, not for {target}, where a lock ends with the last process of \
                      its command: leave it out"
                 ))),
-                Origin::Variable(_) | Origin::Default => Ok(Delay::default()),
+                Origin::Variable(_) | Origin::File { .. } | Origin::Default => Ok(Delay::default()),
             };
         };
         let delay = Delay { length, share };
         if !length.is_zero() && self.ttl.value < delay.least() {
             let most = self.ttl.value.checked_div(share).unwrap_or_default();
             let (most, ttl) = (humantime::format_duration(most), humantime::format_duration(self.ttl.value));
-            return Err(usage(format!(
-                "{origin} may be at most {most} with a --ttl of {ttl} at {target}: lower it, or raise --ttl"
-            )));
+            return Err(refused(
+                origin,
+                format!("{origin} may be at most {most} with a --ttl of {ttl} at {target}: lower it, or raise --ttl"),
+            ));
         }
         Ok(delay)
     }
@@ -168,12 +198,13 @@ impl RunValues {
     /// The length of the periods in each of which the command is to succeed once. Fails where runs in this `mode` may hold the
     /// lock together: all of them could succeed.
     pub(crate) fn once_per(&self, mode: Mode) -> Result<Option<Duration>, Failure> {
-        match self.once_per {
-            Some(Given { origin, .. }) if mode != Mode::Exclusive => Err(usage(format!(
-                "{origin} and {} exclude each other: several runs could succeed at the same time; leave one of them out",
-                self.mode.origin
-            ))),
-            given => Ok(given.map(|given| given.value)),
+        match &self.once_per {
+            Some(Given { origin, .. }) if mode != Mode::Exclusive => {
+                let other = &self.mode.origin;
+                let why = "several runs could succeed at the same time; leave one of them out";
+                Err(refused(origin, format!("{origin} and {other} exclude each other: {why}")))
+            }
+            given => Ok(given.as_ref().map(|given| given.value)),
         }
     }
 
@@ -187,9 +218,24 @@ impl RunValues {
     }
 }
 
+/// Where the events go, read from what was given. A config file cannot know which descriptors are open.
+pub(super) fn sink(given: Option<&Given<PathBuf>>) -> Result<Option<Sink>, Failure> {
+    let Some(Given { value, origin }) = given else { return Ok(None) };
+    match (Sink::read(value), origin) {
+        (Ok(Sink::Descriptor(_)), Origin::File { .. }) => {
+            Err(refused(origin, format!("{origin}: name a file: descriptors are only for the command line")))
+        }
+        (Ok(sink), _) => Ok(Some(sink)),
+        (Err(mistake), _) => Err(refused(origin, format!("{origin} {}: {mistake}", value.display()))),
+    }
+}
+
 /// `-n` and `-w`, of which only `-w 0` means the same as `-n`.
-fn patience(args: &RunArgs) -> Option<(&'static str, Result<Patience, Contradiction>)> {
-    match (args.run.nonblock, args.run.wait) {
+pub(super) fn patience(
+    nonblock: Option<bool>,
+    wait: Option<Duration>,
+) -> Option<(&'static str, Result<Patience, Contradiction>)> {
+    match (nonblock, wait) {
         (Some(true), Some(wait)) if !wait.is_zero() => Some(("nonblock", Err(Contradiction("nonblock", "wait")))),
         (Some(true), _) => Some(("nonblock", Ok(Patience::None))),
         (_, Some(wait)) if wait.is_zero() => Some(("wait", Ok(Patience::None))),

@@ -2,18 +2,23 @@
 Which layer a value comes from, what exclusive options mean together, and that the help shows the defaults that apply.
 */
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::num::NonZeroU32;
 
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
 use crate::backend::url::Target;
+use crate::cli::defaults::{Kind, check, options, read_with};
 use crate::cli::{Cli, Leftovers, OnLost, RunArgs};
 use crate::lease::timing::Delay;
 use crate::lock::admission::Mode;
 use crate::report::Verbosity;
+use crate::settings::config::sections_of;
 use crate::settings::connection::ConnectionValues;
-use crate::settings::layers::{Given, Layer, Layers, Origin, Source, only};
+use crate::settings::layers::{Given, Layer, Layers, Source, only};
+use crate::settings::origin::Origin;
 use crate::settings::run::{Contradiction, Patience, RunValues};
 
 /// What a source says of `words` on a command line.
@@ -47,7 +52,7 @@ fn all(layers: &Layers) -> Vec<(&'static str, (String, String))> {
         ("require-backend", told(&way.require_backend)),
         ("connect-timeout", told(&way.connect_timeout)),
         ("user", told_if(way.user.as_ref())),
-        ("password-file", told_if(way.password_file.as_ref())),
+        ("password-file", told_if(way.secret.as_ref())),
         ("tls-ca", told_if(way.tls_ca.as_ref())),
         ("tls-cert", told_if(way.tls_cert.as_ref())),
         ("tls-key", told_if(way.tls_key.as_ref())),
@@ -68,6 +73,7 @@ fn all(layers: &Layers) -> Vec<(&'static str, (String, String))> {
         ("command", told_if(run.command.as_ref())),
         ("close", told(&run.close)),
         ("reason", told_if(run.reason.as_ref())),
+        ("events", told_if(run.events.as_ref())),
         ("exclusive", told(&run.mode)),
         ("shared", told(&run.mode)),
         ("slots", told(&run.mode)),
@@ -84,8 +90,9 @@ fn value(layers: &Layers, option: &str) -> (String, String) {
 fn each_option_comes_from_its_flag_or_else_from_its_variable_or_else_is_the_default() {
     let cli = Cli::command();
     let run = cli.find_subcommand("run").expect("run");
-    let options: Vec<_> =
-        run.get_opts().filter(|option| option.get_id() != "key" && option.get_id() != "help").collect();
+    // Those that name the lock have rules of their own.
+    let names = ["key", "handle", "help", "profile"];
+    let options: Vec<_> = run.get_opts().filter(|option| !names.contains(&option.get_id().as_str())).collect();
     assert_eq!(options.len(), all(&layers(&[], &[])).len());
     for option in options {
         let long = option.get_long().expect("every option has a long form");
@@ -120,6 +127,47 @@ fn each_option_comes_from_its_flag_or_else_from_its_variable_or_else_is_the_defa
     }
 }
 
+/// The layers of a command line with these `words`, and of a config file.
+fn with_file(words: &[&str], text: &str) -> Layers {
+    let words: Vec<OsString> = ["dlock", "run", "--key", "k"].iter().chain(words).map(OsString::from).collect();
+    // Without the variables of this process.
+    let matches = read_with(Cli::command(), &words, &BTreeMap::new()).expect("right");
+    let (_, matches) = matches.subcommand().expect("run");
+    Layers::with(matches, &words, sections_of(text)).expect("right")
+}
+
+#[test]
+fn each_option_comes_from_a_file_where_nothing_nearer_gives_it() {
+    for (option, kind) in options(&Cli::command()) {
+        let flag = format!("--{option}");
+        let given = |value: &str| match kind {
+            Kind::Switch => vec![flag.clone()],
+            Kind::Path | Kind::Text => vec![flag.clone(), value.to_owned()],
+        };
+        let said = |value: &str| match kind {
+            Kind::Switch => format!("{option} = true"),
+            Kind::Path | Kind::Text => format!("{option} = \"{value}\""),
+        };
+        // One of these is valid for it.
+        let is_valid = |value: &&&str| kind == Kind::Switch || check(&Cli::command(), &option, value).is_ok();
+        let one = ["/2", "2", "kill"].iter().find(is_valid).expect("a value that is valid");
+        let other = ["/3", "3", "wait", "ignore"].iter().find(is_valid).expect("a value that is valid");
+        let words = given(one);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        if !all(&layers(&[], &[])).iter().any(|(name, _)| *name == option) {
+            // It is of another subcommand, or chooses a profile.
+            continue;
+        }
+        let (by_file, by_flag) = (value(&with_file(&[], &said(one)), &option), value(&layers(&words, &[]), &option));
+        assert_eq!(by_file, (by_flag.0.clone(), format!("{option} (u:1)")));
+        assert_eq!(value(&with_file(&words, &said(other)), &option), by_flag);
+        if kind == Kind::Switch {
+            let off = value(&with_file(&[], &format!("{option} = false")), &option);
+            assert_eq!(off, value(&layers(&[], &[]), &option));
+        }
+    }
+}
+
 #[test]
 fn options_that_exclude_each_other_are_settled_within_a_layer() {
     const NONE: Result<Patience, Contradiction> = Ok(Patience::None);
@@ -128,29 +176,29 @@ fn options_that_exclude_each_other_are_settled_within_a_layer() {
     use Origin::{Default, Flag, Variable};
     for (flags, variables, patience, origin) in [
         (&[][..], &[][..], Ok(Patience::Endless), Default),
-        (&["-n", "-w", "0"], &[], NONE, Flag("nonblock")),
-        (&["-n"], &[], NONE, Flag("nonblock")),
-        (&["-w", "0"], &[], NONE, Flag("wait")),
-        (&["-w", "1m"], &[], MINUTE, Flag("wait")),
-        (&["-n", "-w", "1m"], &[], BOTH, Flag("nonblock")),
-        (&[], &["-n", "-w", "1m"], BOTH, Variable("nonblock")),
-        (&["-w", "1m"], &["-n", "-w", "2m"], MINUTE, Flag("wait")),
-        (&["--nb"], &["--timeout", "1m"], NONE, Flag("nonblock")),
-        (&["--timeout", "1m"], &[], MINUTE, Flag("wait")),
-        (&["-w", "1m"], &["-n"], MINUTE, Flag("wait")),
-        (&["-n"], &["-w", "1m"], NONE, Flag("nonblock")),
-        (&[], &["-w", "1m"], MINUTE, Variable("wait")),
+        (&["-n", "-w", "0"], &[], NONE, Flag("nonblock".into())),
+        (&["-n"], &[], NONE, Flag("nonblock".into())),
+        (&["-w", "0"], &[], NONE, Flag("wait".into())),
+        (&["-w", "1m"], &[], MINUTE, Flag("wait".into())),
+        (&["-n", "-w", "1m"], &[], BOTH, Flag("nonblock".into())),
+        (&[], &["-n", "-w", "1m"], BOTH, Variable("nonblock".into())),
+        (&["-w", "1m"], &["-n", "-w", "2m"], MINUTE, Flag("wait".into())),
+        (&["--nb"], &["--timeout", "1m"], NONE, Flag("nonblock".into())),
+        (&["--timeout", "1m"], &[], MINUTE, Flag("wait".into())),
+        (&["-w", "1m"], &["-n"], MINUTE, Flag("wait".into())),
+        (&["-n"], &["-w", "1m"], NONE, Flag("nonblock".into())),
+        (&[], &["-w", "1m"], MINUTE, Variable("wait".into())),
     ] {
         let settled = RunValues::settle(&layers(flags, variables)).patience;
         assert_eq!(settled, Given { value: patience, origin }, "{flags:?} over {variables:?}");
     }
     for (flags, variables, verbosity, origin) in [
         (&[][..], &[][..], Ok(Verbosity::Normal), Default),
-        (&["-q"], &["-v"], Ok(Verbosity::Quiet), Flag("quiet")),
-        (&["-v"], &["-q"], Ok(Verbosity::Verbose), Flag("verbose")),
-        (&["-q", "-v"], &[], Err(Contradiction("quiet", "verbose")), Flag("quiet")),
-        (&[], &["-q", "-v"], Err(Contradiction("quiet", "verbose")), Variable("quiet")),
-        (&[], &["-v"], Ok(Verbosity::Verbose), Variable("verbose")),
+        (&["-q"], &["-v"], Ok(Verbosity::Quiet), Flag("quiet".into())),
+        (&["-v"], &["-q"], Ok(Verbosity::Verbose), Flag("verbose".into())),
+        (&["-q", "-v"], &[], Err(Contradiction("quiet", "verbose")), Flag("quiet".into())),
+        (&[], &["-q", "-v"], Err(Contradiction("quiet", "verbose")), Variable("quiet".into())),
+        (&[], &["-v"], Ok(Verbosity::Verbose), Variable("verbose".into())),
     ] {
         let settled = RunValues::settle(&layers(flags, variables)).verbosity;
         assert_eq!(settled, Given { value: verbosity, origin }, "{flags:?} over {variables:?}");
@@ -184,26 +232,26 @@ fn how_a_lock_is_held_is_decided_by_the_last_flag_or_else_by_the_variables() {
     let both = |one, other| Err(Contradiction(one, other));
     for (flags, variables, mode, origin) in [
         (&[][..], &[][..], Ok(Exclusive), Default),
-        (&["-x"], &[], Ok(Exclusive), Flag("exclusive")),
-        (&["-e"], &[], Ok(Exclusive), Flag("exclusive")),
-        (&["-s"], &[], Ok(Shared), Flag("shared")),
-        (&["--slots", "3"], &[], slots(3), Flag("slots")),
-        (&["--slots", "1000"], &[], slots(1000), Flag("slots")),
+        (&["-x"], &[], Ok(Exclusive), Flag("exclusive".into())),
+        (&["-e"], &[], Ok(Exclusive), Flag("exclusive".into())),
+        (&["-s"], &[], Ok(Shared), Flag("shared".into())),
+        (&["--slots", "3"], &[], slots(3), Flag("slots".into())),
+        (&["--slots", "1000"], &[], slots(1000), Flag("slots".into())),
         // As with flock, the last one counts.
-        (&["-s", "-x"], &[], Ok(Exclusive), Flag("exclusive")),
-        (&["-x", "-s"], &[], Ok(Shared), Flag("shared")),
-        (&["-x", "-s", "-x"], &[], Ok(Exclusive), Flag("exclusive")),
-        (&["--slots", "3", "-s"], &[], both("shared", "slots"), Flag("slots")),
-        (&["-x", "--slots", "3"], &[], both("exclusive", "slots"), Flag("slots")),
+        (&["-s", "-x"], &[], Ok(Exclusive), Flag("exclusive".into())),
+        (&["-x", "-s"], &[], Ok(Shared), Flag("shared".into())),
+        (&["-x", "-s", "-x"], &[], Ok(Exclusive), Flag("exclusive".into())),
+        (&["--slots", "3", "-s"], &[], both("shared", "slots"), Flag("slots".into())),
+        (&["-x", "--slots", "3"], &[], both("exclusive", "slots"), Flag("slots".into())),
         // A flag overrides the variables of all three.
-        (&["-x"], &["-s"], Ok(Exclusive), Flag("exclusive")),
-        (&["-x"], &["--slots", "3"], Ok(Exclusive), Flag("exclusive")),
-        (&["-s"], &["--slots", "3"], Ok(Shared), Flag("shared")),
-        (&["--slots", "2"], &["-s"], slots(2), Flag("slots")),
-        (&["--slots", "2"], &["--slots", "3", "-s"], slots(2), Flag("slots")),
-        (&[], &["-s"], Ok(Shared), Variable("shared")),
-        (&[], &["--slots", "3"], slots(3), Variable("slots")),
-        (&[], &["--slots", "3", "-s"], both("shared", "slots"), Variable("slots")),
+        (&["-x"], &["-s"], Ok(Exclusive), Flag("exclusive".into())),
+        (&["-x"], &["--slots", "3"], Ok(Exclusive), Flag("exclusive".into())),
+        (&["-s"], &["--slots", "3"], Ok(Shared), Flag("shared".into())),
+        (&["--slots", "2"], &["-s"], slots(2), Flag("slots".into())),
+        (&["--slots", "2"], &["--slots", "3", "-s"], slots(2), Flag("slots".into())),
+        (&[], &["-s"], Ok(Shared), Variable("shared".into())),
+        (&[], &["--slots", "3"], slots(3), Variable("slots".into())),
+        (&[], &["--slots", "3", "-s"], both("shared", "slots"), Variable("slots".into())),
     ] {
         let settled = RunValues::settle(&layers(flags, variables)).mode;
         assert_eq!(settled, Given { value: mode, origin }, "{flags:?} over {variables:?}");
@@ -212,7 +260,7 @@ fn how_a_lock_is_held_is_decided_by_the_last_flag_or_else_by_the_variables() {
     let mut args = args(&["-s"], ValueSource::CommandLine);
     args.run.exclusive = Some(true);
     let settled = RunValues::settle(&Layers::of(vec![Layer { source: Source::Environment, args }])).mode;
-    assert_eq!(settled, Given { value: both("exclusive", "shared"), origin: Variable("shared") });
+    assert_eq!(settled, Given { value: both("exclusive", "shared"), origin: Variable("shared".into()) });
     for wrong in ["0", "1001", "-1", "two", "", "1.5", "4294967296"] {
         let words = ["dlock", "run", "--key", "k", "--slots", wrong];
         let error = Cli::command().try_get_matches_from(words).expect_err("a mistake");

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use crate::cli;
 use crate::report::event::Event;
-use crate::variables::{BACKEND_KIND, HELD, KEY, LEASE_TTL, OWNER, PASSWORD, SLOT, TOKEN, TOKENS};
+use crate::variables::{BACKEND_KIND, CONFIG, HELD, KEY, LEASE_TTL, OWNER, PASSWORD, SLOT, TOKEN, TOKENS};
 
 /// What all variables of dlock begin with.
 const PREFIX: &str = "DLOCK_";
@@ -14,9 +14,9 @@ const PREFIX: &str = "DLOCK_";
 const MOST_DIFFERENCES: usize = 2;
 
 /// The warning about unknown variables in the environment; `None` if there are none.
-pub(super) fn variables() -> Option<Event> {
+pub(crate) fn variables() -> Option<Event> {
     let mut known = cli::variables();
-    known.extend([KEY, TOKEN, TOKENS, SLOT, OWNER, LEASE_TTL, BACKEND_KIND, HELD, PASSWORD].map(str::to_owned));
+    known.extend([KEY, TOKEN, TOKENS, SLOT, OWNER, LEASE_TTL, BACKEND_KIND, HELD, PASSWORD, CONFIG].map(str::to_owned));
     unknown(std::env::vars_os().map(|(name, _)| name), &known)
 }
 

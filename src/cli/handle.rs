@@ -1,0 +1,194 @@
+/*!
+The options of locks that outlive the process that took them: `dlock acquire`, `dlock renew` and `dlock release`. A field is
+set only if a value was given; the defaults in this file are for the help.
+*/
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+
+use crate::cli::duration::handle_ttl;
+use crate::cli::options::{Connects, Durability, Patience, Place, Reach, Told, connects};
+use crate::exit::Exit;
+use crate::output;
+
+/// What `dlock acquire` does, at length.
+pub(super) const ACQUIRE_ABOUT: &str = "\
+Takes the lock KEY and prints its handle, one word with which later processes renew it, run commands under it and give it \
+back. Nothing renews the lock in between: it ends after --ttl unless dlock renew or dlock run --handle extends it. Not for \
+file: and zk:, where a lock ends with the process that holds it.
+
+A handle is an address and not a key: whoever may write to the backend can release any lock there. No password is in it. \
+The steps that use it need the same connection options (--password-file, --tls-ca and so on), but no --backend and no \
+--namespace.";
+
+/// What the help of `dlock acquire` ends with.
+pub(super) const ACQUIRE_EXAMPLES: &str = "\
+Examples:
+  h=$(dlock acquire -b redis://locks/ -k deploy --ttl 30m) || exit
+  dlock run --handle \"$h\" -- ./deploy.sh
+  dlock release \"$h\"
+
+  eval \"$(dlock acquire -b redis://locks/ -k deploy --ttl 30m --shell)\" || exit
+
+The exit code of dlock is lost in export H=$(dlock acquire ...) and in echo \"h=$(dlock acquire ...)\", also with set -e: use a \
+line of its own. With --shell, what is printed on failure ends in the same code: (exit 75)";
+
+/// What `dlock renew` does, at length.
+pub(super) const RENEW_ABOUT: &str = "\
+Extends a lock by its handle, for as long as it was granted at first. Ends with 79 if the lock is not held by that handle any \
+more. A lock that is gone is never made again.";
+
+/// What `dlock release` does, at length.
+pub(super) const RELEASE_ABOUT: &str = "\
+Gives a lock back by its handle, and never one that somebody else holds by now. It may be repeated: a lock that was released \
+before, or whose lease has ended, is a success. Ends with 79 if others hold it, or are known to have held it since. An empty \
+HANDLE is a success too, so that a step that always runs can follow a dlock acquire that failed.
+
+Release a lock when no command runs under its handle any more: a dlock run --handle hears of it with its next renewal, within a \
+third of --ttl, and until then its command and that of the next holder can run at the same time.";
+
+/// `dlock acquire`.
+#[derive(Debug, Args)]
+pub(crate) struct AcquireArgs {
+    /// The lock's name: 1 to 512 bytes of UTF-8 without control characters
+    #[arg(short, long, value_name = "KEY", required = true)]
+    pub key: Option<OsString>,
+
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Length of the lease, from 1s to 24h: the lock is free that long after it was acquired or last renewed. It has no variable,
+    /// because it must fit the steps. etcd has a limit of its own (at least 2s by default) and grants the nearest length
+    #[arg(short, long, value_name = "DURATION", required = true, value_parser = handle_ttl, allow_hyphen_values = true)]
+    pub ttl: Option<Duration>,
+
+    #[command(flatten)]
+    pub patience: Patience,
+
+    /// Exit code when the lock was not acquired; not 0: the next step would start without it. A 0 from a variable or config file,
+    /// which is meant for dlock run, counts as 75
+    #[arg(
+        short = 'E',
+        long,
+        value_name = "N",
+        env = "DLOCK_CONFLICT_EXIT_CODE",
+        hide_env_values = true,
+        default_value = "75",
+        allow_hyphen_values = true
+    )]
+    pub conflict_exit_code: Option<u8>,
+
+    /// Text shown to waiters, and by status and list
+    #[arg(long, value_name = "TEXT", env = "DLOCK_REASON", hide_env_values = true)]
+    pub reason: Option<String>,
+
+    /// Append a JSON line for each thing that happens (waiting, acquired, trouble, refused, end) to this file, or write it to an
+    /// open descriptor from fd:3 on: see dlock-json(7). Nothing waits for its reader
+    #[arg(long, value_name = "FILE", env = "DLOCK_EVENTS", hide_env_values = true)]
+    pub events: Option<PathBuf>,
+
+    /// Print a line for eval in a shell: it exports DLOCK_HANDLE, DLOCK_KEY, DLOCK_TOKEN and DLOCK_OWNER, or fails with dlock's
+    /// exit code
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub shell: Option<bool>,
+
+    /// Print one JSON document, see dlock-json(7)
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub json: Option<bool>,
+
+    #[command(flatten)]
+    pub told: Told,
+
+    #[command(flatten, next_help_heading = "Connection options")]
+    pub reach: Reach,
+
+    #[command(flatten)]
+    pub durability: Durability,
+}
+
+/// `dlock renew` and `dlock release`.
+#[derive(Debug, Args)]
+pub(crate) struct HandleArgs {
+    /// What dlock acquire has printed
+    #[arg(value_name = "HANDLE", env = "DLOCK_HANDLE", hide_env_values = true)]
+    pub handle: Option<OsString>,
+
+    /// Use the values that the config files have for this profile
+    #[arg(long, value_name = "NAME", env = "DLOCK_PROFILE", hide_env_values = true)]
+    pub profile: Option<String>,
+
+    #[command(flatten)]
+    pub told: Told,
+
+    #[command(flatten, next_help_heading = "Connection options")]
+    pub reach: Reach,
+
+    #[command(flatten)]
+    pub durability: Durability,
+}
+
+/// A handle says where the lock is.
+const NOWHERE: &Place = &Place { backend: None, namespace: None, profile: None, require_backend: None };
+
+/// Whether these words are those of a `dlock acquire --shell`, right or wrong.
+fn is_for_a_shell(words: &[OsString]) -> bool {
+    words.get(1).is_some_and(|word| word == "acquire") && words.iter().any(|word| word == "--shell")
+}
+
+/// The line that ends a shell's `eval` as dlock itself ends, where it ends without success: what is empty would be a success there.
+fn failing(words: &[OsString], exit: Exit) -> Option<String> {
+    (is_for_a_shell(words) && exit != Exit::Success).then(|| format!("(exit {})\n", exit.code()))
+}
+
+/// Prints what makes a shell's `eval` fail, if this is a `dlock acquire --shell` that ends without success.
+pub(crate) fn fail_in_shell(exit: Exit) {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if let Some(line) = failing(&words, exit) {
+        // Nobody is left to be told of a failure.
+        let _ = output::print(line.as_bytes());
+    }
+}
+
+connects!(durably AcquireArgs);
+
+impl Connects for HandleArgs {
+    fn place(&self) -> &Place {
+        NOWHERE
+    }
+
+    fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    fn durability(&self) -> Option<&Durability> {
+        Some(&self.durability)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::CONFLICT;
+
+    #[test]
+    fn an_acquire_for_a_shell_never_fails_without_a_word() {
+        let failing = |words: &[&str], exit| failing(&words.iter().map(OsString::from).collect::<Vec<_>>(), exit);
+        let acquire = &["dlock", "acquire", "-k", "job", "--shell"];
+        for (exit, line) in [
+            (Exit::NotAcquired(CONFLICT), "(exit 75)\n"),
+            (Exit::NotAcquired(3), "(exit 3)\n"),
+            (Exit::Usage, "(exit 64)\n"),
+            (Exit::Internal, "(exit 70)\n"),
+            (Exit::Signal(2), "(exit 130)\n"),
+        ] {
+            assert_eq!(failing(acquire, exit).as_deref(), Some(line), "{exit:?}");
+        }
+        assert_eq!(failing(acquire, Exit::Success), None);
+        for words in [&["dlock"][..], &["dlock", "acquire"], &["dlock", "run", "-k", "job", "--", "x", "--shell"]] {
+            assert_eq!(failing(words, Exit::Usage), None, "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+/*!
+The settings of `dlock check`.
+*/
+
+use std::time::Duration;
+
+use clap::ArgMatches;
+
+use crate::cli::CheckArgs;
+use crate::exit::Failure;
+use crate::report::Verbosity;
+use crate::report::event::Event;
+use crate::settings::connection::{Connection, ConnectionValues};
+use crate::settings::layers::{Layers, OrDefault};
+use crate::settings::origin::Origin;
+use crate::settings::run::TTL;
+use crate::settings::unknown;
+
+/// Everything that `dlock check` needs to know.
+#[derive(Debug)]
+pub(crate) struct CheckSettings {
+    /// The connection to the lock service.
+    pub connection: Connection,
+    /// Where the URL of the backend comes from, as the user spells it.
+    pub origin: String,
+    /// The length of lease that runs ask for.
+    pub ttl: Duration,
+    /// Whether a document is printed.
+    pub json: bool,
+    /// How much is reported.
+    pub verbosity: Verbosity,
+    /// Whether a flag says that nothing is printed: a variable or a config file is for all subcommands, and hides no answer.
+    pub is_silent: bool,
+    /// Variables that look like dlock's and are not; `None` if there are none.
+    pub unknown: Option<Event>,
+}
+
+impl CheckSettings {
+    /// The settings of `dlock check`, from what the parser found. Reads the password file.
+    pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+        let layers = Layers::<CheckArgs>::read(matches)?;
+        let way = ConnectionValues::settle(&layers);
+        let quiet = layers.find("quiet", |args| args.quiet).or_default(false);
+        Ok(Self {
+            origin: way.backend.as_ref().map_or_else(|| Origin::Default.place(), |given| given.origin.place()),
+            connection: way.check()?,
+            ttl: layers.find("ttl", |args| args.ttl).or_default(TTL).value,
+            json: layers.find("json", |args| args.json).or_default(false).value,
+            verbosity: if quiet.value { Verbosity::Quiet } else { Verbosity::Normal },
+            is_silent: quiet.value && quiet.is_flag(),
+            unknown: unknown::variables(),
+        })
+    }
+}

@@ -1,0 +1,151 @@
+/*!
+Where config files are, and how one is read: never one that other users could have written, and never without an end.
+*/
+
+use std::ffi::OsString;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::settings::trust::{is_for_others, trusted, trusted_directory};
+use crate::variables::CONFIG;
+
+/// The file for all users of this host.
+const SYSTEM: &str = "/etc/dlock/config.toml";
+/// The file of a user, below the directory for configurations.
+const USER: &str = "dlock/config.toml";
+/// A file that is named instead of both, and means that there is none.
+const NO_FILE: &str = "/dev/null";
+/// The longest file that is read, in bytes.
+const MOST: u64 = 1 << 16;
+
+/// A file that may be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    /// Its path.
+    pub path: PathBuf,
+    /// Whether it was named, so that it must be there.
+    pub is_named: bool,
+}
+
+/// The files to be read; what the first one says comes before what the second one says. The variables are `DLOCK_CONFIG`,
+/// `XDG_CONFIG_HOME` and `HOME`. The error says what is wrong with the first one.
+pub(super) fn candidates(
+    named: Option<OsString>,
+    config_home: Option<OsString>,
+    home: Option<OsString>,
+) -> Result<Vec<Candidate>, String> {
+    let given = |variable: Option<OsString>| variable.filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(path) = given(named) {
+        return match path {
+            path if path == Path::new(NO_FILE) => Ok(Vec::new()),
+            path if path.is_absolute() => Ok(vec![Candidate { path, is_named: true }]),
+            path => Err(format!(
+                "{CONFIG}={}: use an absolute path, because no config file is read from the working directory",
+                path.display()
+            )),
+        };
+    }
+    // A relative directory would be one below the working directory.
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let directory = given(config_home).filter(absolute).or_else(|| Some(given(home).filter(absolute)?.join(".config")));
+    let user = directory.map(|directory| directory.join(USER));
+    Ok(user.into_iter().chain([PathBuf::from(SYSTEM)]).map(|path| Candidate { path, is_named: false }).collect())
+}
+
+/// A file as it was read.
+#[derive(Debug)]
+pub(super) struct Text {
+    /// What it says.
+    pub text: String,
+    /// Whether other users may read it, so that it may hold no secret.
+    pub is_exposed: bool,
+}
+
+/// Reads a file that is to be trusted; none where it is not there and was not named. The error says what is wrong and what to
+/// do.
+pub(super) fn read(candidate: &Candidate) -> Result<Option<Text>, String> {
+    let path = candidate.path.as_path();
+    // Before it is opened, because that alone has effects on some devices.
+    match std::fs::metadata(path) {
+        Ok(meta) => trusted(&meta, path)?,
+        Err(error) if !candidate.is_named && is_absent(&error, path) => return Ok(None),
+        Err(error) => return Err(format!("could not be read: {error}")),
+    }
+    // Not blocking: a FIFO that nobody writes to must not hang us.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| unreadable(&error, path))?;
+    let meta = file.metadata().map_err(|error| unreadable(&error, path))?;
+    trusted(&meta, path)?;
+    // Where the path begins and where its symbolic links end.
+    for place in [Some(path.to_path_buf()), path.canonicalize().ok()].into_iter().flatten() {
+        let directory = place.parent().unwrap_or(Path::new("/"));
+        let about = std::fs::metadata(directory).map_err(|error| unreadable(&error, path))?;
+        trusted_directory(&about, directory)?;
+    }
+    Ok(Some(Text { text: text_of(file, path)?, is_exposed: is_for_others(&meta) }))
+}
+
+fn text_of(file: File, path: &Path) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    file.take(MOST + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error, path))?;
+    if bytes.len() as u64 > MOST {
+        return Err(format!("is longer than {MOST} bytes"));
+    }
+    String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())
+}
+
+/// Whether there is no such file for this user. A symbolic link that leads nowhere is one, and a directory that is closed to
+/// this user is somebody else's: programs that drop root's rights often keep its `HOME`.
+fn is_absent(error: &io::Error, path: &Path) -> bool {
+    let is_nowhere =
+        matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied);
+    is_nowhere && std::fs::symlink_metadata(path).is_err()
+}
+
+/// Why a file that is there was not read, and what to do.
+fn unreadable(error: &io::Error, path: &Path) -> String {
+    let is_own = |meta: &Metadata| meta.uid() == nix::unistd::geteuid().as_raw();
+    let shown = path.display();
+    let remedy = match error.kind() {
+        ErrorKind::PermissionDenied if std::fs::metadata(path).is_ok_and(|meta| is_own(&meta)) => {
+            format!(": chmod u+r {shown}")
+        }
+        ErrorKind::PermissionDenied => {
+            format!(": let its owner make it readable, or name another file with {CONFIG} (/dev/null for none)")
+        }
+        _ => String::new(),
+    };
+    format!("could not be read: {error}{remedy}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_file_comes_before_the_systems() {
+        let os = |text: &str| (!text.is_empty()).then(|| OsString::from(text));
+        for (named, config_home, home, expected) in [
+            ("", "/c", "/h", &["/c/dlock/config.toml", SYSTEM][..]),
+            ("", "", "/h", &["/h/.config/dlock/config.toml", SYSTEM]),
+            ("", "c", "/h", &["/h/.config/dlock/config.toml", SYSTEM]),
+            ("", "", "", &[SYSTEM]),
+            ("", "", "h", &[SYSTEM]),
+            ("/x", "/c", "/h", &["/x"]),
+            ("/dev/null", "/c", "/h", &[]),
+        ] {
+            let found = candidates(os(named), os(config_home), os(home)).expect("absolute");
+            let paths: Vec<&Path> = found.iter().map(|candidate| candidate.path.as_path()).collect();
+            assert_eq!(paths, expected.iter().map(Path::new).collect::<Vec<_>>(), "{named} {config_home} {home}");
+            assert!(found.iter().all(|candidate| candidate.is_named != named.is_empty()));
+        }
+    }
+    #[test]
+    fn nothing_is_read_from_the_working_directory() {
+        let said = candidates(Some("x.toml".into()), None, Some("/h".into())).expect_err("relative");
+        assert!(said.starts_with("DLOCK_CONFIG=x.toml: use an absolute path"), "{said}");
+    }
+}

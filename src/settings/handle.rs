@@ -1,0 +1,214 @@
+/*!
+The settings of locks that outlive the process that took them: `dlock acquire`, `renew`, `release` and `run --handle`.
+*/
+
+use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+
+use clap::ArgMatches;
+
+use crate::backend::NO_HANDLES;
+use crate::cli::{AcquireArgs, HandleArgs, RunArgs};
+use crate::exit::{CONFLICT, Failure};
+use crate::handle::Handle;
+use crate::key::Key;
+use crate::report::Verbosity;
+use crate::report::event::{Event, Lock};
+use crate::report::journal::Sink;
+use crate::settings::connection::{Connection, ConnectionValues};
+use crate::settings::key::key;
+use crate::settings::layers::{Given, Layers, OrDefault};
+use crate::settings::origin::Origin;
+use crate::settings::run::{Patience, patience, settled, sink, verbosity};
+use crate::settings::unknown;
+use crate::settings::usage::usage;
+use crate::variables::HANDLE;
+
+/// In which form a handle is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As one word.
+    Word,
+    /// As a line for `eval` in a shell.
+    Shell,
+    /// As a JSON document.
+    Json,
+}
+
+/// Everything that `dlock acquire` needs to know.
+#[derive(Debug)]
+pub(crate) struct AcquireSettings {
+    /// The lock's name.
+    pub key: Key,
+    /// The connection to the lock service, where locks have handles.
+    pub connection: Connection,
+    /// How long to wait for the lock.
+    pub patience: Patience,
+    /// The exit code when it was not acquired.
+    pub conflict: u8,
+    /// The length of lease to ask for.
+    pub ttl: Duration,
+    /// The text shown to waiters.
+    pub reason: Option<String>,
+    /// Where the events go.
+    pub events: Option<Sink>,
+    /// In which form the handle is printed.
+    pub form: Form,
+    /// How much is reported.
+    pub verbosity: Verbosity,
+    /// Variables that look like dlock's and are not; `None` if there are none.
+    pub unknown: Option<Event>,
+}
+
+/// Everything that `dlock renew` and `dlock release` need to know.
+#[derive(Debug)]
+pub(crate) struct HandleSettings {
+    /// The handle, and the connection to its lock service; `None` where the handle is empty.
+    pub held: Option<(Handle, Connection)>,
+    /// How much is reported.
+    pub verbosity: Verbosity,
+    /// Variables that look like dlock's and are not; `None` if there are none.
+    pub unknown: Option<Event>,
+}
+
+impl AcquireSettings {
+    /// The settings of `dlock acquire`, from what the parser found. Reads the password file.
+    pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+        let layers = Layers::<AcquireArgs>::read(matches)?;
+        let is_on = |name, value: fn(&AcquireArgs) -> Option<bool>| layers.find(name, value).or_default(false).value;
+        let key = key(&layers.find("key", |args| args.key.clone()).map(|key| key.value).unwrap_or_default())?;
+        let form = match (is_on("shell", |args| args.shell), is_on("json", |args| args.json)) {
+            (true, true) => return Err(usage("--shell and --json exclude each other: use one of them")),
+            (true, false) => Form::Shell,
+            (false, true) => Form::Json,
+            (false, false) => Form::Word,
+        };
+        let Some(ttl) = layers.find("ttl", |args| args.ttl) else {
+            return Err(usage("--ttl is missing: add --ttl 10m"));
+        };
+        let patience = layers
+            .settle(|args| patience(args.patience.nonblock, args.patience.wait))
+            .or_default(Ok(Patience::Endless));
+        let told =
+            layers.settle(|args| verbosity(args.told.quiet, args.told.verbose)).or_default(Ok(Verbosity::Normal));
+        let conflict = layers.find("conflict-exit-code", |args| args.conflict_exit_code).or_default(CONFLICT);
+        let conflict = match conflict.value {
+            0 if conflict.is_flag() => {
+                return Err(usage(
+                    "--conflict-exit-code 0 would start the next step without the lock: use another number",
+                ));
+            }
+            // Meant for dlock run, where it skips the command.
+            0 => CONFLICT,
+            code => code,
+        };
+        let connection = with_handles(ConnectionValues::settle(&layers).check()?)?;
+        let events = sink(layers.find("events", |args| args.events.clone()).as_ref())?;
+        Ok(Self {
+            key,
+            connection,
+            patience: settled(&patience)?,
+            conflict,
+            ttl: ttl.value,
+            reason: layers
+                .find("reason", |args| args.reason.clone())
+                .map(|reason| reason.value)
+                .filter(|text| !text.is_empty()),
+            events,
+            form,
+            verbosity: settled(&told)?,
+            unknown: unknown::variables(),
+        })
+    }
+
+    /// The lock, for people.
+    #[must_use]
+    pub(crate) fn lock(&self) -> Lock {
+        self.connection.lock(self.key.clone())
+    }
+}
+
+impl HandleSettings {
+    /// The settings of `dlock renew` and `dlock release`, from what the parser found. Reads the password file.
+    pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+        let layers = Layers::<HandleArgs>::read(matches)?;
+        let told =
+            layers.settle(|args| verbosity(args.told.quiet, args.told.verbose)).or_default(Ok(Verbosity::Normal));
+        let Some(given) = layers.find("handle", |args| args.handle.clone()) else {
+            return Err(usage(format!(
+                "there is no handle: name the HANDLE that dlock acquire has printed, or set {HANDLE}"
+            )));
+        };
+        let held = if given.value.is_empty() {
+            None
+        } else {
+            let handle = handle(&given.value, "the handle")?;
+            let connection = with_handles(way(ConnectionValues::settle(&layers), &handle, &given.origin).check()?)?;
+            Some((handle, connection))
+        };
+        Ok(Self { held, verbosity: settled(&told)?, unknown: unknown::variables() })
+    }
+}
+
+/// The handle of `dlock run --handle`; `None` for a run that takes its lock. A `--key` overrides the variable.
+pub(super) fn of_run(layers: &Layers) -> Result<Option<Given<Handle>>, Failure> {
+    let has_key = layers.find("key", |args| Some(()).filter(|()| !args.key.is_empty())).is_some();
+    let Some(given) = layers.find("handle", |args| args.handle.clone()) else { return Ok(None) };
+    if has_key && !given.is_flag() {
+        return Ok(None);
+    }
+    let origin = given.origin;
+    for (option, is_there) in beside(layers) {
+        if is_there {
+            return Err(usage(format!("--{option} and {origin} exclude each other: the handle says which lock it is")));
+        }
+    }
+    let value = handle(&given.value, &origin.to_string())?;
+    Ok(Some(Given { value, origin }))
+}
+
+/// The options that say which lock is taken and how, and whether they are given as flags.
+fn beside(layers: &Layers) -> [(&'static str, bool); 10] {
+    fn flag<T>(layers: &Layers, option: &'static str, get: impl Fn(&RunArgs) -> Option<T>) -> (&'static str, bool) {
+        (option, layers.find(option, get).is_some_and(|given| given.is_flag()))
+    }
+    [
+        flag(layers, "key", |args| Some(()).filter(|()| !args.key.is_empty())),
+        flag(layers, "backend", |args| args.place.backend.clone()),
+        flag(layers, "namespace", |args| args.place.namespace.clone()),
+        flag(layers, "shared", |args| args.run.shared),
+        flag(layers, "slots", |args| args.run.slots),
+        flag(layers, "ttl", |args| args.run.ttl),
+        flag(layers, "min-hold", |args| args.run.min_hold),
+        flag(layers, "lock-delay", |args| args.run.lock_delay),
+        flag(layers, "once-per", |args| args.run.once_per),
+        flag(layers, "reason", |args| args.run.reason.clone()),
+    ]
+}
+
+/// Reads a handle; `name` is what it is called.
+fn handle(text: &OsStr, name: &str) -> Result<Handle, Failure> {
+    Handle::read(&text.to_string_lossy()).map_err(|mistake| usage(format!("{name}: {mistake}")))
+}
+
+/// The values of a connection to the lock of `handle`, which comes from `origin`.
+pub(super) fn way(values: ConnectionValues, handle: &Handle, origin: &Origin) -> ConnectionValues {
+    ConnectionValues {
+        backend: Some(Given { value: OsString::from(&handle.backend), origin: origin.clone() }),
+        namespace: Given { value: handle.namespace.as_str().to_owned(), origin: origin.clone() },
+        ..values
+    }
+}
+
+/// The connection, if it is one to a backend whose locks have handles.
+pub(super) fn with_handles(connection: Connection) -> Result<Connection, Failure> {
+    if connection.target.has_handles() {
+        return Ok(connection);
+    }
+    Err(usage(format!("{} has no handles: {NO_HANDLES}", connection.target)))
+}
+
+/// The handle in the environment; `None` where there is none, or it is none.
+pub(crate) fn inherited_handle() -> Option<Handle> {
+    Handle::read(&std::env::var(HANDLE).ok()?).ok()
+}

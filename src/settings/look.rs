@@ -1,0 +1,113 @@
+/*!
+The settings of the subcommands that only look: `dlock status` and `dlock list`.
+*/
+
+use clap::ArgMatches;
+
+use crate::cli::{Connects, ListArgs, Showing, StatusArgs};
+use crate::exit::Failure;
+use crate::key::Key;
+use crate::report::Verbosity;
+use crate::report::event::Event;
+use crate::settings::connection::{Connection, ConnectionValues};
+use crate::settings::key::key;
+use crate::settings::layers::{Layers, OrDefault};
+use crate::settings::unknown;
+
+/// How many locks a list has at most, unless it is told otherwise.
+const LIMIT: usize = 1000;
+
+/// What every look needs to know.
+#[derive(Debug)]
+pub(crate) struct LookSettings {
+    /// The connection to the lock service.
+    pub connection: Connection,
+    /// Whether the picture is printed as JSON.
+    pub json: bool,
+    /// Whether it is kept up to date.
+    pub watch: bool,
+    /// How much is reported.
+    pub verbosity: Verbosity,
+    /// Whether a flag says so for this look: a variable or a config file is for all subcommands, and hides no answer.
+    pub is_silent: bool,
+    /// Variables that look like dlock's and are not; `None` if there are none.
+    pub unknown: Option<Event>,
+}
+
+/// Everything that `dlock status` needs to know.
+#[derive(Debug)]
+pub(crate) struct StatusSettings {
+    /// The lock's name.
+    pub key: Key,
+    /// The others.
+    pub look: LookSettings,
+}
+
+/// Everything that `dlock list` needs to know.
+#[derive(Debug)]
+pub(crate) struct ListSettings {
+    /// What the names of the locks begin with.
+    pub prefix: String,
+    /// How many locks are shown at most; none for all.
+    pub limit: Option<usize>,
+    /// The others.
+    pub look: LookSettings,
+}
+
+/// The options of a subcommand that shows something.
+trait Shows: Connects {
+    /// How it is shown.
+    fn showing(&self) -> &Showing;
+}
+
+impl Shows for StatusArgs {
+    fn showing(&self) -> &Showing {
+        &self.showing
+    }
+}
+
+impl Shows for ListArgs {
+    fn showing(&self) -> &Showing {
+        &self.showing
+    }
+}
+
+impl LookSettings {
+    fn read<A: Shows>(layers: &Layers<A>) -> Result<Self, Failure> {
+        let is_on = |name, value: fn(&Showing) -> Option<bool>| {
+            layers.find(name, |args| value(args.showing())).or_default(false).value
+        };
+        let quiet = layers.find("quiet", |args| args.showing().quiet).or_default(false);
+        let verbosity = if quiet.value { Verbosity::Quiet } else { Verbosity::Normal };
+        let is_silent = quiet.value && quiet.is_flag();
+        let (json, watch) = (is_on("json", |showing| showing.json), is_on("watch", |showing| showing.watch));
+        let connection = ConnectionValues::settle(layers).check()?;
+        Ok(Self { connection, json, watch, verbosity, is_silent, unknown: unknown::variables() })
+    }
+
+    /// The settings of a subcommand that looks before it does something.
+    pub(super) fn new<A: Connects>(layers: &Layers<A>, quiet: bool, unknown: Option<Event>) -> Result<Self, Failure> {
+        let verbosity = if quiet { Verbosity::Quiet } else { Verbosity::Normal };
+        let connection = ConnectionValues::settle(layers).check()?;
+        Ok(Self { connection, json: false, watch: false, verbosity, is_silent: false, unknown })
+    }
+}
+
+impl StatusSettings {
+    /// The settings of `dlock status`, from what the parser found. Reads the password file.
+    pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+        let layers = Layers::<StatusArgs>::read(matches)?;
+        let key = key(&layers.find("key", |args| args.key.clone()).map(|key| key.value).unwrap_or_default())?;
+        Ok(Self { key, look: LookSettings::read(&layers)? })
+    }
+}
+
+impl ListSettings {
+    /// The settings of `dlock list`, from what the parser found. Reads the password file.
+    pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+        let layers = Layers::<ListArgs>::read(matches)?;
+        let prefix = layers.find("prefix", |args| args.prefix.clone()).map(|prefix| prefix.value).unwrap_or_default();
+        let limit = Some(layers.find("limit", |args| args.limit).or_default(LIMIT).value).filter(|limit| *limit > 0);
+        Ok(Self { prefix, limit, look: LookSettings::read(&layers)? })
+    }
+}
