@@ -1,6 +1,8 @@
 /*!
-The meaning of every exit code. Only this file knows the numbers.
+How dlock ends. Only this file and [`meanings`] know the numbers.
 */
+
+pub(crate) mod meanings;
 
 use std::process::ExitCode;
 
@@ -26,7 +28,9 @@ pub enum Exit {
     Denied,
     /// The command line or the environment is wrong.
     Usage,
-    /// The lock file cannot be made.
+    /// A config file is wrong.
+    Config,
+    /// The lock file, or the tables of a database, cannot be made.
     CannotCreate,
     /// A bug, or the guard was killed.
     Internal,
@@ -41,52 +45,6 @@ pub enum Exit {
 /// The default of `--conflict-exit-code`: `EX_TEMPFAIL`.
 pub(crate) const CONFLICT: u8 = 75;
 
-/// The exit codes for users: code, meaning.
-pub(crate) const TABLE: &[(&str, &str)] = &[
-    (
-        "the command's own",
-        "the command ran to its end under the lock; if a signal ended it, dlock ends by the same signal",
-    ),
-    (
-        "75",
-        "the lock was not acquired: busy with --nonblock, or --wait ran out; or the run was skipped, because another one has succeeded \
-         in the period of --once-per (--conflict-exit-code changes the number)",
-    ),
-    ("79", "the lock was lost while the command ran; the command was stopped"),
-    (
-        "69",
-        "the backend is unreachable or too slow, also when --wait ran out, or the machine lacks what supervising a command needs",
-    ),
-    ("77", "the backend refused the credentials, or they lack a right"),
-    (
-        "64",
-        "wrong usage; also if the lock is in use with another number of --slots, or if the dlock run around this one holds it in \
-         a way that does not include this one's (shared, for an exclusive one)",
-    ),
-    ("73", "the lock file cannot be made"),
-    ("70", "a bug, or the guard process was killed"),
-    ("124", "--max-run ran out"),
-    ("126, 127", "the command was found but cannot be executed; it was not found"),
-    ("by signal", "dlock itself was told to stop by that signal while it waited (queue left, nothing held)"),
-];
-
-/// The exit codes of latches and barriers for users: code, meaning.
-pub(crate) const MEETINGS: &[(&str, &str)] = &[
-    ("0", "done: the name is down, enough names are down, or all parties are there"),
-    ("75", "--wait ran out (--conflict-exit-code changes the number)"),
-    (
-        "79",
-        "a latch that has failed; a barrier that is broken, because a party that waited there left or died, or where a newer \
-         process has the name of this one or this one was counted as dead",
-    ),
-    ("69", "the backend is unreachable or too slow, also when --wait ran out"),
-    ("77", "the backend refused the credentials, or they lack a right"),
-    ("64", "wrong usage; a barrier that is in use with another number of parties, or a backend without barriers"),
-    ("73", "the file cannot be made"),
-    ("70", "a bug"),
-    ("by signal", "dlock was told to stop by that signal while it waited"),
-];
-
 impl Exit {
     /// The number for `exit(2)`; 128+n for an end by signal n, which only PID 1 uses.
     #[must_use]
@@ -100,6 +58,7 @@ impl Exit {
             Self::Internal => 70,
             Self::CannotCreate => 73,
             Self::Denied => 77,
+            Self::Config => 78,
             Self::Lost => 79,
             Self::MaxRun => 124,
             Self::NotExecutable => 126,
@@ -121,19 +80,33 @@ pub(crate) struct Failure {
     pub exit: Exit,
     /// The message. `None` with `-q`, where the exit code says enough.
     pub event: Option<Box<Event>>,
+    /// Whether the message is only for the journal (`-q`).
+    pub is_quiet: bool,
 }
 
 impl Failure {
     /// A failure with a message.
     #[must_use]
     pub(crate) fn new(exit: Exit, event: Event) -> Self {
-        Self { exit, event: Some(Box::new(event)) }
+        Self { exit, event: Some(Box::new(event)), is_quiet: false }
     }
 
     /// A failure without a message (`-q`).
     #[must_use]
     pub(crate) fn silent(exit: Exit) -> Self {
-        Self { exit, event: None }
+        Self { exit, event: None, is_quiet: true }
+    }
+
+    /// A failure whose message is only for the journal (`-q`).
+    #[must_use]
+    pub(crate) fn quiet(exit: Exit, event: Event) -> Self {
+        Self { is_quiet: true, ..Self::new(exit, event) }
+    }
+
+    /// The message for people.
+    #[must_use]
+    pub(crate) fn message(&self) -> Option<&Event> {
+        self.event.as_deref().filter(|_| !self.is_quiet)
     }
 }
 
@@ -152,6 +125,7 @@ mod tests {
             (Exit::Denied, 77),
             (Exit::Usage, 64),
             (Exit::CannotCreate, 73),
+            (Exit::Config, 78),
             (Exit::Internal, 70),
             (Exit::MaxRun, 124),
             (Exit::NotExecutable, 126),

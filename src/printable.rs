@@ -16,6 +16,19 @@ pub(crate) fn shown(text: &[u8]) -> impl fmt::Display + '_ {
     Shown(text)
 }
 
+/// A flag with its value as a shell takes them, safe to show, with a space in front.
+#[must_use]
+pub(crate) fn flag(name: &str, value: &str) -> String {
+    let between = if value.starts_with('-') { '=' } else { ' ' };
+    format!(" {name}{between}{}", quoted(value))
+}
+
+fn quoted(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+,=".contains(&byte);
+    let text = shown(text.as_bytes()).to_string();
+    if !text.is_empty() && text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
 struct Shown<'a>(&'a [u8]);
 
 impl fmt::Display for Shown<'_> {

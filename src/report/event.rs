@@ -4,17 +4,24 @@ Everything that dlock reports, as data. The [sentences](mod@crate::report::line)
 Reasons from a backend or the system are text, because only they know them, and so is what is wrong with a command line.
 */
 
+mod breaking;
+pub(crate) mod handle;
 mod lack;
+mod look;
 pub(crate) mod meeting;
 
 use std::time::Duration;
 
+pub(crate) use self::breaking::{BreakEvent, Deaf};
+pub(crate) use self::look::Look;
 use crate::holder::Holder;
+use crate::holder::ask::Ask;
 use crate::holder::done::Done;
 use crate::key::{Key, Keys};
 use crate::lease::renewal::Unconfirmed;
 use crate::lease::waiting::Trouble;
 use crate::lock::admission::Mode;
+use crate::report::event::handle::HandleEvent;
 pub(crate) use crate::report::event::lack::{Lack, Step};
 use crate::report::event::meeting::MeetingEvent;
 
@@ -25,6 +32,8 @@ pub(crate) struct Lock {
     pub key: Keys,
     /// The URL of its backend, without a password.
     pub place: String,
+    /// The flags with which this command line names the backend, for another one: empty, or with a space in front.
+    pub flags: String,
 }
 
 /// Something that dlock reports.
@@ -47,12 +56,23 @@ pub(crate) enum Event {
     OnlyPagesHaveSubcommands,
     /// Writing to standard output failed; the system's reason.
     OutputFailed(String),
+    /// Something about a look at locks.
+    Look(Look),
+    /// Something about breaking a lock.
+    Break(BreakEvent),
     /// Something that supervising a command needs is missing. No command was started.
     Lacking {
         /// What was tried.
         step: Step,
         /// Why it failed.
         reason: Lack,
+    },
+    /// What `--events` names could not be opened.
+    NoJournal {
+        /// What it names.
+        sink: String,
+        /// The system's reason.
+        reason: String,
     },
     /// No backend was chosen, so the lock holds on this host and for this user only.
     NoBackendChosen,
@@ -215,6 +235,15 @@ pub(crate) enum Event {
         /// Whether the command goes on without the lock (`--on-lost ignore`) instead of being stopped.
         goes_on: bool,
     },
+    /// The holder was asked to stop, and the command goes on (`--on-lost ignore`).
+    AskedAndGoesOn {
+        /// The lock.
+        lock: Lock,
+        /// The request.
+        ask: Ask,
+        /// The command's name.
+        program: String,
+    },
     /// When the command ended, this run did not hold the lock any more.
     LostBeforeTheEnd {
         /// The lock.
@@ -267,6 +296,8 @@ pub(crate) enum Event {
         /// The command's name.
         program: String,
     },
+    /// Something about a lock that is held by its handle.
+    Handle(HandleEvent),
     /// Something about a latch or a barrier.
     Meeting(MeetingEvent),
 }
@@ -309,6 +340,8 @@ pub(crate) enum NotRun {
 pub(crate) enum Loss {
     /// The service says that this run does not hold it; what is known of the reason.
     NotMine(String),
+    /// Its holder was asked to stop and to give it back.
+    Asked(Ask),
     /// The outer run that held it has ended.
     OuterEnded,
     /// No renewal was confirmed in time.

@@ -1,6 +1,7 @@
 //! At which verbosity each event is reported.
 
 use crate::report::event::Event;
+use crate::report::event::handle::HandleEvent;
 use crate::report::event::meeting::MeetingEvent;
 
 /// At which verbosity an event is reported. What ends dlock is always reported.
@@ -21,8 +22,11 @@ impl Event {
     #[must_use]
     pub(crate) fn level(&self) -> Level {
         match self {
+            Self::Handle(event) => event.level(),
             Self::Meeting(event) => event.level(),
             Self::Waiting { .. } | Self::GotIt { .. } => Level::State,
+            Self::Look(look) if !look.is_failure() => Level::Note,
+            Self::Break(event) if event.is_note() => Level::Note,
             Self::NoBackendChosen
             | Self::PasswordExposed(_)
             | Self::UnknownVariables { .. }
@@ -39,12 +43,15 @@ impl Event {
             | Self::Released(_)
             | Self::Kept { .. } => Level::Detail,
             Self::Bug(_)
+            | Self::Look(_)
+            | Self::Break(_)
             | Self::CommandLine { .. }
             | Self::Settings(_)
             | Self::NoSuchPage(_)
             | Self::OnlyPagesHaveSubcommands
             | Self::OutputFailed(_)
             | Self::Lacking { .. }
+            | Self::NoJournal { .. }
             | Self::NotAcquired { .. }
             | Self::OtherSlots { .. }
             | Self::AlreadyDone { .. }
@@ -55,12 +62,25 @@ impl Event {
             | Self::OuterUnwatchable(_)
             | Self::NotRun { .. }
             | Self::Lost { .. }
+            | Self::AskedAndGoesOn { .. }
             | Self::LostBeforeTheEnd { .. }
             | Self::OuterEnded { .. }
             | Self::NotReleased { .. }
             | Self::ReleaseFailed { .. }
             | Self::GuardKilled(_)
             | Self::DlockKilled { .. } => Level::Warning,
+        }
+    }
+}
+
+impl HandleEvent {
+    fn level(&self) -> Level {
+        match self {
+            Self::NotHeld(_) | Self::Empty => Level::Note,
+            Self::Renewed { .. } | Self::StaysHeld { .. } => Level::Detail,
+            Self::NotRenewed { .. } | Self::Lost { .. } | Self::PassedOn(_) | Self::OwnHandle(_) | Self::TooLong(_) => {
+                Level::Warning
+            }
         }
     }
 }

@@ -2,7 +2,10 @@
 The sentence for every event: all of dlock's English that is not about the command line. Does not know where it is written.
 */
 
-mod lack;
+mod breaking;
+mod handle;
+pub(super) mod lack;
+mod look;
 mod meeting;
 
 use std::time::Duration;
@@ -10,12 +13,16 @@ use std::time::Duration;
 use humantime::format_duration;
 use nix::errno::Errno;
 
+use self::breaking::broken;
 use self::lack::{lack, no_process, task};
+use self::look::looked;
+use self::meeting::so_far;
 use crate::holder::Holder;
 use crate::key::Keys;
 use crate::lease::renewal::Unconfirmed;
 use crate::lease::waiting::Trouble;
 use crate::lock::admission::Mode;
+use crate::printable::flag;
 use crate::report::event::{Event, Hindrance, Lock, Loss, NotRun};
 
 /// The sentence for `event`, without a line end. It may contain text of other programs and must be escaped before it is
@@ -32,6 +39,9 @@ pub(super) fn line(event: &Event) -> String {
         Event::Lacking { step, reason } => {
             format!("could not {}: {}; no command was started", task(*step), lack(reason))
         }
+        Event::Look(look) => looked(look),
+        Event::Break(event) => broken(event),
+        Event::NoJournal { sink, reason } => format!("could not open {sink} for --events: {reason}"),
         Event::NoBackendChosen => {
             "no backend was chosen, so this lock holds on this host and for this user only (choose with --backend or \
              DLOCK_BACKEND)"
@@ -40,16 +50,15 @@ pub(super) fn line(event: &Event) -> String {
         Event::PasswordExposed(file) => {
             format!("the password file {file} can be read or written by other users: chmod 600 it")
         }
-        Event::UnknownVariables { names, meant } => {
-            let meant = meant.as_ref().map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
-            let what = if names.len() == 1 { "is not a variable" } else { "are not variables" };
-            format!("{} {what} of dlock{meant}", names.join(", "))
-        }
+        Event::UnknownVariables { names, meant } => unknown(names, meant.as_deref()),
         Event::GotIt { key, waited } => format!("{key}: got it after {}", roughly(*waited)),
-        Event::Waiting { lock, why, .. } => format!("waiting for {}: {}", lock.key, hindrance(lock, why)),
+        Event::Waiting { lock, why, waited } => {
+            format!("waiting for {}: {}{}", lock.key, so_far(*waited), hindrance(lock, why))
+        }
         Event::NotAcquired { lock, within, why } => {
             let within = within.map(|within| format!(" within {}", format_duration(within))).unwrap_or_default();
-            format!("did not get {}{within}: {}", lock.key, hindrance(lock, why))
+            let next = if matches!(why, Hindrance::Held { .. }) { look(lock) } else { String::new() };
+            format!("did not get {}{within}: {}{next}", lock.key, hindrance(lock, why))
         }
         Event::OtherSlots { lock, wanted, slots, holder, now } => {
             let who = match holder {
@@ -80,9 +89,17 @@ pub(super) fn line(event: &Event) -> String {
     }
 }
 
+/// The sentence about variables of these names, which dlock does not know; one that may be `meant`.
+fn unknown(names: &[String], meant: Option<&str>) -> String {
+    let meant = meant.map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
+    let what = if names.len() == 1 { "is not a variable" } else { "are not variables" };
+    format!("{} {what} of dlock{meant}", names.join(", "))
+}
+
 /// The sentences about a lock that is or was held.
 fn held(event: &Event) -> String {
     match event {
+        Event::Handle(event) => handle::line(event, trouble),
         Event::Concern { lock, concern } => format!("{}: {concern}", at(lock)),
         Event::ShortGrace { lock, kill_after, ttl } => format!(
             "{}: --kill-after is only {}, because the server grants no more than {} of lease",
@@ -107,6 +124,9 @@ fn held(event: &Event) -> String {
         }
         Event::Lost { lock, how, program, goes_on: true } => {
             format!("lost {}: {}; {program} goes on without it (--on-lost ignore)", at(lock), loss(how))
+        }
+        Event::AskedAndGoesOn { lock, ask, program } => {
+            format!("{}: {}; {program} goes on (--on-lost ignore)", at(lock), ask.words())
         }
         Event::LostBeforeTheEnd { lock, program } => {
             let was = either(&lock.key, "it was", "one of them was");
@@ -226,6 +246,15 @@ fn at(lock: &Lock) -> String {
     format!("{} at {}", lock.key, lock.place)
 }
 
+/// Which command shows more of a lock; of several locks it shows one at a time.
+fn look(lock: &Lock) -> String {
+    let mut keys = lock.key.iter();
+    match (keys.next(), keys.next()) {
+        (Some(key), None) => format!("; see dlock status{}{}", lock.flags, flag("--key", key.as_str())),
+        _ => "; see dlock status".to_owned(),
+    }
+}
+
 fn not_run(reason: &NotRun) -> String {
     match reason {
         NotRun::NotFound => "not found".to_owned(),
@@ -258,14 +287,14 @@ fn roughly(time: Duration) -> impl std::fmt::Display {
     format_duration(if whole.is_zero() { Duration::from_millis(time.subsec_millis().into()) } else { whole })
 }
 
-/// The state of a wait on a line of a terminal, which may be cut at its end: what changes comes first. Other events have no
-/// state.
+/// The state of a wait on a line of a terminal, as the name of what is waited for and the rest, which may be cut at its end:
+/// what changes comes first. Other events have no state.
 #[must_use]
-pub(super) fn state(event: &Event) -> String {
+pub(super) fn state(event: &Event) -> Option<(String, String)> {
     if let Event::Meeting(event) = event {
         return meeting::state(event, trouble);
     }
-    let Event::Waiting { lock, why, waited } = event else { return line(event) };
+    let Event::Waiting { lock, why, waited } = event else { return None };
     let waited = format_duration(Duration::from_secs(waited.as_secs()));
     let (place, why) = match why {
         Hindrance::Held { holder, beside, now, position, .. } => {
@@ -278,21 +307,28 @@ pub(super) fn state(event: &Event) -> String {
         }
         Hindrance::Trouble(what) => (String::new(), trouble(&lock.place, what)),
     };
-    format!("{}: waiting {waited}{place}; {why}", lock.key)
+    Some((lock.key.to_string(), format!("waiting {waited}{place}; {why}")))
 }
 
 /// Who holds a lock, with the age of the hold first.
 fn held_briefly(holder: &Holder, beside: u64, now: u64) -> String {
     let Holder::Dlock(published) = holder else { return holder.describe(now) };
-    if published.done || beside > 0 {
+    if published.done {
         return holder.describe_with(beside, now);
     }
     let about = &published.about;
     let age = published.since.map(|since| Duration::from_secs(now.saturating_sub(since) / 1000));
-    let age = age.map(|age| format!(" {}", format_duration(age))).unwrap_or_default();
+    let age = |before: &str| age.map(|age| format!("{before}{}", format_duration(age))).unwrap_or_default();
+    let holders = beside.saturating_add(1);
+    let held = match published.mode() {
+        Some(Mode::Shared) if beside > 0 => format!("held by {holders} readers, one{}:", age(" for ")),
+        Some(Mode::Shared) => format!("held shared{} by", age(" ")),
+        Some(Mode::Slots(slots)) => format!("{holders} of {slots} slots taken, one{} by", age(" for ")),
+        Some(Mode::Exclusive) | None => format!("held{} by", age(" ")),
+    };
     let program = if about.program.is_empty() { String::new() } else { format!(" ({})", about.program) };
     let reason = about.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    format!("held{age} by {}@{}, pid {}{program}{reason}", about.user, about.host, about.pid)
+    format!("{held} {}@{}, {}{program}{reason}", about.user, about.host, about.process())
 }
 
 fn ordinal(number: u64) -> String {
@@ -307,7 +343,7 @@ fn ordinal(number: u64) -> String {
 }
 
 /// What is wrong with the backend at `place`.
-fn trouble(place: &str, what: &Trouble) -> String {
+pub(super) fn trouble(place: &str, what: &Trouble) -> String {
     match what {
         Trouble::Unreachable(limit) => format!(
             "{place} did not answer within {}; is it stopped or out of reach, is something else listening there, or does \
@@ -338,7 +374,8 @@ fn whole_millis(limit: Duration) -> Duration {
     Duration::from_millis(u64::try_from(steps * step).unwrap_or(u64::MAX))
 }
 
-fn unconfirmed(last: &Unconfirmed) -> &str {
+/// What came of the last renewal.
+pub(super) fn unconfirmed(last: &Unconfirmed) -> &str {
     match last {
         Unconfirmed::NotTried => "it was not tried, because dlock itself was stopped",
         Unconfirmed::Silence => "the backend does not answer",
@@ -346,9 +383,11 @@ fn unconfirmed(last: &Unconfirmed) -> &str {
     }
 }
 
-fn loss(how: &Loss) -> String {
+/// How it is known that a lock is lost.
+pub(super) fn loss(how: &Loss) -> String {
     match how {
         Loss::NotMine(why) => why.clone(),
+        Loss::Asked(ask) => ask.words(),
         Loss::OuterEnded => "the dlock run around this one has ended".to_owned(),
         Loss::Unrenewed { silent, last } => {
             format!("no renewal was confirmed for {}: {}", format_duration(*silent), unconfirmed(last))

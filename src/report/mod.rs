@@ -1,16 +1,26 @@
 /*!
-What dlock reports: [events](event) with data, a [sentence](mod@line) for each, and the [terminal] to which they are written.
+What dlock reports: [events](event) with data, a [sentence](mod@line) for each, [pictures](picture) of locks, and the [terminal] to which they are written.
+With `--events` the [journal] has a line for each thing that happens to a run.
 */
 
 pub(crate) mod event;
+pub(crate) mod journal;
 mod level;
 mod line;
+pub(crate) mod picture;
 mod terminal;
 
-use self::event::Event;
+use std::cell::RefCell;
+use std::os::fd::RawFd;
+use std::sync::OnceLock;
+
+use self::event::{Event, Lack};
+use self::journal::{Journal, Sink, entry};
 use self::level::Level;
 use self::line::{line, state};
 use self::terminal::Terminal;
+use crate::lease::waiting::Trouble;
+use crate::schema::events::{Entry, Run};
 
 /// How much dlock reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,13 +39,54 @@ pub(crate) enum Verbosity {
 pub(crate) struct Report {
     verbosity: Verbosity,
     terminal: Terminal,
+    journal: Option<Journal>,
+    /// Why dlock ends, if that was reported.
+    reason: RefCell<Option<String>>,
 }
+
+/// The journal of this process, for the end after a panic.
+static JOURNAL: OnceLock<Journal> = OnceLock::new();
 
 impl Report {
     /// A report to standard error.
     #[must_use]
     pub(crate) fn new(verbosity: Verbosity) -> Self {
-        Self { verbosity, terminal: Terminal::new() }
+        Self { verbosity, terminal: Terminal::new(), journal: None, reason: RefCell::default() }
+    }
+
+    /// Opens the journal of this run. Must be called before anything else of dlock's is opened. The error is the reason why it
+    /// cannot be opened.
+    pub(crate) fn open_journal(&mut self, sink: &Sink, run: Run) -> Result<(), String> {
+        let journal = Journal::open(sink, run)?;
+        self.journal = Some(JOURNAL.get_or_init(|| journal).clone());
+        Ok(())
+    }
+
+    /// Begins to write the journal, if there is one, in a thread: once no process is forked any more.
+    pub(crate) fn start_journal(&self) -> std::io::Result<()> {
+        self.journal.as_ref().map_or(Ok(()), Journal::start)
+    }
+
+    /// The descriptor of the journal, if there is one.
+    #[must_use]
+    pub(crate) fn journal(&self) -> Option<RawFd> {
+        self.journal.as_ref().map(Journal::as_raw)
+    }
+
+    /// Adds an entry to the journal, if there is one.
+    pub(crate) fn record(&self, entry: impl FnOnce() -> Option<Entry>) {
+        if let Some(journal) = &self.journal
+            && let Some(entry) = entry()
+        {
+            journal.put(entry);
+        }
+    }
+
+    /// Adds the last entry to the journal, if there is one: dlock ends with this code.
+    pub(crate) fn close_journal(&self, exit: u8) {
+        if let Some(journal) = &self.journal {
+            journal.close(exit, self.reason.take());
+        }
     }
 
     /// Whether the state of the wait can be kept up to date in one line.
@@ -46,6 +97,10 @@ impl Report {
 
     /// Reports the event, if the verbosity includes it. Drops it if standard error is not read: a command may be running.
     pub(crate) fn tell(&self, event: &Event) {
+        // The state of a wait is repeated for people.
+        if event.level() != Level::State {
+            self.record(|| entry(event));
+        }
         let least = match event.level() {
             Level::Warning => Verbosity::Quiet,
             Level::Note | Level::State => Verbosity::Normal,
@@ -54,16 +109,28 @@ impl Report {
         if self.verbosity < least {
             return;
         }
-        match event.level() {
-            Level::State if self.is_terminal() => self.terminal.put_state(&state(event)),
-            Level::State | Level::Warning | Level::Note | Level::Detail => self.terminal.put(&line(event)),
+        match state(event).filter(|_| self.is_terminal()) {
+            Some((name, state)) => self.terminal.put_state(&name, &state),
+            None => self.terminal.put(&line(event)),
         }
+    }
+
+    /// Adds to the journal, if there is one, what people are told of at another time.
+    pub(crate) fn note(&self, event: &Event) {
+        self.record(|| entry(event));
     }
 
     /// Reports why dlock ends, whatever the verbosity; waits for a reader for a bounded time.
     pub(crate) fn end(&self, event: &Event) {
-        self.terminal.clear();
+        self.end_quietly(event);
         say(event);
+    }
+
+    /// Reports why dlock ends to the journal alone, if there is one.
+    pub(crate) fn end_quietly(&self, event: &Event) {
+        self.terminal.clear();
+        self.note(event);
+        self.reason.replace(Some(line(event)));
     }
 
     /// Removes the line that shows the state of the wait, if there is one.
@@ -90,6 +157,37 @@ impl Report {
 /// [`Report`].
 pub(crate) fn say(event: &Event) {
     terminal::write_last(&line(event));
+}
+
+/// Reports a bug that ends dlock with this code, also to the journal, if there is one.
+pub(crate) fn say_bug(event: &Event, exit: u8) {
+    say(event);
+    if let Some(journal) = JOURNAL.get() {
+        journal.close(exit, Some(line(event)));
+    }
+}
+
+/// Why this machine cannot supervise a command, in words.
+#[must_use]
+pub(crate) fn lack(reason: &Lack) -> String {
+    line::lack::lack(reason)
+}
+
+/// What is wrong with the backend at `place`, in words.
+#[must_use]
+pub(crate) fn trouble(place: &str, what: &Trouble) -> String {
+    line::trouble(place, what)
+}
+
+/// Whether somebody may see at once what is shown.
+#[must_use]
+pub(crate) fn is_shown() -> bool {
+    terminal::is_there()
+}
+
+/// Shows this text as it is, and waits for a reader for a bounded time: for questions.
+pub(crate) fn show(text: &str) {
+    terminal::write_all(text.as_bytes());
 }
 
 /// The last line of the guard, which may not allocate: the line is made before the guard is forked.

@@ -1,5 +1,5 @@
 /*!
-The only place that writes to standard error. Every line begins with `dlock: ` and is escaped.
+The only place that writes to standard error. Every line but those of a question begins with `dlock: ` and is escaped.
 
 A reader that has stopped reading (a paused pager) must not keep dlock from renewing a lock: while a command runs, a line that
 cannot be written soon is dropped.
@@ -62,10 +62,9 @@ impl Terminal {
         write_soon(whole(message).as_bytes());
     }
 
-    /// Writes a state that changes to a terminal: it replaces the state written before.
-    pub(super) fn put_state(&self, message: &str) {
-        let line = format!("dlock: {}", shown(message.as_bytes()));
-        write_soon(format!("\r\x1b[2K{}", fitting(&line, columns() - 1)).as_bytes());
+    /// Writes the state of the wait for what has this `name` to a terminal: it replaces the state written before.
+    pub(super) fn put_state(&self, name: &str, state: &str) {
+        write_soon(format!("\r\x1b[2K{}", line_of(name, state, columns() - 1)).as_bytes());
         self.live.set(true);
     }
 
@@ -77,6 +76,26 @@ impl Terminal {
     }
 }
 
+/// The line that shows the state of a wait in so many columns. Of a long name only as much is left as does not displace the
+/// state, whose end is cut.
+fn line_of(name: &str, state: &str, columns: usize) -> String {
+    let (name, state) = (shown(name.as_bytes()).to_string(), shown(state.as_bytes()).to_string());
+    let line = |name: &str| format!("dlock: {name}: {state}");
+    let whole = line(&name);
+    if fitting(&whole, columns).len() == whole.len() {
+        return whole;
+    }
+    shortened(&line(&shortened(&name, columns / 4)), columns)
+}
+
+/// As much of the beginning of `text` as is shown in so many columns, with an ellipsis where that is not all of it.
+fn shortened(text: &str, columns: usize) -> String {
+    if fitting(text, columns).len() == text.len() {
+        return text.to_owned();
+    }
+    format!("{}…", fitting(text, columns.saturating_sub(1)))
+}
+
 /// The whole line for `message`: escaped, with the prefix and a newline.
 #[must_use]
 pub(super) fn whole(message: &str) -> String {
@@ -86,6 +105,12 @@ pub(super) fn whole(message: &str) -> String {
 /// Writes the last line, and waits for a reader for a bounded time.
 pub(super) fn write_last(message: &str) {
     write_all(whole(message).as_bytes());
+}
+
+/// Whether standard error is a terminal.
+#[must_use]
+pub(super) fn is_there() -> bool {
+    std::io::stderr().is_terminal()
 }
 
 /// The width of the terminal in columns; 80 if it is unknown.
@@ -106,7 +131,7 @@ pub(super) fn write_soon(text: &[u8]) {
 }
 
 /// Writes all of `text` as long as it is read. Gives up when it is not: dlock must end in any case.
-fn write_all(mut text: &[u8]) {
+pub(super) fn write_all(mut text: &[u8]) {
     let stderr = std::io::stderr();
     while !text.is_empty() {
         // poll promises room for PIPE_BUF bytes; a longer write could block.
@@ -122,6 +147,31 @@ fn write_all(mut text: &[u8]) {
             Err(Errno::EINTR | Errno::EAGAIN) => {}
             // The other end is closed.
             Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_a_narrow_terminal_the_state_is_left_of_a_long_name_and_what_matters_most_of_the_state() {
+        let state = "waiting 12s, 2nd in line; held 2m 3s by deploy@web1";
+        for (name, columns, expected) in [
+            ("k", 79, "dlock: k: waiting 12s, 2nd in line; held 2m 3s by deploy@web1"),
+            ("k", 40, "dlock: k: waiting 12s, 2nd in line; hel…"),
+            (
+                "a-name-that-is-long",
+                79,
+                "dlock: a-name-that-is-long: waiting 12s, 2nd in line; held 2m 3s by deploy@web1",
+            ),
+            ("a-name-that-is-long", 40, "dlock: a-name-th…: waiting 12s, 2nd in …"),
+            ("備份備份備份", 40, "dlock: 備份備份…: waiting 12s, 2nd in l…"),
+            ("k", 1, "…"),
+        ] {
+            assert_eq!(line_of(name, state, columns), expected, "{name} in {columns}");
+            assert_eq!(fitting(expected, columns), expected);
         }
     }
 }

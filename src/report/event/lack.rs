@@ -25,6 +25,8 @@ pub(crate) enum Step {
     Supervision,
     /// Starting the event loop.
     EventLoop,
+    /// Starting the thread that writes the events.
+    Journal,
     /// Watching the signals.
     WatchSignals,
     /// Watching the guard.

@@ -17,13 +17,14 @@ pub(super) fn task(step: Step) -> &'static str {
         Step::Guard => "start the guard",
         Step::Supervision => "supervise a command here",
         Step::EventLoop => "start the event loop",
+        Step::Journal => "start the thread that writes the events",
         Step::WatchSignals => "watch the signals",
         Step::WatchGuard => "watch the guard",
     }
 }
 
 /// Why not.
-pub(super) fn lack(reason: &Lack) -> String {
+pub(in crate::report) fn lack(reason: &Lack) -> String {
     match reason {
         Lack::System(reason) => reason.clone(),
         Lack::NoProcess(errno) => no_process(*errno),

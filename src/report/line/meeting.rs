@@ -13,6 +13,9 @@ use crate::report::event::meeting::{Kind, MeetingEvent, Point};
 /// How many names a sentence has at most.
 const NAMED: usize = 8;
 
+/// How soon the first line of a wait comes, also on a busy machine.
+const FIRST: Duration = Duration::from_secs(5);
+
 /// Puts into words what is wrong with the backend at a place.
 type InWords = fn(&str, &Trouble) -> String;
 
@@ -25,8 +28,8 @@ pub(super) fn line(event: &MeetingEvent, trouble: InWords) -> String {
              DLOCK_BACKEND)",
             called(*kind)
         ),
-        MeetingEvent::Waiting { point, wanted, news, .. } => {
-            format!("waiting for {}: {}", named(point), state_of(point, *wanted, news, trouble))
+        MeetingEvent::Waiting { point, wanted, news, waited } => {
+            format!("waiting for {}: {}{}", named(point), so_far(*waited), state_of(point, *wanted, news, trouble))
         }
         MeetingEvent::Open { point, waited } => format!("{} is open, after {}", named(point), roughly(*waited)),
         MeetingEvent::RanOut { point, within, wanted, turnout } => {
@@ -77,13 +80,19 @@ pub(super) fn line(event: &MeetingEvent, trouble: InWords) -> String {
     }
 }
 
-/// The state of a wait on a line of a terminal, which may be cut at its end: what changes comes first. Other events have no
-/// state.
+/// How long a wait has lasted, at the beginning of the words about it; nothing in the first line, which comes at its beginning.
+pub(super) fn so_far(waited: Duration) -> String {
+    let seconds = Duration::from_secs(waited.as_secs());
+    if seconds < FIRST { String::new() } else { format!("{} so far; ", format_duration(seconds)) }
+}
+
+/// The state of a wait on a line of a terminal, as the name of what is waited for and the rest, which may be cut at its end:
+/// what changes comes first. Other events have no state.
 #[must_use]
-pub(super) fn state(event: &MeetingEvent, trouble: InWords) -> String {
-    let MeetingEvent::Waiting { point, wanted, news, waited } = event else { return line(event, trouble) };
+pub(super) fn state(event: &MeetingEvent, trouble: InWords) -> Option<(String, String)> {
+    let MeetingEvent::Waiting { point, wanted, news, waited } = event else { return None };
     let waited = format_duration(Duration::from_secs(waited.as_secs()));
-    format!("{}: waiting {waited}; {}", point.key, state_of(point, *wanted, news, trouble))
+    Some((point.key.to_string(), format!("waiting {waited}; {}", state_of(point, *wanted, news, trouble))))
 }
 
 fn state_of(point: &Point, wanted: u64, news: &News, trouble: InWords) -> String {
@@ -189,8 +198,9 @@ mod tests {
         let turnout = Turnout::of(names("a"));
         let news = News::Turnout(turnout.clone());
         let waiting = MeetingEvent::Waiting { point: latch.clone(), wanted: 2, news, waited: 90 * second };
-        assert_eq!(told(&waiting), "waiting for latch k: 1 of 2 is down (a)");
-        assert_eq!(state(&waiting, |_, _| String::new()), "k: waiting 1m 30s; 1 of 2 is down (a)");
+        assert_eq!(told(&waiting), "waiting for latch k: 1m 30s so far; 1 of 2 is down (a)");
+        let (name, rest) = state(&waiting, |_, _| String::new()).expect("a state");
+        assert_eq!((name.as_str(), rest.as_str()), ("k", "waiting 1m 30s; 1 of 2 is down (a)"));
         let trouble = Trouble::Silent;
         let within = Some(5 * second);
         for (event, expected) in [

@@ -2,9 +2,14 @@
 Every sentence that dlock can print.
 */
 
+mod breaks;
+mod details;
+mod handles;
+mod looks;
 mod meetings;
 mod modes;
 mod several;
+mod states;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -26,7 +31,7 @@ fn key() -> Keys {
 }
 
 fn lock() -> Lock {
-    Lock { key: key(), place: "redis://h:6379".to_owned() }
+    Lock { key: key(), place: "redis://h:6379".to_owned(), flags: String::new() }
 }
 
 fn sh() -> String {
@@ -69,6 +74,10 @@ fn beginnings() -> Vec<(Event, &'static str)> {
         (Event::NoSuchPage(text("fly")), "there is no subcommand fly: see dlock --help"),
         (Event::OnlyPagesHaveSubcommands, "only man pages are per subcommand: leave SUBCOMMAND out"),
         (Event::OutputFailed(text("full")), "could not write to standard output: full"),
+        (
+            Event::NoJournal { sink: text("/var/log/x"), reason: text("Permission denied") },
+            "could not open /var/log/x for --events: Permission denied",
+        ),
         (
             Event::NoBackendChosen,
             "no backend was chosen, so this lock holds on this host and for this user only (choose with --backend or \
@@ -113,6 +122,10 @@ fn lacks() -> Vec<(Event, &'static str)> {
         (
             lacking(Step::EventLoop, Lack::System(text("no"))),
             "could not start the event loop: no; no command was started",
+        ),
+        (
+            lacking(Step::Journal, Lack::System(text("no"))),
+            "could not start the thread that writes the events: no; no command was started",
         ),
         (
             lacking(Step::WatchSignals, Lack::System(text("no"))),
@@ -167,16 +180,19 @@ fn waits() -> Vec<(Event, &'static str)> {
     let said = |text: &str| trouble(Trouble::Said(text.to_owned()));
     vec![
         (Event::GotIt { key: key(), waited: 130 * S }, "k: got it after 2m 10s"),
-        (waiting(held(None)), "waiting for k: held by flock (pid 7)"),
-        (waiting(held(Some(1))), "waiting for k: held by flock (pid 7); next in line"),
-        (waiting(held(Some(2))), "waiting for k: held by flock (pid 7); number 2 in line"),
-        (waiting(said("it is down")), "waiting for k: it is down"),
+        (Event::Waiting { lock: lock(), why: held(None), waited: S / 2 }, "waiting for k: held by flock (pid 7)"),
+        (waiting(held(Some(1))), "waiting for k: 12s so far; held by flock (pid 7); next in line"),
+        (waiting(held(Some(2))), "waiting for k: 12s so far; held by flock (pid 7); number 2 in line"),
+        (waiting(said("it is down")), "waiting for k: 12s so far; it is down"),
         (
             waiting(trouble(Trouble::Unanswered(Duration::from_micros(1_500_900)))),
-            "waiting for k: redis://h:6379 did not answer within 1s 500ms",
+            "waiting for k: 12s so far; redis://h:6379 did not answer within 1s 500ms",
         ),
-        (refused(None, held(None)), "did not get k: held by flock (pid 7)"),
-        (refused(Some(90 * S), held(None)), "did not get k within 1m 30s: held by flock (pid 7)"),
+        (refused(None, held(None)), "did not get k: held by flock (pid 7); see dlock status --key k"),
+        (
+            refused(Some(90 * S), held(None)),
+            "did not get k within 1m 30s: held by flock (pid 7); see dlock status --key k",
+        ),
         (
             refused(None, trouble(Trouble::Unreachable(5 * S))),
             "did not get k: redis://h:6379 did not answer within 5s; is it stopped or out of reach, is something else \
@@ -271,28 +287,6 @@ fn runs() -> Vec<(Event, &'static str)> {
     ]
 }
 
-/// The sentences with `-v` while a lock is held.
-fn details() -> Vec<(Event, &'static str)> {
-    vec![
-        (
-            Event::Acquired {
-                lock: lock(),
-                tokens: vec![42],
-                mode: Mode::Exclusive,
-                slot: None,
-                ttl: Some(30 * S),
-                waited: Duration::from_millis(130_900),
-            },
-            "acquired k at redis://h:6379, token 42, ttl 30s, after 2m 10s",
-        ),
-        (
-            Event::NotRenewed { lock: lock(), last: Unconfirmed::Said("refused".to_owned()) },
-            "k at redis://h:6379: could not renew it: refused; trying again",
-        ),
-        (Event::RenewedAgain(lock()), "k at redis://h:6379: renewed again"),
-    ]
-}
-
 /// The sentences when the command, dlock or the guard has ended.
 fn ends() -> Vec<(Event, &'static str)> {
     let failed = |reason, ttl, unrecorded| Event::ReleaseFailed { lock: lock(), reason, ttl, unrecorded };
@@ -333,43 +327,6 @@ fn ends() -> Vec<(Event, &'static str)> {
     ]
 }
 
-/// What is cut off where the terminal is narrow is what matters least.
-#[test]
-fn on_a_terminal_what_changes_comes_first() {
-    let published = |text: &str| Holder::read(text.as_bytes());
-    let full = r#"{"v":1,"id":"x","token":9,"since":1000,"host":"web1","user":"deploy","pid":4711,"program":"backup.sh","reason":"nightly load"}"#;
-    let bare = r#"{"v":1,"id":"x","host":"web1","user":"deploy","pid":4711}"#;
-    let flock = || Holder::Process(7, "flock".to_owned());
-    for (holder, position, expected) in [
-        (
-            published(full),
-            Some(2),
-            "k: waiting 12s, 2nd in line; held 2m 3s by deploy@web1, pid 4711 (backup.sh): nightly load",
-        ),
-        (
-            published(full),
-            Some(1),
-            "k: waiting 12s, next in line; held 2m 3s by deploy@web1, pid 4711 (backup.sh): nightly load",
-        ),
-        (published(bare), None, "k: waiting 12s; held by deploy@web1, pid 4711"),
-        (flock(), Some(3), "k: waiting 12s, 3rd in line; held by flock (pid 7)"),
-        (flock(), Some(11), "k: waiting 12s, 11th in line; held by flock (pid 7)"),
-        (flock(), Some(21), "k: waiting 12s, 21st in line; held by flock (pid 7)"),
-        (flock(), Some(1000), "k: waiting 12s, 1000th in line; held by flock (pid 7)"),
-    ] {
-        let held = Hindrance::Held { holder, beside: 0, now: 124_000, position, queued: false };
-        assert_eq!(state(&waiting(held)), expected);
-    }
-    let slot = r#"{"v":1,"id":"x","mode":"slots3","slot":1,"since":1000,"host":"web1","user":"deploy","pid":4711}"#;
-    let full = Hindrance::Held { holder: published(slot), beside: 2, now: 124_000, position: Some(2), queued: false };
-    assert_eq!(
-        state(&waiting(full)),
-        "k: waiting 12s, 2nd in line; all 3 slots are taken, one by deploy@web1, pid 4711, since 1970-01-01T00:00:01Z (2m 3s)"
-    );
-    let trouble = waiting(Hindrance::Trouble(Trouble::Said("it is down".to_owned())));
-    assert_eq!(state(&trouble), "k: waiting 12s; it is down");
-}
-
 #[test]
 fn every_event_has_its_sentence() {
     let mut said = BTreeSet::new();
@@ -382,7 +339,10 @@ fn every_event_has_its_sentence() {
         modes::sentences(),
         meetings::sentences(),
         runs(),
-        details(),
+        details::sentences(),
+        looks::sentences(),
+        breaks::sentences(),
+        handles::sentences(),
         ends(),
     ];
     for (event, sentence) in of_one.concat().into_iter().chain(several::sentences()) {

@@ -58,17 +58,17 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
     vec![
         (
             waiting(read(0)),
-            "waiting for k: held shared by deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); next in line",
+            "waiting for k: 12s so far; held shared by deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); next in line",
         ),
         (
             waiting(read(2)),
-            "waiting for k: held by 3 readers, among them deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); next in \
+            "waiting for k: 12s so far; held by 3 readers, among them deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); next in \
              line",
         ),
         (
             refused(None, queued),
             "did not get k: held by 2 readers, among them deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); others wait \
-             for it ahead of this run",
+             for it ahead of this run; see dlock status --key k",
         ),
         (
             other_slots(three),

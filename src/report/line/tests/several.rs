@@ -9,7 +9,7 @@ fn keys() -> Keys {
 }
 
 fn locks() -> Lock {
-    Lock { key: keys(), place: "redis://h:6379".to_owned() }
+    Lock { key: keys(), place: "redis://h:6379".to_owned(), flags: String::new() }
 }
 
 /// The sentences that are other ones for several locks.

@@ -1,0 +1,217 @@
+/*!
+What the exit codes of each subcommand mean, for users.
+*/
+
+/// A code and its meaning.
+type Row = (&'static str, &'static str);
+
+const UNREACHABLE: Row = ("69", "the backend is unreachable or too slow");
+const REFUSED: Row = ("77", "the backend refused the credentials, or they lack a right");
+const NOT_READABLE: Row = ("77", "the backend refused the credentials, or they lack the right to read");
+const USAGE: Row = ("64", "wrong usage");
+const NO_DIRECTORY: Row = ("73", "the directory of lock files does not exist, or cannot be used");
+const CONFIG_FILE: Row =
+    ("78", "a config file is wrong or cannot be trusted, or has no such profile: see dlock-config(5)");
+const BUG: Row = ("70", "a bug");
+const SIGNAL: Row = ("by signal", "dlock was told to stop by that signal while it waited");
+const OWN: Row = (
+    "the command's own",
+    "the command ran to its end under the lock; if a signal ended it, dlock ends by the same signal",
+);
+const INCOMPATIBLE: Row = (
+    "64",
+    "wrong usage; also if the lock is in use with another number of --slots, or if the dlock run around this one holds it in \
+         a way that does not include this one's (shared, for an exclusive one)",
+);
+const NOT_MADE: Row =
+    ("73", "the lock file, or the tables of a database, cannot be made; or what --events names cannot be opened");
+const GUARD: Row = ("70", "a bug, or the guard process was killed");
+const MAX_RUN: Row = ("124", "--max-run ran out");
+const NOT_RUN: Row = ("126, 127", "the command was found but cannot be executed; it was not found");
+const BEFORE: Row =
+    ("by signal", "dlock itself was told to stop by that signal while it waited (queue left, nothing held)");
+
+/// The exit codes of dlock as a whole.
+pub(crate) const ALL: &[Row] = &[
+    OWN,
+    (
+        "75",
+        "the lock was not acquired: busy with --nonblock, or --wait ran out; or the run was skipped, because another one has succeeded \
+         in the period of --once-per (--conflict-exit-code changes the number); from dlock status: the lock is not free; from \
+         dlock break: it is still held, or its holder cannot be asked",
+    ),
+    (
+        "79",
+        "the lock was lost while the command ran, or its holder was asked to stop (dlock break); the command was stopped; from \
+         dlock break: somebody else holds the lock, and nothing was done; from dlock run --handle and dlock renew: the lock is not \
+         held by the handle any more, and no command was started; from dlock release: others hold it, or have held it since",
+    ),
+    (
+        "69",
+        "the backend is unreachable or too slow, also when --wait ran out, or the machine lacks what supervising a command needs; \
+         from dlock status also: it cannot be told whether the lock is free",
+    ),
+    REFUSED,
+    INCOMPATIBLE,
+    NOT_MADE,
+    CONFIG_FILE,
+    GUARD,
+    MAX_RUN,
+    NOT_RUN,
+    BEFORE,
+];
+
+/// The exit codes of `dlock run`.
+pub(crate) const RUN: &[Row] = &[
+    OWN,
+    (
+        "75",
+        "the lock was not acquired: busy with --nonblock, or --wait ran out; or the run was skipped, because another one has succeeded \
+         in the period of --once-per (--conflict-exit-code changes the number)",
+    ),
+    (
+        "79",
+        "the lock was lost while the command ran, or its holder was asked to stop (dlock break); the command was stopped; with \
+         --handle also: the lock is not held by the handle any more, and no command was started",
+    ),
+    (
+        "69",
+        "the backend is unreachable or too slow, also when --wait ran out, or the machine lacks what supervising a command needs",
+    ),
+    REFUSED,
+    INCOMPATIBLE,
+    NOT_MADE,
+    CONFIG_FILE,
+    GUARD,
+    MAX_RUN,
+    NOT_RUN,
+    BEFORE,
+];
+
+/// The exit codes of `dlock generate`.
+pub(crate) const GENERATE: &[Row] = &[("0", "it was printed"), USAGE, BUG];
+
+/// The exit codes of latches and barriers.
+pub(crate) const MEETINGS: &[Row] = &[
+    ("0", "done: the name is down, enough names are down, or all parties are there"),
+    ("75", "--wait ran out (--conflict-exit-code changes the number)"),
+    (
+        "79",
+        "a latch that has failed; a barrier that is broken, because a party that waited there left or died, or where a newer \
+         process has the name of this one or this one was counted as dead",
+    ),
+    ("69", "the backend is unreachable or too slow, also when --wait ran out"),
+    REFUSED,
+    ("64", "wrong usage; a barrier that is in use with another number of parties, or a backend without barriers"),
+    ("73", "the file cannot be made"),
+    CONFIG_FILE,
+    BUG,
+    SIGNAL,
+];
+
+/// The exit codes of `dlock config`.
+pub(crate) const CONFIG: &[Row] = &[
+    ("0", "the settings were printed"),
+    ("64", "wrong usage, or a variable is wrong"),
+    ("78", "a config file is wrong, or is not to be trusted; or there is no such profile"),
+];
+
+/// The exit codes of `dlock status`.
+pub(crate) const STATUS: &[Row] = &[
+    (
+        "0",
+        "the lock is free, also if the next in line is about to take it; with --watch, that was ended by Ctrl-C or its reader",
+    ),
+    ("75", "the lock is held, blocked by something that is not a lock, or held by nobody with a majority (redlock)"),
+    ("69", "the backend is unreachable or too slow, or does not tell whether the lock is held"),
+    NOT_READABLE,
+    USAGE,
+    NO_DIRECTORY,
+    CONFIG_FILE,
+    BUG,
+];
+
+/// The exit codes of `dlock check`.
+pub(crate) const CHECK: &[Row] = &[
+    ("0", "locks work, whatever the warnings"),
+    (
+        "69",
+        "the backend is unreachable, too slow for --ttl or not fit to keep locks, or the machine lacks what supervising a command needs",
+    ),
+    REFUSED,
+    USAGE,
+    ("73", "the lock file, or the tables of a database, cannot be made"),
+    CONFIG_FILE,
+    BUG,
+    ("by signal", "dlock was told to stop by that signal; the scratch lock was given back"),
+];
+
+/// The exit codes of `dlock list`.
+pub(crate) const LIST: &[Row] = &[
+    ("0", "the locks were listed, whatever they are; with --watch, that was ended by Ctrl-C or its reader"),
+    UNREACHABLE,
+    NOT_READABLE,
+    USAGE,
+    NO_DIRECTORY,
+    CONFIG_FILE,
+    BUG,
+];
+
+/// The exit codes of `dlock break`.
+pub(crate) const BREAK: &[Row] = &[
+    ("0", "that owner does not hold the lock any more, or nobody does"),
+    (
+        "75",
+        "the lock was still held when the wait was over; or nothing was done, because its holder cannot be asked, it is not \
+         clear who that is, or the answer on the terminal was no",
+    ),
+    ("79", "somebody else holds the lock, and nothing was done"),
+    UNREACHABLE,
+    REFUSED,
+    ("64", "wrong usage, or an ID with which those of several holders begin"),
+    NO_DIRECTORY,
+    CONFIG_FILE,
+    BUG,
+    ("by signal", "dlock was told to stop by that signal while it waited; a request that was made stays"),
+];
+
+/// The exit codes of `dlock acquire`.
+pub(crate) const ACQUIRE: &[Row] = &[
+    ("0", "the lock was acquired, and its handle was printed"),
+    (
+        "75",
+        "the lock was not acquired: busy with --nonblock, or --wait ran out (--conflict-exit-code changes the number)",
+    ),
+    ("69", "the backend is unreachable or too slow, also when --wait ran out"),
+    REFUSED,
+    ("64", "wrong usage, or a backend without handles"),
+    ("73", "the tables of a database cannot be made, or what --events names cannot be opened"),
+    CONFIG_FILE,
+    BUG,
+    SIGNAL,
+];
+
+/// The exit codes of `dlock renew`.
+pub(crate) const RENEW: &[Row] = &[
+    ("0", "the lock was extended"),
+    ("79", "the lock is not held by the handle any more"),
+    UNREACHABLE,
+    REFUSED,
+    ("64", "wrong usage, or a damaged handle"),
+    CONFIG_FILE,
+    BUG,
+];
+
+/// The exit codes of `dlock release`.
+pub(crate) const RELEASE: &[Row] = &[
+    (
+        "0",
+        "the lock was released; or it was not held any more, and nobody is known to have held it since; or HANDLE is empty",
+    ),
+    ("79", "others hold the lock, or have held it since"),
+    ("69", "the backend is unreachable or too slow; the lock ends by itself with its lease"),
+    REFUSED,
+    ("64", "wrong usage, or a damaged handle"),
+    CONFIG_FILE,
+    BUG,
+];

@@ -1,0 +1,55 @@
+/*!
+What there is to report about a lock that is held by its handle.
+*/
+
+use std::time::Duration;
+
+use crate::key::{Key, Keys};
+use crate::lease::waiting::Trouble;
+
+/// Something about a lock that is held by its handle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HandleEvent {
+    /// It was extended by so much.
+    Renewed {
+        /// The lock's name.
+        key: Key,
+        /// The length of the lease.
+        ttl: Duration,
+    },
+    /// It could not be extended.
+    NotRenewed {
+        /// The lock's name.
+        key: Key,
+        /// The URL of its backend, without a password.
+        place: String,
+        /// Why not.
+        reason: Trouble,
+        /// How long it lasts at most.
+        ttl: Duration,
+    },
+    /// It is not held any more; what is known of the reason.
+    Lost {
+        /// The lock's name.
+        key: Key,
+        /// What is known of the reason, or who holds it instead.
+        why: String,
+    },
+    /// It is not held any more, and others have held it since.
+    PassedOn(Key),
+    /// It was to be released and was not held any more, and nobody is known to have held it since.
+    NotHeld(Key),
+    /// The handle is empty, so that there is nothing to release.
+    Empty,
+    /// The command has ended, and the lock stays held.
+    StaysHeld {
+        /// The lock's name.
+        key: Key,
+        /// How long, unless it is renewed.
+        ttl: Duration,
+    },
+    /// The lock is wanted that the handle in the environment holds.
+    OwnHandle(Keys),
+    /// The handle would be too long: the lock's name and the URL of the backend are in it.
+    TooLong(Key),
+}

@@ -1,0 +1,74 @@
+/*!
+The line of `--events` for what dlock reports. What it does not report, such as each renewal, is added where it happens.
+*/
+
+use crate::holder::Holder;
+use crate::report::event::handle::HandleEvent;
+use crate::report::event::{Event, Hindrance, Lock, Loss};
+use crate::report::line::{line, loss, trouble, unconfirmed};
+use crate::schema::events::{Cause, Entry, HolderOf, Why, millis};
+
+/// The entry for `event`; none for one that only people are told.
+#[must_use]
+pub(in crate::report) fn entry(event: &Event) -> Option<Entry> {
+    Some(match event {
+        Event::Waiting { lock, why: Hindrance::Held { holder, beside, now, position, .. }, waited } => Entry::Waiting {
+            lock: name(lock),
+            holder: HolderOf::of(holder, *now),
+            held_by: if matches!(holder, Holder::Nobody | Holder::InTheWay(_)) { 0 } else { beside.saturating_add(1) },
+            blocked_by: if let Holder::InTheWay(what) = holder { Some(what.clone()) } else { None },
+            position: *position,
+            waited_ms: millis(*waited),
+        },
+        Event::Waiting { lock, why: Hindrance::Trouble(what), .. } => {
+            Entry::Trouble { error: trouble(&lock.place, what) }
+        }
+        Event::Acquired { lock, tokens, slot, ttl, waited, .. } => {
+            Entry::acquired(&lock.key, tokens, *slot, *ttl).after(*waited, false)
+        }
+        Event::NotAcquired { .. }
+        | Event::OtherSlots { .. }
+        | Event::AlreadyDone { .. }
+        | Event::Handle(HandleEvent::OwnHandle(_)) => return refused(event),
+        Event::NotRenewed { last, .. } => Entry::Trouble { error: unconfirmed(last).to_owned() },
+        Event::Lost { how: Loss::Asked(ask), .. } | Event::AskedAndGoesOn { ask, .. } => {
+            Entry::Asked { by: ask.by.clone(), reason: ask.reason.clone() }
+        }
+        Event::Lost { how, .. } => Entry::Lost { reason: loss(how) },
+        Event::LostBeforeTheEnd { .. } => {
+            Entry::Lost { reason: "it was not ours any more when the command ended".to_owned() }
+        }
+        Event::OuterEnded { .. } => {
+            Entry::Lost { reason: "the dlock run around this one ended before the command did".to_owned() }
+        }
+        Event::StoppingNested { .. } => Entry::Stopping { signal: "TERM", cause: Cause::Nested },
+        Event::Released(_) => Entry::Released { freed: true },
+        Event::Kept { .. } => Entry::Released { freed: false },
+        Event::ReleaseFailed { .. } | Event::NotReleased { .. } => Entry::Trouble { error: line(event) },
+        Event::Handle(HandleEvent::NotRenewed { place, reason, .. }) => {
+            Entry::Trouble { error: trouble(place, reason) }
+        }
+        Event::Handle(HandleEvent::Lost { why, .. }) => Entry::Lost { reason: why.clone() },
+        Event::Handle(HandleEvent::StaysHeld { ttl, .. }) => Entry::Renewed { ttl_ms: millis(*ttl) },
+        _ => return None,
+    })
+}
+
+/// The entry for an event that says why a lock was not acquired.
+fn refused(event: &Event) -> Option<Entry> {
+    let (why, lock, holder) = match event {
+        Event::NotAcquired { lock, why: Hindrance::Held { holder, now, .. }, .. } => {
+            (Why::Held, name(lock), HolderOf::of(holder, *now))
+        }
+        Event::NotAcquired { lock, why: Hindrance::Trouble(_), .. } => (Why::Backend, name(lock), None),
+        Event::OtherSlots { lock, holder, now, .. } => (Why::Slots, name(lock), HolderOf::of(holder, *now)),
+        Event::AlreadyDone { lock, .. } => (Why::Done, name(lock), None),
+        Event::Handle(HandleEvent::OwnHandle(key)) => (Why::Held, key.to_string(), None),
+        _ => return None,
+    };
+    Some(Entry::Refused { why, lock, holder, error: line(event) })
+}
+
+fn name(lock: &Lock) -> String {
+    lock.key.first().as_str().to_owned()
+}

@@ -1,0 +1,147 @@
+//! The sentences about breaking a lock.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use humantime::format_duration;
+
+use crate::holder::Holder;
+use crate::report::event::{BreakEvent, Deaf};
+
+/// What can still be done where the lock can be taken away.
+const NOW: &str = "; --now takes the lock away at once";
+
+/// The sentence for what `dlock break` has to say.
+pub(super) fn broken(event: &BreakEvent) -> String {
+    let taking = |can_be_taken: bool| if can_be_taken { NOW } else { "" };
+    match event {
+        BreakEvent::Nothing(key) => format!("{key} is free: there is nothing to break"),
+        BreakEvent::Several(owner) => {
+            format!("the ids of several holders begin with {owner}: give more of the one that is meant")
+        }
+        BreakEvent::Another { key, holder, owner, now } => {
+            format!("{key} is {}, owner {owner}: nothing was done", holder.describe(*now))
+        }
+        BreakEvent::Unclear(key) => {
+            format!("it is not clear who holds {key}, and nothing was done: see dlock status")
+        }
+        BreakEvent::Deaf { key, why, can_be_taken } => deaf(key, why, taking(*can_be_taken)),
+        BreakEvent::Declined(key) => format!("{key}: nothing was done"),
+        BreakEvent::Asked { notices, stops } => {
+            let notices = notices.map(|every| format!("; it looks at least every {}", format_duration(every)));
+            let stops = stops.map(|within| format!(", and stops its command within {} more", format_duration(within)));
+            format!("asked{}{}", notices.unwrap_or_default(), stops.unwrap_or_default())
+        }
+        BreakEvent::Gone { key, after, next, now } => {
+            let gone = match after {
+                Some(after) => format!("was released after {}", roughly(*after)),
+                None => "is not held by that owner any more".to_owned(),
+            };
+            format!("{key} {gone}; {}", next.as_ref().map_or("nobody holds it".to_owned(), |next| next.describe(*now)))
+        }
+        BreakEvent::StillHeld { key, within, can_be_taken } => {
+            let taking = taking(*can_be_taken);
+            format!("{key} was not released within {}{taking}", format_duration(*within))
+        }
+        BreakEvent::Taken { key, holder, now, within } => {
+            let who = holder.describe(*now);
+            let who = who.strip_prefix("held by ").unwrap_or(&who);
+            let until = match (within, holder) {
+                (Some(within), _) => {
+                    format!("until it notices (at most {}), two commands can run", format_duration(*within))
+                }
+                (None, Holder::Dlock(_)) => "its command had ended".to_owned(),
+                (None, _) => "whether it notices is not known, and two programs can run".to_owned(),
+            };
+            format!("took {key} away from {who}; {until}")
+        }
+        BreakEvent::Failed { key, reason } => format!("could not break {key}: {reason}"),
+    }
+}
+
+/// That a holder cannot be asked to stop; `taking` says whether its lock can be taken away.
+fn deaf(key: &impl Display, why: &Deaf, taking: &str) -> String {
+    let who = match why {
+        Deaf::Process(pid, name) => {
+            return format!("the holder of {key} cannot be asked: it is {name}, pid {pid}: end that process");
+        }
+        Deaf::Handle => {
+            return format!(
+                "{key} was taken by dlock acquire, and a step that may be running under it cannot be asked to stop: end that job, \
+                 and use dlock release{taking}"
+            );
+        }
+        Deaf::Older => "an older dlock",
+        Deaf::Finished => "a run that has finished (--min-hold)",
+        Deaf::Foreign => "another program",
+    };
+    format!("the holder of {key} cannot be asked, it is {who}: nothing was done{taking}")
+}
+
+/// A length of time for people: in seconds, or in milliseconds below ten of them.
+fn roughly(time: Duration) -> impl std::fmt::Display {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let step = if millis < 10_000 { 100 } else { 1000 };
+    format_duration(Duration::from_millis((millis / step).max(1) * step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+
+    #[test]
+    fn every_outcome_has_its_sentence() {
+        let key = || Key::parse("backup".as_ref()).expect("valid");
+        let holder = |text: &str| Holder::read(text.as_bytes());
+        let dlock = || holder(r#"{"v":1,"id":"ab","user":"ci","host":"runner-7","pid":812,"program":"deploy.sh"}"#);
+        let deaf = |why, can_be_taken| BreakEvent::Deaf { key: key(), why, can_be_taken };
+        let gone = |after, next| BreakEvent::Gone { key: key(), after, next, now: 0 };
+        let taken = |holder, within| BreakEvent::Taken { key: key(), holder, now: 0, within };
+        let seconds = Duration::from_secs;
+        for (event, expected) in [
+            (BreakEvent::Nothing(key()), "backup is free: there is nothing to break"),
+            (
+                BreakEvent::Another { key: key(), holder: dlock(), owner: "ab".to_owned(), now: 0 },
+                "backup is held by ci@runner-7, pid 812 (deploy.sh), owner ab: nothing was done",
+            ),
+            (
+                deaf(Deaf::Older, true),
+                "the holder of backup cannot be asked, it is an older dlock: nothing was done; --now takes the lock away at once",
+            ),
+            (
+                deaf(Deaf::Foreign, false),
+                "the holder of backup cannot be asked, it is another program: nothing was done",
+            ),
+            (
+                deaf(Deaf::Process(4711, "flock".to_owned()), false),
+                "the holder of backup cannot be asked: it is flock, pid 4711: end that process",
+            ),
+            (
+                BreakEvent::Asked { notices: Some(seconds(10)), stops: Some(seconds(5)) },
+                "asked; it looks at least every 10s, and stops its command within 5s more",
+            ),
+            (BreakEvent::Asked { notices: None, stops: None }, "asked"),
+            (
+                gone(Some(seconds(7)), Some(dlock())),
+                "backup was released after 7s; held by ci@runner-7, pid 812 (deploy.sh)",
+            ),
+            (gone(Some(Duration::from_millis(433)), None), "backup was released after 400ms; nobody holds it"),
+            (gone(None, None), "backup is not held by that owner any more; nobody holds it"),
+            (
+                BreakEvent::StillHeld { key: key(), within: seconds(45), can_be_taken: true },
+                "backup was not released within 45s; --now takes the lock away at once",
+            ),
+            (
+                taken(dlock(), Some(seconds(10))),
+                "took backup away from ci@runner-7, pid 812 (deploy.sh); until it notices (at most 10s), two commands can run",
+            ),
+            (
+                taken(holder("redis-py"), None),
+                "took backup away from another program: redis-py; whether it notices is not known, and two programs can run",
+            ),
+        ] {
+            assert_eq!(broken(&event), expected);
+        }
+    }
+}

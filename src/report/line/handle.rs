@@ -1,0 +1,33 @@
+//! The sentences about locks that are held by their handles.
+
+use humantime::format_duration;
+
+use crate::lease::waiting::Trouble;
+use crate::report::event::handle::HandleEvent;
+
+/// The sentence for `event`; `trouble` has the words for what is wrong with the backend at a place.
+pub(super) fn line(event: &HandleEvent, trouble: fn(&str, &Trouble) -> String) -> String {
+    match event {
+        HandleEvent::Renewed { key, ttl } => format!("renewed {key}, ttl {}", format_duration(*ttl)),
+        HandleEvent::NotRenewed { key, place, reason, ttl } => format!(
+            "could not renew {key}: {}; it will expire on its own within {}",
+            trouble(place, reason),
+            format_duration(*ttl)
+        ),
+        HandleEvent::Lost { key, why } => format!("lost {key}: {why}"),
+        HandleEvent::PassedOn(key) => format!("lost {key}: its lease ended, and others have held it since"),
+        HandleEvent::NotHeld(key) => {
+            format!("{key} was not held any more: it was released before, or its lease had ended")
+        }
+        HandleEvent::Empty => "nothing to release: the handle is empty".to_owned(),
+        HandleEvent::StaysHeld { key, ttl } => {
+            format!("{key} stays held by its handle for {}", format_duration(*ttl))
+        }
+        HandleEvent::OwnHandle(key) => {
+            format!("did not get {key}: DLOCK_HANDLE holds it: use dlock run --handle")
+        }
+        HandleEvent::TooLong(key) => {
+            format!("the handle of {key} would be longer than 2048 bytes: use a shorter key or a shorter backend URL")
+        }
+    }
+}

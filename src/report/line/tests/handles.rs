@@ -1,0 +1,33 @@
+/*!
+The sentences about locks that are held by their handles.
+*/
+
+use std::time::Duration;
+
+use super::{lock, named};
+use crate::lease::waiting::Trouble;
+use crate::report::event::Event;
+use crate::report::event::handle::HandleEvent;
+
+/// Events and their sentences.
+pub(super) fn sentences() -> Vec<(Event, &'static str)> {
+    let (key, ttl) = (|| named("k"), Duration::from_secs(600));
+    let rows = vec![
+        (HandleEvent::Renewed { key: key(), ttl }, "renewed k, ttl 10m"),
+        (
+            HandleEvent::NotRenewed { key: key(), place: lock().place, reason: Trouble::Silent, ttl },
+            "could not renew k: the backend does not answer; it will expire on its own within 10m",
+        ),
+        (HandleEvent::Lost { key: key(), why: "held by ci@web1, pid 7".to_owned() }, "lost k: held by ci@web1, pid 7"),
+        (HandleEvent::PassedOn(key()), "lost k: its lease ended, and others have held it since"),
+        (HandleEvent::NotHeld(key()), "k was not held any more: it was released before, or its lease had ended"),
+        (HandleEvent::Empty, "nothing to release: the handle is empty"),
+        (HandleEvent::StaysHeld { key: key(), ttl }, "k stays held by its handle for 10m"),
+        (HandleEvent::OwnHandle(key().into()), "did not get k: DLOCK_HANDLE holds it: use dlock run --handle"),
+        (
+            HandleEvent::TooLong(key()),
+            "the handle of k would be longer than 2048 bytes: use a shorter key or a shorter backend URL",
+        ),
+    ];
+    rows.into_iter().map(|(event, sentence)| (Event::Handle(event), sentence)).collect()
+}

@@ -1,0 +1,55 @@
+/*!
+The document of `dlock list`, which is written in parts as the locks are read.
+*/
+
+use crate::backend::survey::Seen;
+use crate::schema::{Place, VERSION, lock, moment};
+
+/// A document that is being written.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    /// When the list was begun, in milliseconds since 1970.
+    begun: u64,
+    parts: usize,
+    locks: usize,
+}
+
+/// A value as JSON: these structs of texts, numbers and lists always serialize.
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+impl Listing {
+    /// A list that was begun at this time, in milliseconds since 1970.
+    #[must_use]
+    pub(crate) fn new(begun: u64) -> Self {
+        Self { begun, parts: 0, locks: 0 }
+    }
+
+    /// The next part of it, with these locks at this place.
+    #[must_use]
+    pub(crate) fn part(&mut self, locks: &[Seen], place: &Place) -> String {
+        let mut text = String::new();
+        if self.parts == 0 {
+            let (backend, namespace) = (json(&place.backend), json(&place.namespace));
+            let time = json(&moment(self.begun));
+            text = format!(r#"{{"v":{VERSION},"backend":{backend},"namespace":{namespace},"time":{time},"locks":["#);
+        }
+        for seen in locks {
+            if self.locks > 0 {
+                text.push(',');
+            }
+            text.push_str(&json(&lock(seen, place, false)));
+            self.locks += 1;
+        }
+        self.parts += 1;
+        text
+    }
+
+    /// The last part of it: how many locks there are, and whether there are more than were listed.
+    #[must_use]
+    pub(crate) fn end(&mut self, place: &Place, total: Option<u64>, cut: bool) -> String {
+        let begin = if self.parts == 0 { self.part(&[], place) } else { String::new() };
+        format!(r#"{begin}],"total":{},"cut":{cut}}}"#, json(&total)) + "\n"
+    }
+}
