@@ -1,10 +1,26 @@
 /*!
-One folder per subcommand, and what several of them share.
+One file or folder per subcommand, and what several of them share.
 */
 
+mod about;
+pub(crate) mod acquire;
+mod announcing;
 pub(crate) mod barrier;
+pub(crate) mod breaking;
+pub(crate) mod check;
+pub(crate) mod config;
 pub(crate) mod generate;
+mod gripping;
+mod journal;
 pub(crate) mod latch;
+pub(crate) mod list;
+mod looking;
+mod pace;
 mod progress;
+mod refusal;
+pub(crate) mod release;
+pub(crate) mod renew;
 pub(crate) mod run;
 mod session;
+pub(crate) mod status;
+mod watch;

@@ -3,6 +3,8 @@ What subcommands without a command of their own do first and last: the service i
 an event loop until the outcome is known.
 */
 
+use tokio::runtime::{Builder, Runtime};
+
 use crate::backend::{ErrorKind, Service};
 use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
@@ -33,25 +35,27 @@ pub(super) fn random_id() -> Result<Owner, Failure> {
 /// The exit for a backend that fails in this way.
 pub(super) fn exit_of(kind: ErrorKind) -> Exit {
     match kind {
-        ErrorKind::Unreachable | ErrorKind::Mistaken | ErrorKind::Unavailable | ErrorKind::Unusable => {
-            Exit::Unavailable
-        }
+        ErrorKind::Unreachable
+        | ErrorKind::Mistaken
+        | ErrorKind::Full
+        | ErrorKind::Contended
+        | ErrorKind::Unavailable
+        | ErrorKind::Unusable => Exit::Unavailable,
         ErrorKind::Denied => Exit::Denied,
         ErrorKind::CannotCreate => Exit::CannotCreate,
+        ErrorKind::Misused => Exit::Usage,
     }
 }
 
-/// Opens the service of a latch or a barrier, and reports what is odd about the settings.
-pub(super) fn open(
+/// Opens the service that is connected to like this, and reports what is odd about the settings.
+pub(super) fn service(
     connection: &Connection,
     unknown: Option<&Event>,
-    kind: Kind,
     report: &Report,
-) -> Result<Opened, Failure> {
+) -> Result<Box<dyn Service>, Failure> {
     if connection.has_password {
         surroundings::close_to_inspection();
     }
-    let signals = Signals::block().map_err(|error| lacking(Step::Signals, &error))?;
     let service = connection
         .target
         .open(&connection.options)
@@ -59,13 +63,30 @@ pub(super) fn open(
     if let Some(file) = &connection.exposed {
         report.tell(&Event::PasswordExposed(file.display().to_string()));
     }
-    if !connection.chosen {
-        report.tell(&Event::Meeting(MeetingEvent::NoBackendChosen(kind)));
-    }
     if let Some(unknown) = unknown {
         report.tell(unknown);
     }
+    Ok(service)
+}
+
+/// Opens the service of a latch or a barrier, and takes over the signals.
+pub(super) fn open(
+    connection: &Connection,
+    unknown: Option<&Event>,
+    kind: Kind,
+    report: &Report,
+) -> Result<Opened, Failure> {
+    let signals = Signals::block().map_err(|error| lacking(Step::Signals, &error))?;
+    let service = service(connection, unknown, report)?;
+    if !connection.chosen {
+        report.tell(&Event::Meeting(MeetingEvent::NoBackendChosen(kind)));
+    }
     Ok(Opened { service, signals })
+}
+
+/// An event loop.
+pub(super) fn event_loop() -> Result<Runtime, Failure> {
+    Builder::new_current_thread().enable_all().build().map_err(|error| lacking(Step::EventLoop, &error))
 }
 
 /// Runs `story` on an event loop, and returns how dlock ends.
@@ -74,9 +95,9 @@ pub(super) fn play<F: Future<Output = Result<Exit, Failure>>>(
     signals: Signals,
     story: impl FnOnce(SignalStream) -> F,
 ) -> Exit {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match event_loop() {
         Ok(runtime) => runtime,
-        Err(error) => return refuse(report, &lacking(Step::EventLoop, &error)),
+        Err(failure) => return refuse(report, &failure),
     };
     let outcome = runtime.block_on(async {
         let signals = SignalStream::new(signals).map_err(|error| lacking(Step::WatchSignals, &error))?;
@@ -90,6 +111,7 @@ pub(super) fn play<F: Future<Output = Result<Exit, Failure>>>(
 /// Reports why dlock ends without success.
 pub(super) fn refuse(report: &Report, failure: &Failure) -> Exit {
     match &failure.event {
+        Some(event) if failure.is_quiet => report.end_quietly(event),
         Some(event) => report.end(event),
         None => report.clear(),
     }

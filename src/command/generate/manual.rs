@@ -2,18 +2,25 @@
 The man pages: what the parser's definitions say, and the sections that no option has.
 */
 
+mod configuration;
+mod documents;
+mod examples;
+mod parts;
+mod probes;
+
 use std::io;
 
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, bold, roman};
+use clap_mangen::roff::{Roff, roman};
 
+use self::configuration::{CONFIGURATION, configuration};
+use self::documents::{DOCUMENTS, documents};
+use self::parts::{DATE, entries, list, listed, paragraphs, see_also};
+use self::probes::PROBES;
 use crate::backend::registry::{names, table};
-use crate::exit::{self, Exit, Failure};
+use crate::exit::{Exit, Failure, meanings};
 use crate::report::event::Event;
 use crate::variables;
-
-/// The date in the pages' feet: when their words last changed, so that the same source gives the same page.
-const DATE: &str = "2026-11-22";
 
 /// What the command finds in its environment.
 const GIVEN: &[(&str, &str)] = &[
@@ -51,82 +58,15 @@ const GIVEN: &[(&str, &str)] = &[
 ];
 
 /// Variables that belong to no option.
-const OTHERS: &[(&str, &str)] = &[(
-    variables::PASSWORD,
-    "the password for the backend, where neither the URL nor --password-file gives one; never passed on to the command",
-)];
-
-const RUN_EXAMPLES: &[(&str, &str)] = &[
-    ("On one host, a job that must not overlap with itself:", "dlock run --key backup -- ./backup.sh"),
+const OTHERS: &[(&str, &str)] = &[
     (
-        "In the crontabs of five hosts: one of them runs it, and the others skip it and report success:",
-        "*/5 * * * *  dlock run -b redis://locks/ --key report -n -E 0 -q --min-hold 1m -- /usr/local/bin/report",
+        variables::PASSWORD,
+        "the password for the backend, where neither the URL nor --password-file gives one; never passed on to the command",
     ),
     (
-        "In the crontabs of five hosts: one of them does it in each hour, and when it fails, the next one takes over:",
-        "0 * * * *  dlock run -b redis://locks/ --key hourly -E 0 -q --once-per 1h -- /usr/local/bin/hourly",
-    ),
-    (
-        "Wait at most ten minutes, and stop the command after an hour:",
-        "dlock run -k deploy -w 10m --max-run 1h -- ./deploy.sh",
-    ),
-    (
-        "At most three integration tests at a time, each with a database of its own (0, 1 or 2):",
-        "dlock run -b redis://locks/ -k tests --slots 3 -c 'make integration DB=test_$DLOCK_SLOT'",
-    ),
-    (
-        "The readers of a report, which run together, and its nightly writer, which runs alone:",
-        "dlock run -b redis://locks/ -k report -s -- ./read & dlock run -b redis://locks/ -k report -- ./write",
-    ),
-    (
-        "Two accounts in one transfer, both or none, in whichever order they are named:",
-        "dlock run -b redis://locks/ -k account-17 -k account-4 -- ./transfer 17 4",
-    ),
-    (
-        "Let the database refuse a holder that has been overtaken:",
-        "dlock run -k import -c 'psql -v token=\"$DLOCK_TOKEN\" -f import.sql'",
-    ),
-    (
-        "Share the lock with flock(1):",
-        "dlock run -b 'file:///var/lock/app?path' -k job -- ./job & flock /var/lock/app ./other",
-    ),
-];
-
-const EXAMPLES: &[(&str, &str)] = &[
-    ("Run a command under a lock on this host:", "dlock run --key backup -- ./backup.sh"),
-    ("The same for all hosts that use one redis server:", "dlock run -b redis://locks/ --key backup -- ./backup.sh"),
-    ("Load the completions into a running bash:", ". <(dlock generate bash)"),
-];
-
-const GENERATE_EXAMPLES: &[(&str, &str)] = &[
-    ("Read the manual page of a subcommand:", "dlock generate man run | man -l -"),
-    ("Load the completions into a running bash:", ". <(dlock generate bash)"),
-    ("Install them for fish:", "dlock generate fish > ~/.config/fish/completions/dlock.fish"),
-];
-
-const LATCH_EXAMPLES: &[(&str, &str)] = &[
-    (
-        "At the end of each of three build jobs, which may end in any order:",
-        "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" down --as \"$CI_JOB_NAME\"",
-    ),
-    (
-        "Deploy when all three are done, and wait for that for an hour at most:",
-        "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" -w 1h wait --count 3 && ./deploy",
-    ),
-    (
-        "Tell whoever waits, now or later, that there will be nothing to deploy:",
-        "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" fail --reason 'tests are red'",
-    ),
-];
-
-const BARRIER_EXAMPLES: &[(&str, &str)] = &[
-    (
-        "On each of five hosts: begin a load test at the same moment:",
-        "dlock barrier -b etcd://a,b,c -k load-test --parties 5 -w 10m && ./load-test",
-    ),
-    (
-        "On one host: three programs go through their rounds together:",
-        "while ./round; do dlock barrier -k rounds --parties 3 || break; done",
+        variables::CONFIG,
+        "the absolute path of a config file that is read instead of those of the user and the system; /dev/null for none. See \
+         dlock-config(5)",
     ),
 ];
 
@@ -145,8 +85,9 @@ const MEETING_BUGS: &[&str] = &[
     "A single Redis server that fails over or restarts empty forgets latches, and breaks barriers.",
 ];
 
-/// Files that dlock makes.
+/// Files that dlock makes, and those that it reads.
 const FILES: &[(&str, &str)] = &[
+    ("~/.config/dlock/config.toml, /etc/dlock/config.toml", "values for options, see dlock-config(5)"),
     (
         "/run/dlock/KEY.lock",
         "the lock of root with file:, and its fencing counter; other users have /run/lock/dlock-UID/KEY.lock, or \
@@ -154,6 +95,16 @@ const FILES: &[(&str, &str)] = &[
     ),
     ("FILE.dlock", "the fencing counter of file:///FILE?path, which all users of FILE must be able to write"),
     ("/var/lib/dlock", "for root: a lower bound of the counters of file:, for a clock that is older after a restart"),
+];
+
+/// What cannot be seen, and how that is told.
+const UNSEEN: &[&str] = &[
+    "In a PID namespace (a container), the kernel does not show the locks of processes outside, nor a lock whose process has \
+     ended while another one goes on with the open file. A lock file that exists there and that nobody is seen to hold may be \
+     held: dlock status ends with 69, and dlock list says on standard error that locks may be missing.",
+    "A lock file that this user may not read is shown with the process that the kernel names, without what is written in it. \
+     Without the right to reach it, or where only its content tells (--min-hold), dlock status ends with 77.",
+    "Waiters of redlock are in no queue, and so cannot be seen.",
 ];
 
 /// How to find out who holds a lock, without dlock.
@@ -167,6 +118,11 @@ const LOOK: &[(&str, &str)] = &[
     ("redlock", "as redis, on each server: the value that a majority of them has"),
     ("etcd", "etcdctl get --prefix dlock/KEY/ --sort-by=CREATE --limit=1"),
     ("zookeeper", "ls /dlock/KEY in zkCli.sh (below the chroot), then get of the node with the lowest number"),
+    (
+        "postgres",
+        "SELECT * FROM shedlock WHERE name = 'dlock:KEY'; all who hold it with --shared or --slots are in dlock_member",
+    ),
+    ("mysql", "as postgres"),
 ];
 
 /// What is known to be wrong.
@@ -177,7 +133,8 @@ const BUGS: &[&str] = &[
      kazoo do not. On file:, a reboot ends the hold, and a waiter that is suspended then keeps all others waiting.",
     "On file:, a waiter that is suspended (Ctrl-Z) when its turn comes keeps those behind it waiting until it goes on or ends, \
      and keeps those of several locks that it has already. Elsewhere its place is lost after --ttl at the latest.",
-    "Runs inside one run share its lock, and do not exclude each other.",
+    "Runs inside one run share its lock, and do not exclude each other. Nor do runs under one handle at the same time: it is \
+     one holder, on however many hosts.",
     "Runs with several keys do not wait for each other, because they take them in one order. Runs inside each other take theirs in \
      the order of their nesting, and other programs take them in their own: where those orders cross, --wait ends the wait.",
     "With --once-per, a job may run again in a period if dlock was killed, or its lock lost, between the success of its command \
@@ -191,10 +148,10 @@ const BUGS: &[&str] = &[
 
 /// What dlock does not promise, in the same words everywhere.
 const LIMITS: &[&str] = &[
-    "A lock with a lease is as good as the clock that measures it and the server that keeps it. Single Redis loses locks \
-     when it fails over or restarts empty; Redlock needs clocks that run at about the same rate and servers that do not \
-     come back empty within a ttl; etcd and ZooKeeper do not have these gaps. Every lease assumes that the clocks of the servers and of this host run at rates \
-     within 10% of each other.",
+    "A lock with a lease is as good as the clock that measures it and the server that keeps it. Single Redis loses \
+     locks when it fails over or restarts empty, PostgreSQL and MySQL when they fail over; Redlock needs clocks that run at \
+     about the same rate and servers that do not come back empty within a ttl; etcd and ZooKeeper do not have these \
+     gaps. Every lease assumes that the clocks of the servers and of this host run at rates within 10% of each other.",
     "Two commands can run at once if dlock and its guard (\"lockguard\" in ps, the command's parent, which stops it when \
      dlock cannot) are both killed or frozen within --kill-after of each other, if everything is frozen and later \
      resumed, or if somebody deletes the lock, until dlock notices.",
@@ -205,20 +162,22 @@ const LIMITS: &[&str] = &[
 
 /// Writes the page of the subcommand `name`, or of dlock itself.
 pub(super) fn page(cli: &clap::Command, name: Option<&str>, text: &mut Vec<u8>) -> Result<(), Failure> {
-    let (command, examples) = match name {
-        None => (cli.clone(), EXAMPLES),
+    let command = match name {
+        Some(DOCUMENTS) => {
+            documents(text);
+            return Ok(());
+        }
+        Some(CONFIGURATION) => {
+            configuration(text);
+            return Ok(());
+        }
+        None => cli.clone(),
         Some(name) => {
-            let found = cli.find_subcommand(name).cloned();
             let missing = || Failure::new(Exit::Usage, Event::NoSuchPage(name.to_owned()));
-            let examples = match name {
-                "run" => RUN_EXAMPLES,
-                "latch" => LATCH_EXAMPLES,
-                "barrier" => BARRIER_EXAMPLES,
-                _ => GENERATE_EXAMPLES,
-            };
-            (found.ok_or_else(missing)?.version(env!("CARGO_PKG_VERSION")), examples)
+            cli.find_subcommand(name).cloned().ok_or_else(missing)?.version(env!("CARGO_PKG_VERSION"))
         }
     };
+    let examples = examples::of(name);
     // Writing to memory cannot fail.
     write(cli, command, examples, text)
         .map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))
@@ -245,9 +204,32 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
     let mut page = Roff::new();
     if let Some(command) = meets {
         about_meetings(&mut page, &command, examples);
+    } else if title == "dlock-config" || title == "dlock-check" {
+        if title == "dlock-check" {
+            list(&mut page, "PROBES", PROBES.iter().copied());
+            list(&mut page, "EXIT STATUS", meanings::CHECK.iter().copied());
+        } else {
+            list(&mut page, "EXIT STATUS", meanings::CONFIG.iter().copied());
+        }
+        page.control("SH", ["EXAMPLES"]);
+        listed(&mut page, examples);
     } else {
-        list(&mut page, "EXIT STATUS", exit::TABLE.iter().copied());
-        if title != "dlock-generate" {
+        let (codes, notes) = match title.as_str() {
+            "dlock-status" => (meanings::STATUS, UNSEEN),
+            "dlock-list" => (meanings::LIST, UNSEEN),
+            "dlock-break" => (meanings::BREAK, &[][..]),
+            "dlock-acquire" => (meanings::ACQUIRE, &[][..]),
+            "dlock-renew" => (meanings::RENEW, &[][..]),
+            "dlock-release" => (meanings::RELEASE, &[][..]),
+            "dlock-run" => (meanings::RUN, &[][..]),
+            "dlock-generate" => (meanings::GENERATE, &[][..]),
+            _ => (meanings::ALL, &[][..]),
+        };
+        list(&mut page, "EXIT STATUS", codes.iter().copied());
+        if !notes.is_empty() {
+            paragraphs(&mut page, "NOTES", notes);
+        }
+        if title == "dlock" || title == "dlock-run" {
             about_locks(&mut page, &run);
         }
         page.control("SH", ["EXAMPLES"]);
@@ -256,22 +238,44 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
         paragraphs(&mut page, "BUGS", BUGS);
     }
     page.control("SH", ["SEE ALSO"]);
-    let also = if has_subcommands { "(1), dlock-generate(1), " } else { "(1), " };
-    page.text([
-        bold(if has_subcommands { "dlock-run" } else { "dlock" }),
-        roman(also),
-        bold("flock"),
-        roman("(1), "),
-        bold("timeout"),
-        roman("(1)"),
-    ]);
+    see_also(&mut page, also(&title));
     text.extend_from_slice(page.render().as_bytes());
     Ok(())
 }
 
+/// The pages that the one of this title names at its end.
+fn also(title: &str) -> &'static [&'static str] {
+    match title {
+        "dlock" => &[
+            "dlock-run(1)",
+            "dlock-status(1)",
+            "dlock-list(1)",
+            "dlock-break(1)",
+            "dlock-acquire(1)",
+            "dlock-check(1)",
+            "dlock-config(1)",
+            "dlock-latch(1)",
+            "dlock-barrier(1)",
+            "dlock-generate(1)",
+            "dlock-config(5)",
+            "dlock-json(7)",
+            "flock(1)",
+            "timeout(1)",
+        ][..],
+        "dlock-check" => &["dlock(1)", "dlock-run(1)", "dlock-config(1)", "dlock-json(7)"],
+        "dlock-config" => &["dlock(1)", "dlock-run(1)", "dlock-config(5)", "dlock-json(7)"],
+        "dlock-status" | "dlock-list" => &["dlock(1)", "dlock-run(1)", "dlock-break(1)", "dlock-json(7)"],
+        "dlock-break" => &["dlock(1)", "dlock-run(1)", "dlock-status(1)"],
+        "dlock-acquire" => &["dlock(1)", "dlock-release(1)", "dlock-renew(1)", "dlock-run(1)", "dlock-json(7)"],
+        "dlock-renew" | "dlock-release" => &["dlock(1)", "dlock-acquire(1)", "dlock-run(1)"],
+        "dlock-run" => &["dlock(1)", "dlock-config(5)", "flock(1)", "timeout(1)"],
+        _ => &["dlock(1)", "flock(1)", "timeout(1)"],
+    }
+}
+
 /// What a page on latches or barriers has besides the options of its `command`.
 fn about_meetings(page: &mut Roff, command: &clap::Command, examples: &[(&str, &str)]) {
-    list(page, "EXIT STATUS", exit::MEETINGS.iter().copied());
+    list(page, "EXIT STATUS", meanings::MEETINGS.iter().copied());
     backends(page);
     options(page, command);
     list(page, "FILES", MEETING_FILES.iter().copied());
@@ -284,20 +288,10 @@ fn about_meetings(page: &mut Roff, command: &clap::Command, examples: &[(&str, &
 fn about_locks(page: &mut Roff, run: &clap::Command) {
     backends(page);
     page.control("PP", []);
-    page.text([roman("The backend can tell who holds a lock, too (with the default namespace):")]);
+    page.text([roman("dlock status tells who holds a lock, and so does the backend (with the default namespace):")]);
     entries(page, LOOK.iter().copied());
     environment(page, run);
     list(page, "FILES", FILES.iter().copied());
-}
-
-fn paragraphs(page: &mut Roff, title: &str, paragraphs: &[&str]) {
-    page.control("SH", [title]);
-    for (index, paragraph) in paragraphs.iter().enumerate() {
-        if index > 0 {
-            page.control("PP", []);
-        }
-        page.text([roman(*paragraph)]);
-    }
 }
 
 /// The backends, and all forms of their URLs.
@@ -335,35 +329,9 @@ fn options(page: &mut Roff, command: &clap::Command) {
     entries(page, options.chain(OTHERS.iter().copied()));
 }
 
-/// Examples: what each does, and its line.
-fn listed(page: &mut Roff, examples: &[(&str, &str)]) {
-    for (index, (what, line)) in examples.iter().enumerate() {
-        if index > 0 {
-            page.control("PP", []);
-        }
-        page.text([roman(*what)]);
-        page.control("PP", []).control("RS", ["4"]).control("nf", []);
-        page.text([roman(*line)]);
-        page.control("fi", []).control("RE", []);
-    }
-}
-
 /// An empty line between two breaks is meant as a space; manual checkers want it said so.
 fn mend_spaces(text: &mut Vec<u8>, from: usize) {
     let page = String::from_utf8_lossy(&text[from..]).replace("\n.br\n\n.br\n", "\n.sp\n");
     text.truncate(from);
     text.extend_from_slice(page.as_bytes());
-}
-
-fn list<'a>(page: &mut Roff, title: &str, rows: impl Iterator<Item = (&'a str, &'a str)>) {
-    page.control("SH", [title]);
-    entries(page, rows);
-}
-
-fn entries<'a>(page: &mut Roff, rows: impl Iterator<Item = (&'a str, &'a str)>) {
-    for (name, meaning) in rows {
-        page.control("TP", []);
-        page.text([bold(name)]);
-        page.text([roman(meaning)]);
-    }
 }

@@ -1,23 +1,23 @@
 /*!
-Acquiring the lock: an outer run that already holds it is found first; a refusal becomes a message and an exit code.
+Acquiring the lock: an outer run that already holds it is found first.
 */
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use crate::backend::{Busy, Contender, ErrorKind, Grant, OtherSlots};
+use crate::backend::{Contender, Grant};
 use crate::clock::{Instant, sleep_until};
+use crate::command::announcing::{LatestNews, announce};
+use crate::command::refusal::{Wish, held_by_own_handle, refused};
+use crate::command::run::nested;
 use crate::command::run::tenure::Tenure;
-use crate::command::run::{nested, wait};
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::holder::{Holder, Published};
 use crate::key::Key;
 use crate::lease::taking::{Limits, take};
-use crate::lease::waiting::{Failed, Refused, Wait, WaitNews, rides_out};
-use crate::lock::admission::Mode;
-use crate::report::event::{Event, Hindrance};
-use crate::report::{Report, Verbosity};
-use crate::settings::{Patience, RunSettings};
+use crate::lease::waiting::{Refused, Wait, WaitNews, rides_out};
+use crate::report::Report;
+use crate::settings::{Patience, RunSettings, inherited_handle};
 
 /// How long a look that failed is not repeated.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -34,6 +34,8 @@ pub(super) enum Waited {
 struct Inside<'a> {
     settings: &'a RunSettings,
     outer: Vec<nested::Outer>,
+    /// The owner that the handle in the environment names.
+    own_handle: Option<String>,
     /// The locked files of outer runs.
     inherited: &'a mut Vec<OwnedFd>,
     /// The locks that outer runs hold for this one.
@@ -46,7 +48,13 @@ impl Inside<'_> {
     async fn is_covered(&mut self, contender: &mut dyn Contender, published: &Published) -> Result<bool, Failure> {
         let key = contender.claim().key.clone();
         let cover = nested::cover(&self.outer, self.inherited, published, key, self.settings, &self.covers).await?;
-        let Some(cover) = cover else { return Ok(false) };
+        let Some(cover) = cover else {
+            return if self.own_handle.as_ref() == Some(&published.id) {
+                Err(held_by_own_handle(wish(self.settings, &contender.claim().key)))
+            } else {
+                Ok(false)
+            };
+        };
         contender.pass_over(cover.token);
         self.covers.push(cover);
         Ok(true)
@@ -57,7 +65,7 @@ impl Inside<'_> {
         Waited::Held(Tenure { own, covers: std::mem::take(&mut self.covers) })
     }
 
-    /// The same if outer runs hold all locks.
+    /// What the run holds if outer runs hold all of its locks.
     fn held_by_others(&mut self) -> Option<Waited> {
         (self.covers.len() == self.settings.keys.count()).then(|| self.held(None))
     }
@@ -87,8 +95,9 @@ pub(super) async fn acquire(
         Patience::For(patience) => Wait::Until(Instant::now() + patience),
         Patience::Endless => Wait::Forever,
     };
-    let news = wait::LatestNews::default();
-    let mut inside = Inside { settings, outer: nested::Outer::inherited(), inherited, covers: Vec::new() };
+    let news = LatestNews::new(report, settings.connection.target.to_string());
+    let own_handle = inherited_handle().map(|handle| handle.owner.as_str().to_owned());
+    let mut inside = Inside { settings, outer: nested::Outer::inherited(), own_handle, inherited, covers: Vec::new() };
     let mut acquiring = std::pin::pin!(async {
         if let Some(waited) = look(&mut inside, contender, wait, limits, &news).await? {
             return Ok(waited);
@@ -103,14 +112,14 @@ pub(super) async fn acquire(
                         return Ok(waited);
                     }
                 }
-                Err(failed) => return Err(refused(settings, &contender.claim().key, failed)),
+                Err(failed) => return Err(refused(wish(settings, &contender.claim().key), failed)),
             }
         }
     });
     tokio::select! {
         biased;
         result = &mut acquiring => result,
-        never = wait::announce(report, settings, &news) => match never {},
+        never = announce(&news) => match never {},
     }
 }
 
@@ -121,7 +130,7 @@ async fn look(
     contender: &mut dyn Contender,
     wait: Wait,
     limits: Limits,
-    news: &wait::LatestNews,
+    news: &LatestNews<'_>,
 ) -> Result<Option<Waited>, Failure> {
     if inside.outer.is_empty() {
         return Ok(None);
@@ -144,7 +153,7 @@ async fn look(
                     continue;
                 }
                 if wait == Wait::No {
-                    return Err(refused(inside.settings, &contender.claim().key, Refused::Busy(busy)));
+                    return Err(refused(wish(inside.settings, &contender.claim().key), Refused::Busy(busy)));
                 }
                 return Ok(None);
             }
@@ -152,81 +161,18 @@ async fn look(
                 news.set(&contender.claim().key, WaitNews::Trouble(failed.trouble));
                 sleep_until(Instant::now() + LOOK_AGAIN).await;
             }
-            Err(failed) => return Err(refused(inside.settings, &contender.claim().key, failed)),
+            Err(failed) => return Err(refused(wish(inside.settings, &contender.claim().key), failed)),
         }
     }
 }
 
-/// Whether a run of this mode could hold the lock together with `holder` and the others `beside` it.
-fn has_room(mode: Mode, holder: &Holder, beside: u64) -> bool {
-    let is_alike = matches!(holder, Holder::Dlock(published) if published.mode() == Some(mode));
-    is_alike && usize::try_from(beside.saturating_add(1)).is_ok_and(|holders| holders < mode.room())
-}
-
-/// The message and the exit code for the lock `key`, which was not acquired.
-fn refused(settings: &RunSettings, key: &Key, refused: Refused) -> Failure {
-    let lock = settings.lock_of(key.clone());
-    let within = match settings.patience {
-        Patience::For(patience) => Some(patience),
-        Patience::None | Patience::Endless => None,
-    };
-    let why = match refused {
-        Refused::Busy(Busy { holder, beside, now, .. }) => {
-            let queued = has_room(settings.mode, &holder, beside);
-            Hindrance::Held { holder, beside, now, position: None, queued }
-        }
-        // The contender was told to forget the runs around this one, or there are none.
-        Refused::Around(outer) => {
-            Hindrance::Held { holder: Holder::Dlock(outer), beside: 0, now: 0, position: None, queued: false }
-        }
-        Refused::OtherSlots(OtherSlots { slots, holder, now }) => {
-            let wanted = settings.mode.slots().unwrap_or_default();
-            return Failure::new(Exit::Usage, Event::OtherSlots { lock, wanted, slots, holder, now });
-        }
-        Refused::Done(done) => return not_acquired(settings, Event::AlreadyDone { lock, done }),
-        Refused::Failed(Failed { kind, trouble }) => {
-            let exit = match kind {
-                ErrorKind::Unreachable | ErrorKind::Mistaken | ErrorKind::Unavailable | ErrorKind::Unusable => {
-                    Exit::Unavailable
-                }
-                ErrorKind::Denied => Exit::Denied,
-                ErrorKind::CannotCreate => Exit::CannotCreate,
-            };
-            let within = within.filter(|_| kind.may_pass() && kind != ErrorKind::Mistaken);
-            return Failure::new(exit, Event::NotAcquired { lock, within, why: Hindrance::Trouble(trouble) });
-        }
-    };
-    not_acquired(settings, Event::NotAcquired { lock, within, why })
-}
-
-/// The exit of a run that does not get the lock, with its reason unless it is to be quiet.
-fn not_acquired(settings: &RunSettings, reason: Event) -> Failure {
-    let exit = Exit::NotAcquired(settings.conflict);
-    match settings.verbosity {
-        Verbosity::Quiet => Failure::silent(exit),
-        Verbosity::Normal | Verbosity::Verbose => Failure::new(exit, reason),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_keeps_a_run_out_where_there_is_room_are_others_ahead_of_it() {
-        let mode = |name: &str| Mode::read(name).expect("a mode");
-        let dlock = |mode: &str| Holder::read(format!(r#"{{"v":1,"id":"x","mode":"{mode}"}}"#).as_bytes());
-        for (wanted, holder, beside, expected) in [
-            ("shared", dlock("shared"), 2, true),
-            ("slots3", dlock("slots3"), 1, true),
-            ("slots3", dlock("slots3"), 2, false),
-            ("slots3", dlock("slots2"), 0, false),
-            ("exclusive", dlock("exclusive"), 0, false),
-            ("shared", dlock("exclusive"), 0, false),
-            ("exclusive", dlock("shared"), 0, false),
-            ("shared", Holder::Process(7, "flock".to_owned()), 0, false),
-        ] {
-            assert_eq!(has_room(mode(wanted), &holder, beside), expected, "{wanted} {holder:?} {beside}");
-        }
+/// What this run asks for, of which it did not get the lock `key`.
+fn wish(settings: &RunSettings, key: &Key) -> Wish {
+    Wish {
+        lock: settings.lock_of(key.clone()),
+        mode: settings.mode,
+        patience: settings.patience,
+        conflict: settings.conflict,
+        verbosity: settings.verbosity,
     }
 }

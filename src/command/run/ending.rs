@@ -5,10 +5,11 @@ How a run ends: a pure decision of what happened to the command and to its lock.
 use std::time::Duration;
 
 use crate::backend::Released;
-use crate::command::run::hold::{Cause, Held};
+use crate::command::run::held::{Cause, Held};
 use crate::command::run::rescue::Left;
 use crate::exit::{Exit, Failure};
 use crate::lease::waiting::Trouble;
+use crate::report::event::handle::HandleEvent;
 use crate::report::event::{Event, Lock, NotRun};
 use crate::supervise::command::Ended;
 
@@ -25,6 +26,13 @@ pub(super) enum Fate {
         ran_out: bool,
         /// The locks beside it that an outer run held, if that ended before the command, unnoticed until now.
         outer_ended: Option<Lock>,
+    },
+    /// It is held by its handle, and stays held.
+    StaysHeld {
+        /// Whether the last renewal found it held, or why there is no answer; `None` where its loss was reported before.
+        renewed: Option<Result<bool, Trouble>>,
+        /// Whether the lease had expired by then.
+        ran_out: bool,
     },
     /// It belongs to an outer run.
     Outer {
@@ -78,7 +86,8 @@ pub(super) fn ending(held: &Held, fate: Fate, about: Circumstances) -> Ending {
     let program = || about.program.clone();
     let unnoticed = match &fate {
         _ if !held.ended_well() => None,
-        Fate::GivenBack { released: Ok(Released::NotMine), ran_out: false, .. } => {
+        Fate::GivenBack { released: Ok(Released::NotMine), ran_out: false, .. }
+        | Fate::StaysHeld { renewed: Some(Ok(false)), ran_out: false } => {
             Some(Event::LostBeforeTheEnd { lock: about.lock.clone(), program: program() })
         }
         Fate::GivenBack { outer_ended: Some(lock), .. } => {
@@ -114,7 +123,16 @@ fn remark(held: &Held, fate: Fate, about: &Circumstances) -> Option<Event> {
             let ttl = about.ttl.map(|ttl| ttl.max(about.min_hold));
             Some(Event::ReleaseFailed { lock: about.lock.clone(), reason, ttl, unrecorded: about.is_to_be_recorded })
         }
-        Fate::GivenBack { .. } | Fate::Outer { .. } => None,
+        Fate::StaysHeld { renewed: Some(Ok(true)), .. } => {
+            let (key, ttl) = (about.lock.key.first().clone(), about.ttl.unwrap_or_default());
+            Some(Event::Handle(HandleEvent::StaysHeld { key, ttl }))
+        }
+        Fate::StaysHeld { renewed: Some(Err(reason)), .. } => {
+            let Lock { key, place, .. } = about.lock.clone();
+            let (key, ttl) = (key.first().clone(), about.ttl.unwrap_or_default());
+            Some(Event::Handle(HandleEvent::NotRenewed { key, place, reason, ttl }))
+        }
+        Fate::GivenBack { .. } | Fate::StaysHeld { .. } | Fate::Outer { .. } => None,
     }
 }
 
@@ -161,7 +179,7 @@ mod tests {
     }
 
     fn about() -> Circumstances {
-        let lock = Lock { key: key(), place: "redis://h:6379".to_owned() };
+        let lock = Lock { key: key(), place: "redis://h:6379".to_owned(), flags: String::new() };
         let (program, command) = ("sh".to_owned(), "./sh".to_owned());
         let ttl = Some(Duration::from_secs(30));
         Circumstances { lock, program, command, ttl, min_hold: Duration::ZERO, is_to_be_recorded: false, ignore: false }
@@ -298,5 +316,27 @@ mod tests {
         let unlimited = Circumstances { ttl: None, ..about() };
         let expected = Event::NotReleased { key: key(), process: None, expires: false };
         assert_eq!(ending(&done(), Fate::Kept(Left::Unknown), unlimited).remark, Some(expected));
+    }
+
+    #[test]
+    fn a_lock_with_a_handle_stays_held_unless_it_is_gone_at_the_end() {
+        let fate = |renewed, ran_out| Fate::StaysHeld { renewed, ran_out };
+        let key = key().first().clone();
+        let ttl = Duration::from_secs(30);
+        let stays = Event::Handle(HandleEvent::StaysHeld { key: key.clone(), ttl });
+        let place = about().lock.place;
+        let silent = Event::Handle(HandleEvent::NotRenewed { key, place, reason: Trouble::Silent, ttl });
+        let told = Held { told_of_loss: true, ..held(Some(Cause::Lost), Some((Ended::Signal(15), 0))) };
+        for (held, fate, exit, remark) in [
+            (done(), fate(Some(Ok(true)), false), Exit::Command(3), Some(stays)),
+            (done(), fate(Some(Err(Trouble::Silent)), false), Exit::Command(3), Some(silent)),
+            (done(), fate(Some(Ok(false)), false), Exit::Lost, None),
+            // What has run out since then was not lost while the command ran.
+            (done(), fate(Some(Ok(false)), true), Exit::Command(3), None),
+            (told, fate(None, false), Exit::Lost, None),
+        ] {
+            let seen = ending(&held, fate.clone(), about());
+            assert_eq!((seen.exit, seen.remark), (exit, remark), "{held:?} {fate:?}");
+        }
     }
 }

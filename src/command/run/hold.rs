@@ -9,15 +9,18 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::backend::Used;
 use crate::cli::{Leftovers, OnLost};
 use crate::clock::{Instant, before, sleep_until};
 use crate::command::run::backstop::Backstop;
-use crate::command::run::rescue::{Below, Left, Rescue};
+use crate::command::run::held::{Cause, Held};
+use crate::command::run::recording::Recording;
+use crate::command::run::rescue::{Below, Rescue};
+use crate::holder::ask::Ask;
 use crate::lease::renewal::LeaseNews;
 use crate::lease::timing::Schedule;
 use crate::report::Report;
 use crate::report::event::{Event, Loss};
+use crate::schema::events;
 use crate::settings::RunSettings;
 use crate::supervise::command::Ended;
 use crate::supervise::forwards::Sent;
@@ -29,64 +32,6 @@ use crate::supervise::signals::{Meaning, SignalStream, can_be_continued, meaning
 
 /// How long the keeper may take to report why the lease was lost, if the guard saw its end first.
 const LAST_WORD: Duration = Duration::from_millis(200);
-
-/// Why the command did not simply run to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// The lock was lost.
-    Lost,
-    /// `--max-run` ran out.
-    MaxRun,
-    /// The guard was killed.
-    GuardKilled,
-    /// No process could be made, for this errno.
-    NotSpawned(i32),
-    /// The lease had almost ended before the command could be started.
-    TooLate,
-}
-
-/// The result of a hold.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
-    /// Why it was stopped, or never started.
-    pub(super) cause: Option<Cause>,
-    /// Whether the guard was gone before it could be asked to start the command.
-    pub(super) never_asked: bool,
-    /// The command's own end, with the errno of an `execve` that failed.
-    pub(super) exited: Option<(Ended, i32)>,
-    /// Processes that are left although everything should be gone.
-    pub(super) left: Option<Left>,
-    /// The lease as last confirmed, if there is one.
-    pub(super) schedule: Option<Schedule>,
-    /// Whether the loss of the lock was reported.
-    pub(super) told_of_loss: bool,
-    /// Whether the guard has done its work and ends on its own.
-    pub(super) guard_done: bool,
-}
-
-impl Held {
-    /// Whether the command was executed at all.
-    fn ran(&self) -> bool {
-        matches!(self.exited, Some((_, 0)))
-    }
-
-    /// What the lock was good for: nothing, if it is certain that no command was started; success, if the command ran to its
-    /// end with the code 0.
-    pub(super) fn used(&self) -> Used {
-        let failed = matches!(self.exited, Some((_, errno)) if errno != 0);
-        let never_started = matches!(self.cause, Some(Cause::TooLate | Cause::NotSpawned(_)));
-        match self.exited {
-            _ if failed || never_started || self.never_asked => Used::No,
-            Some((Ended::Code(0), 0)) if self.ended_well() => Used::Success,
-            _ => Used::Yes,
-        }
-    }
-
-    /// Whether the command ran to its end, and no loss of its lock was noticed.
-    pub(super) fn ended_well(&self) -> bool {
-        self.cause.is_none() && self.ran() && !self.told_of_loss
-    }
-}
 
 /// How far the guard has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +51,7 @@ pub(super) struct Hold<'a> {
     guard: &'a mut Guard,
     signals: &'a mut SignalStream,
     backstop: Backstop,
+    recording: Recording<'a>,
     rescue: Rescue<'a>,
     held: Held,
     max_run_at: Option<Instant>,
@@ -133,6 +79,7 @@ impl<'a> Hold<'a> {
             guard,
             signals,
             backstop: Backstop::new(settings.on_lost, kill_after, schedule),
+            recording: Recording::new(report, settings),
             rescue,
             held: Held::default(),
             max_run_at: settings.max_run.map(|max_run| Instant::now() + max_run),
@@ -225,13 +172,14 @@ impl<'a> Hold<'a> {
             Some(Notice::Exited { status, exec_errno, stopping }) => {
                 let ended = Ended::from_status(status);
                 self.held.exited = Some((ended, exec_errno));
+                self.recording.exited(ended, exec_errno);
                 // By dlock, because the lease was over and the guard had slept through that: no other stop leaves the cause open.
                 if ended == Ended::Signal(libc::SIGKILL) && self.rescue.has_killed() {
                     self.held.cause = self.held.cause.or(Some(Cause::Lost));
                 }
                 if (stopping || self.settings.leftovers == Leftovers::Kill) && !self.backstop.is_stopping() {
                     self.report.tell(&Event::StoppingLeftovers { program: self.settings.program() });
-                    self.stop();
+                    self.stop(events::Cause::Leftovers);
                 }
                 // It has nothing left to do then; its end is waited for later.
                 if self.settings.leftovers == Leftovers::Leave && !self.backstop.is_stopping() {
@@ -244,6 +192,7 @@ impl<'a> Hold<'a> {
             Some(Notice::Deadline) => {
                 self.held.cause = self.held.cause.or(Some(Cause::Lost));
                 self.backstop.begun(Instant::now());
+                self.recording.deadline();
             }
             Some(Notice::Unkillable(pid)) => self.rescue.unkillable = Some(pid),
             Some(Notice::Covering) => {
@@ -253,7 +202,11 @@ impl<'a> Hold<'a> {
             Some(Notice::Gone) => self.guard_state = GuardState::Done,
             Some(Notice::NotSpawned(errno)) => self.never_started(Cause::NotSpawned(errno)),
             Some(Notice::TooLate) => self.never_started(Cause::TooLate),
-            Some(Notice::Spawned(pid)) => self.rescue.command = Some(pid),
+            Some(Notice::Spawned(pid)) => {
+                self.rescue.command = Some(pid);
+                self.recording.started(pid);
+            }
+            Some(Notice::Killing) => self.recording.kill(),
             Some(Notice::Ready | Notice::Unfit(_)) => {}
             None => self.lose_guard(),
         }
@@ -279,6 +232,7 @@ impl<'a> Hold<'a> {
     fn hear_keeper(&mut self, news: LeaseNews) {
         match news {
             LeaseNews::Extended(schedule) => {
+                self.recording.renewed(schedule.ttl);
                 if std::mem::take(&mut self.troubled) {
                     self.report.tell(&Event::RenewedAgain(self.settings.lock()));
                 }
@@ -293,10 +247,11 @@ impl<'a> Hold<'a> {
             LeaseNews::Concern(concern) => {
                 self.report.tell(&Event::Concern { lock: self.settings.lock(), concern });
             }
+            LeaseNews::Asked(ask) => self.heed(ask),
             LeaseNews::NotMine(why) => self.lose(Loss::NotMine(why)),
             LeaseNews::KeeperEnded => self.lose(Loss::OuterEnded),
             LeaseNews::Unrenewed { since, last } => {
-                let silent = Duration::from_secs(Instant::now().since(since).as_secs());
+                let silent = rounded(Instant::now().since(since));
                 self.lose(Loss::Unrenewed { silent, last });
             }
         }
@@ -307,12 +262,22 @@ impl<'a> Hold<'a> {
         self.over = true;
     }
 
+    /// The holder was asked to stop: the command is stopped as after a loss, and then the lock is given back.
+    fn heed(&mut self, ask: Ask) {
+        if self.settings.on_lost == OnLost::Ignore {
+            let (lock, program) = (self.settings.lock(), self.settings.program());
+            return self.report.tell(&Event::AskedAndGoesOn { lock, ask, program });
+        }
+        self.lose(Loss::Asked(ask));
+    }
+
     /// The lock is lost: reports it once, and stops the command if it still runs.
     fn lose(&mut self, how: Loss) {
         if std::mem::replace(&mut self.held.told_of_loss, true) {
             return;
         }
         let goes_on = self.settings.on_lost == OnLost::Ignore;
+        let cause = if matches!(how, Loss::Asked(_)) { events::Cause::Asked } else { events::Cause::Lost };
         let lost = Event::Lost { lock: self.settings.lock(), how, program: self.settings.program(), goes_on };
         if !goes_on {
             self.held.cause = self.held.cause.or(Some(Cause::Lost));
@@ -321,11 +286,15 @@ impl<'a> Hold<'a> {
             }
         }
         self.report.tell(&lost);
+        if !goes_on {
+            self.recording.stop(cause);
+        }
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self, cause: events::Cause) {
         let order = self.backstop.stop(Instant::now());
         self.guard.order(order);
+        self.recording.stop(cause);
     }
 
     fn suspend(&mut self) {
@@ -347,6 +316,7 @@ impl<'a> Hold<'a> {
         self.guard_state = GuardState::Gone;
         self.held.cause = Some(self.held.cause.unwrap_or(Cause::GuardKilled));
         self.rescue.take_over(self.backstop.take_over(Instant::now()));
+        self.recording.stop(events::Cause::Guard);
     }
 
     /// Does what is due at `now`; returns when something is due next.
@@ -359,7 +329,7 @@ impl<'a> Hold<'a> {
                 self.held.cause = Some(Cause::MaxRun);
                 let (program, max_run) = (self.settings.program(), self.settings.max_run.unwrap_or_default());
                 self.report.tell(&Event::MaxRun { program, max_run });
-                self.stop();
+                self.stop(events::Cause::MaxRun);
             }
         }
         let stop_at = if self.rescue.has_taken_over() {
@@ -369,6 +339,9 @@ impl<'a> Hold<'a> {
             let due = self.backstop.kill_due();
             due.and_then(|kill_at| self.rescue.back_up_the_guard(now, kill_at, exited, holds))
         };
+        if self.rescue.has_killed() {
+            self.recording.kill();
+        }
         self.held.left = self.rescue.left();
         self.over |= self.rescue.is_over();
         [self.max_run_at, stop_at].into_iter().flatten().min()
@@ -377,3 +350,9 @@ impl<'a> Hold<'a> {
 
 /// An instant that never comes.
 const FAR: Instant = Instant::from_nanos(u64::MAX);
+
+/// A length for people: in seconds, below ten of them in tenths.
+fn rounded(length: Duration) -> Duration {
+    let step = if length < Duration::from_secs(10) { 100 } else { 1000 };
+    Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX) / step * step)
+}

@@ -3,11 +3,14 @@
 */
 
 mod acquire;
+mod adopt;
 mod backstop;
 mod ending;
 mod environment;
+mod held;
 mod hold;
 mod nested;
+mod recording;
 mod rescue;
 mod setup;
 #[cfg(test)]
@@ -22,35 +25,33 @@ use tokio::sync::mpsc;
 
 use self::acquire::Waited;
 use self::ending::{Circumstances, Fate, ending};
-use self::hold::{Cause, Held, Hold};
+use self::held::{Cause, Held};
+use self::hold::Hold;
 use self::rescue::Below;
 use self::setup::{Prepared, expect_ready, prepare, refused, slow_guard, start_within};
 use self::tenure::Tenure;
 use crate::backend::{Contender, Used};
 use crate::cli::OnLost;
 use crate::clock::{Instant, before};
+use crate::command::session::refuse;
 use crate::exit::{Exit, Failure};
 use crate::lease::taking::{TAKE_BACK, give_back, give_back_until};
 use crate::report::Report;
 use crate::report::event::{Event, Step};
+use crate::schema::events::Entry;
 use crate::settings::RunSettings;
 use crate::supervise::guard::Guard;
 use crate::supervise::signals::SignalStream;
 
 /// Runs a command under a lock; returns how dlock ends.
 pub(crate) fn run(settings: &RunSettings) -> Exit {
-    let report = Report::new(settings.verbosity);
-    match prepare(settings, &report) {
+    let mut report = Report::new(settings.verbosity);
+    let exit = match prepare(settings, &mut report) {
         Ok(prepared) => start(settings, &report, prepared),
         Err(failure) => refuse(&report, &failure),
-    }
-}
-
-fn refuse(report: &Report, failure: &Failure) -> Exit {
-    if let Some(event) = &failure.event {
-        report.end(event);
-    }
-    failure.exit
+    };
+    report.close_journal(exit.code());
+    exit
 }
 
 fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
@@ -100,7 +101,9 @@ impl Run<'_> {
             Waited::Held(tenure) => self.hold(tenure).await,
             Waited::Told(signal) => {
                 // The queue is left at once; what could not be taken back will expire.
-                let _ = give_back(self.contender.as_mut(), Used::No, TAKE_BACK).await;
+                if self.settings.handle.is_none() {
+                    let _ = give_back(self.contender.as_mut(), Used::No, TAKE_BACK).await;
+                }
                 Ok(Exit::Signal(signal))
             }
         }
@@ -115,7 +118,11 @@ impl Run<'_> {
                 Some(limit) => before(Instant::now() + limit, ready).await.map_err(|_| slow_guard(limit))??,
                 None => ready.await?,
             }
-            acquire::acquire(self.settings, self.report, self.contender.as_mut(), &mut self.inherited).await
+            let contender = self.contender.as_mut();
+            match &self.settings.handle {
+                Some(handle) => adopt::adopt(self.settings, handle, contender).await,
+                None => acquire::acquire(self.settings, self.report, contender, &mut self.inherited).await,
+            }
         };
         let waited = tokio::select! {
             biased;
@@ -130,6 +137,12 @@ impl Run<'_> {
             }
             Ok(Waited::Told(_)) => self.report.keep(),
             Ok(Waited::Held(_)) | Err(_) => self.report.clear(),
+        }
+        // Where a service takes several names for one, that may be the reason.
+        if matches!(&waited, Err(Failure { exit: Exit::NotAcquired(_) | Exit::Usage, .. }))
+            && self.contender.kept_as().is_some()
+        {
+            self.tell_concerns();
         }
         waited
     }
@@ -172,7 +185,11 @@ impl Run<'_> {
             report.tell(&Event::Covered(covered));
         }
         let own = tenure.own(&settings.keys, self.contender.as_ref());
-        let (Some(grant), Some((keys, tokens))) = (&tenure.own, own) else { return };
+        let (Some(grant), Some((keys, tokens))) = (&tenure.own, own) else {
+            let tokens = tenure.tokens(self.contender.as_ref());
+            let held = Entry::acquired(&settings.keys, &tokens, None, None).after(self.waited, true);
+            return report.record(|| Some(held));
+        };
         self.tell_concerns();
         let is_cut = |ttl| settings.grace.asked.is_some_and(|asked| kill_after < asked && kill_after < ttl);
         if let Some(ttl) = tenure.ttl().filter(|&ttl| is_cut(ttl)) {
@@ -180,7 +197,14 @@ impl Run<'_> {
         }
         let (lock, mode, slot) = (settings.lock_of(keys), settings.mode, grant.slot);
         let (ttl, waited) = (tenure.ttl(), self.waited);
-        report.tell(&Event::Acquired { lock, tokens, mode, slot, ttl, waited });
+        let acquired = Event::Acquired { lock, tokens, mode, slot, ttl, waited };
+        match &settings.handle {
+            Some(handle) => {
+                report.note(&acquired);
+                report.tell(&adopt::renewed(handle, ttl));
+            }
+            None => report.tell(&acquired),
+        }
     }
 
     /// Reports what the service has noticed that could make its locks unsafe, or what it could not record.
@@ -199,19 +223,24 @@ impl Run<'_> {
         let is_to_be_recorded = settings.once_per.is_some() && held.used() == Used::Success;
         // Those of the outer runs are theirs to give back.
         let own = tenure.own(&settings.keys, self.contender.as_ref()).map(|(keys, _)| settings.lock_of(keys));
+        // The guard lets no command outlive the lease: a command that ended on its own ended within it. A lease that has expired
+        // since (dlock was frozen, the server silent) was not lost while the command ran.
+        let ran_out = held.schedule.is_some_and(|schedule| Instant::now() >= schedule.dead_at()) && !ignore;
+        let patience = settings.connection.connect_timeout;
         let fate = match (&own, held.left) {
             (Some(_), Some(left)) => Fate::Kept(left),
+            (Some(_), None) if settings.handle.is_some() => {
+                let renewed = adopt::renew_once_more(held, self.contender.as_mut(), patience).await;
+                Fate::StaysHeld { renewed, ran_out }
+            }
             (Some(_), None) => {
-                // The guard lets no command outlive the lease: a command that ended on its own ended within it. A lease that
-                // has expired since (dlock was frozen, the server silent) was not lost while the command ran.
-                let ran_out = held.schedule.is_some_and(|schedule| Instant::now() >= schedule.dead_at()) && !ignore;
-                let patience = settings.connection.connect_timeout;
                 let until = held
                     .schedule
                     .filter(|_| is_to_be_recorded)
                     .map_or_else(Instant::now, |schedule| schedule.dead_at());
                 let contender = self.contender.as_mut();
-                let released = give_back_until(until, contender, held.used(), patience).await;
+                let released =
+                    give_back_until(until, contender, held.used(), patience).await.map_err(|failed| failed.trouble);
                 if settings.once_per.is_some() {
                     self.tell_concerns();
                 }

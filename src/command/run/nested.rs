@@ -52,7 +52,8 @@ pub(super) struct Outer {
     start: u64,
     /// The PID namespace to which `pid` belongs.
     namespace: u64,
-    /// The owner by whose id its guard goes, if that is another one: the owner of the first of several locks.
+    /// The name by which its guard goes, if that is not this id: the owner of the first of several locks, or for a lock that is
+    /// held by its handle a name of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     guard: Option<String>,
     /// Its fencing token, if known to the inner runs: not every service can be asked for it.
@@ -82,23 +83,23 @@ impl Outer {
 
     /// Adds what the innermost of these runs, the one with this `owner`, was granted: it made the list before.
     fn granted(outer: &mut [Self], owner: &str, tokens: &[u64], slot: Option<u32>) {
-        let innermost = outer.iter_mut().filter(|run| run.guard_name() == owner);
+        // The guard of a run under a handle has a name of its own.
+        let innermost = outer.iter_mut().filter(|run| run.guard_name() == owner || run.id == owner);
         for (index, run) in innermost.enumerate() {
             (run.token, run.slot) = (tokens.get(index).copied(), slot);
         }
     }
 
-    /// The value for the command: the outer runs, and this one with the owners of its locks.
-    pub(super) fn inherited_and(owners: &[Owner]) -> String {
+    /// The value for the command: the outer runs, and this one with the owners of its locks and the name of its guard.
+    pub(super) fn inherited_and(owners: &[Owner], guard: &str) -> String {
         let mut held = Self::inherited();
         let pid = nix::unistd::getpid().as_raw();
-        let first = owners.first().map(Owner::as_str).unwrap_or_default();
         held.extend(owners.iter().map(|owner| Self {
             id: owner.as_str().to_owned(),
             pid,
             start: start_of(pid).unwrap_or_default(),
             namespace: pid_namespace(),
-            guard: (owner.as_str() != first).then(|| first.to_owned()),
+            guard: (owner.as_str() != guard).then(|| guard.to_owned()),
             token: None,
             slot: None,
         }));
@@ -111,7 +112,7 @@ impl Outer {
         self.id.clone()
     }
 
-    /// The owner by whose id its guard goes.
+    /// The name by which its guard goes.
     fn guard_name(&self) -> &str {
         self.guard.as_deref().unwrap_or(&self.id)
     }
@@ -203,9 +204,10 @@ pub(super) async fn cover(
     }
     let Some(holder) = outer.iter().find(|outer| outer.id == published.id) else { return Ok(None) };
     if holder.namespace != pid_namespace() {
-        return Err(Failure::new(Exit::NotAcquired(settings.conflict), Event::OuterElsewhere));
+        return Err(Failure::new(Exit::Usage, Event::OuterElsewhere));
     }
-    if published.about.pid != holder.pid {
+    // A lock with a handle was taken by another process than the one that keeps it now.
+    if published.about.pid != holder.pid && !published.about.handle {
         return Ok(None);
     }
     let ttl = published.lease();

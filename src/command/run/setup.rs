@@ -10,13 +10,14 @@ use std::time::Duration;
 use crate::backend::{Claim, Contender, Once, Service};
 use crate::command::run::rescue::Below;
 use crate::command::run::{environment, nested};
+use crate::command::{gripping, journal};
 use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
 use crate::key::{Key, Keys, MOST_KEYS};
 use crate::lease::several::Several;
 use crate::report::event::{Event, Lack, Step};
 use crate::report::{Farewell, Report};
-use crate::settings::{Patience, RunSettings};
+use crate::settings::{Patience, RunSettings, inherited_handle};
 use crate::supervise::command::Command;
 use crate::supervise::guard::{self, Forked, Guard, fork_guard};
 use crate::supervise::protocol::{Notice, Unfit};
@@ -53,39 +54,42 @@ pub(super) fn refused(step: Step) -> impl Fn(&dyn Display) -> Failure {
 }
 
 /// Forks the guard before anything else: from the main thread, with nothing open and no other thread.
-pub(super) fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepared, Failure> {
+pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Prepared, Failure> {
     if settings.connection.has_password {
         surroundings::close_to_inspection();
     }
-    let owners = settings.keys.iter().map(|_| Owner::random()).collect::<Result<Vec<_>, _>>();
-    let owners = owners.map_err(|error| refused(Step::OwnerId)(&error))?;
+    let (owners, name) = owners(settings)?;
+    // Before anything else is opened, which could get the number of a descriptor that is not there.
+    if let Some(sink) = &settings.events {
+        journal::open(report, sink, &settings.connection, settings.keys.first(), owners.first(), &settings.program())?;
+    }
     let spared = existing_children();
     let kind = settings.connection.target.kind();
-    let variables = environment::for_command(&settings.keys, &owners, kind);
+    let variables = environment::for_command(settings, &owners, name.as_str(), kind);
     let slot = settings.mode.slots().map(|_| variables::SLOT);
     let granted = [variables::TOKEN, variables::TOKENS, variables::LEASE_TTL];
     let command = Command::prepare(settings.argv.clone(), variables, granted, slot)
         .map_err(|error| refused(Step::Command)(&error))?;
     let signals = Signals::block().map_err(|error| refused(Step::Signals)(&error))?;
     become_subreaper().map_err(|error| refused(Step::Subreaper)(&error))?;
-    // By the owner that the command knows.
-    let name = owners.first().map(Owner::as_str).unwrap_or_default();
-    let address = guard::address(name).map_err(|error| refused(Step::GuardName)(&error))?;
+    let address = guard::address(name.as_str()).map_err(|error| refused(Step::GuardName)(&error))?;
     // Made now, because the guard allocates nothing after its start.
     let farewell = Farewell::new(&Event::DlockKilled { lock: settings.lock(), program: settings.program() });
     let guard = fork_guard(command, &address, Box::new(move || farewell.say()))
         .map_err(|errno| lacking(Step::Guard, Lack::NoProcess(errno as i32)))?;
+    report.start_journal().map_err(|error| refused(Step::Journal)(&error))?;
     // Before descriptors are closed: a certificate may be in an inherited one (`--tls-key <(…)`).
     let service = settings
         .connection
         .target
         .open(&settings.connection.options)
         .map_err(|mistake| Failure::new(Exit::Usage, Event::Settings(mistake)))?;
-    let around: Vec<String> = nested::Outer::inherited().iter().map(nested::Outer::id).collect();
+    let mut around: Vec<String> = nested::Outer::inherited().iter().map(nested::Outer::id).collect();
     let has_files = !settings.connection.target.has_lease() && !around.is_empty();
     let inherited = if has_files { nested::inherited_locks(&around) } else { Vec::new() };
     let locks = inherited.iter().map(AsRawFd::as_raw_fd);
-    let keep: Vec<RawFd> = [signals.as_raw(), guard.as_raw()].into_iter().chain(locks).collect();
+    let keep: Vec<RawFd> =
+        [signals.as_raw(), guard.as_raw()].into_iter().chain(report.journal()).chain(locks).collect();
     surroundings::let_go_of_the_rest(keep);
     let mut sweep = Sweep::new();
     if !sweep.works() {
@@ -102,8 +106,24 @@ pub(super) fn prepare(settings: &RunSettings, report: &Report) -> Result<Prepare
     if let Some(unknown) = &settings.unknown {
         report.tell(unknown);
     }
-    let contender = contender(settings, service.as_ref(), owners, &around);
+    around.extend(inherited_handle().map(|handle| handle.owner.as_str().to_owned()));
+    let contender = match &settings.handle {
+        Some(handle) => service.contend(gripping::claim(handle)),
+        None => contender(settings, service.as_ref(), owners, &around),
+    };
     Ok(Prepared { signals, guard, contender, below, inherited })
+}
+
+/// The owner of each lock, and the name of the guard: by the owner that the command knows, except under a handle, where several
+/// runs may go on.
+fn owners(settings: &RunSettings) -> Result<(Vec<Owner>, Owner), Failure> {
+    let random = || Owner::random().map_err(|error| refused(Step::OwnerId)(&error));
+    if let Some(handle) = &settings.handle {
+        return Ok((vec![handle.owner.clone()], random()?));
+    }
+    let owners = settings.keys.iter().map(|_| random()).collect::<Result<Vec<_>, _>>()?;
+    let name = owners.first().map_or_else(random, |owner| Ok(owner.clone()))?;
+    Ok((owners, name))
 }
 
 /// The contender for the lock, or for all locks, each with the owner of its place among them. The owners `around` are those of

@@ -61,7 +61,7 @@ impl Tenure {
     }
 
     /// The fencing tokens, in the user's order.
-    fn tokens(&self, contender: &dyn Contender) -> Vec<u64> {
+    pub(super) fn tokens(&self, contender: &dyn Contender) -> Vec<u64> {
         let tokens = contender.tokens();
         if !tokens.is_empty() {
             return tokens;

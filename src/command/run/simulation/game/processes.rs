@@ -51,7 +51,7 @@ impl Game {
             let order = match news {
                 LeaseNews::Extended(schedule) => self.dlock.backstop.extend(schedule),
                 LeaseNews::Trouble(_) | LeaseNews::Concern(_) => None,
-                LeaseNews::NotMine(_) | LeaseNews::KeeperEnded | LeaseNews::Unrenewed { .. } => {
+                LeaseNews::Asked(_) | LeaseNews::NotMine(_) | LeaseNews::KeeperEnded | LeaseNews::Unrenewed { .. } => {
                     self.dlock.backstop.lose(now)
                 }
             };

@@ -1,0 +1,77 @@
+/*!
+What dlock publishes about itself, for those who wait for a lock that it holds.
+*/
+
+use std::time::Duration;
+
+use crate::backend::url::without_password;
+use crate::here;
+use crate::holder::About;
+
+/// What the holder is there for, as far as it is published.
+#[derive(Debug, Default)]
+pub(super) struct Purpose {
+    /// The name of the program that runs under the lock.
+    pub program: String,
+    /// The length of lease that is asked for; none for a lock without one.
+    pub ttl: Option<Duration>,
+    /// How much of it the command does not count on.
+    pub delay: Duration,
+    /// The text shown to waiters.
+    pub reason: Option<String>,
+    /// How long the command has to end; none without a command.
+    pub kill_after: Option<Duration>,
+    /// Whether requests to stop are heeded.
+    pub stop: bool,
+    /// Whether the lock outlives this process.
+    pub handle: bool,
+}
+
+/// What dlock publishes about itself and about this purpose.
+pub(super) fn about(purpose: Purpose) -> About {
+    let Purpose { program, ttl, delay, reason, kill_after, stop, handle } = purpose;
+    let pid = nix::unistd::getpid().as_raw();
+    About {
+        host: here::host(),
+        user: here::user_name(nix::unistd::geteuid().as_raw()),
+        pid,
+        program,
+        ttl: ttl.map(millis),
+        delay: Some(delay).filter(|delay| !delay.is_zero()).map(millis),
+        reason,
+        job: ci_job(),
+        boot: here::boot(),
+        ns: here::namespace(),
+        start: here::start_of(pid),
+        kill_after: kill_after.map(millis),
+        stop,
+        handle,
+    }
+    .fitted()
+}
+
+fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The URL of the CI job that runs dlock, as the CI system sets it.
+fn ci_job() -> Option<String> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let github = || {
+        let (server, repository) = (variable("GITHUB_SERVER_URL")?, variable("GITHUB_REPOSITORY")?);
+        Some(format!("{server}/{repository}/actions/runs/{}", variable("GITHUB_RUN_ID")?))
+    };
+    let azure = || {
+        let (server, project) = (variable("SYSTEM_COLLECTIONURI")?, variable("SYSTEM_TEAMPROJECT")?);
+        Some(format!("{server}{project}/_build/results?buildId={}", variable("BUILD_BUILDID")?))
+    };
+    let plain = [
+        "CI_JOB_URL",
+        "BUILD_URL",
+        "BUILDKITE_BUILD_URL",
+        "CIRCLE_BUILD_URL",
+        "TRAVIS_JOB_WEB_URL",
+        "DRONE_BUILD_LINK",
+    ];
+    github().or_else(azure).or_else(|| plain.into_iter().find_map(variable)).map(|url| without_password(&url))
+}

@@ -1,0 +1,155 @@
+/*!
+What `dlock break` finds at a lock, and what that means for the owner who is named: pure decisions.
+*/
+
+use std::time::Duration;
+
+use crate::backend::survey::{Party, Seen, State};
+use crate::holder::Holder;
+use crate::report::event::Deaf;
+
+/// How much longer than a lease it is waited for a release.
+const SLACK: Duration = Duration::from_secs(15);
+/// How many times a lease is renewed while it lasts, at least.
+const RENEWALS: u64 = 3;
+
+/// Who holds the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found<'a> {
+    /// The owner that is meant.
+    Owner(&'a Party),
+    /// Several owners' ids begin like that.
+    Several,
+    /// Others; one of them.
+    Another(&'a Party),
+    /// Nobody.
+    Nobody,
+    /// Nobody of whom anything is known.
+    Unclear,
+}
+
+/// Whom the lock's holders are, where the id of the one that is meant begins like `owner`.
+pub(super) fn found<'a>(seen: &'a Seen, owner: &str) -> Found<'a> {
+    let mut meant = seen.holders.iter().filter(|party| party.id().starts_with(owner));
+    match (meant.next(), meant.next(), seen.holders.first(), &seen.state) {
+        (Some(_), Some(_), ..) => Found::Several,
+        (Some(party), None, ..) => Found::Owner(party),
+        (None, _, Some(other), _) => Found::Another(other),
+        (None, _, None, State::Free) => Found::Nobody,
+        (None, _, None, _) => Found::Unclear,
+    }
+}
+
+/// Whether the owner with this id does not use the lock any more.
+pub(super) fn is_over(seen: &Seen, id: &str) -> bool {
+    seen.state != State::Unknown && !seen.holders.iter().any(|party| !party.is_done() && party.id() == id)
+}
+
+/// Why this holder cannot be asked to stop; none where it can.
+pub(super) fn deaf(party: &Party) -> Option<Deaf> {
+    match &party.who {
+        Holder::Process(pid, name) => Some(Deaf::Process(*pid, name.clone())),
+        Holder::Dlock(said) if said.done => Some(Deaf::Finished),
+        Holder::Dlock(said) if said.about.handle => Some(Deaf::Handle),
+        Holder::Dlock(_) if party.can_be_asked() => None,
+        Holder::Dlock(_) => Some(Deaf::Older),
+        _ => Some(Deaf::Foreign),
+    }
+}
+
+/// How long it takes this holder at most to notice what happens to its lock; none where nobody knows.
+pub(super) fn notices_within(party: &Party) -> Option<Duration> {
+    let ttl = party.published().filter(|said| !said.done)?.about.ttl;
+    // Without a lease it looks twice a second.
+    let Some(ttl) = ttl else { return Some(Duration::from_millis(500)) };
+    let every = ttl.div_ceil(RENEWALS);
+    // People do not count the milliseconds of more than a second.
+    Some(Duration::from_millis(if every > 1000 { every.next_multiple_of(1000) } else { every }))
+}
+
+/// How long this holder gives its command to end; none where nobody knows.
+pub(super) fn stops_within(party: &Party) -> Option<Duration> {
+    party.published()?.about.kill_after.map(Duration::from_millis)
+}
+
+/// How long it is waited for this holder, unless the user says it.
+pub(super) fn patience(party: &Party) -> Duration {
+    let ttl = party.published().and_then(|said| said.about.ttl).unwrap_or_default();
+    Duration::from_millis(ttl) + SLACK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::survey::Spot;
+
+    fn party(text: &str) -> Party {
+        Party::new(Holder::read(text.as_bytes()), "")
+    }
+
+    fn dlock(id: &str, more: &str) -> Party {
+        party(&format!(r#"{{"v":1,"id":"{id}"{more}}}"#))
+    }
+
+    fn seen(holders: &[Party]) -> Seen {
+        Seen::free(Spot::default(), 0).held_by(holders.to_vec(), 0)
+    }
+
+    #[test]
+    fn only_the_owner_that_is_named_is_meant() {
+        let (one, like, other) = (dlock("0123456789", ""), dlock("0123456700", ""), dlock("abcdefabcd", ""));
+        for (holders, expected) in [
+            (vec![], Found::Nobody),
+            (vec![&one], Found::Owner(&one)),
+            (vec![&other, &one], Found::Owner(&one)),
+            (vec![&other], Found::Another(&other)),
+            (vec![&one, &like], Found::Several),
+        ] {
+            let seen = seen(&holders.into_iter().cloned().collect::<Vec<_>>());
+            assert_eq!(found(&seen, "01234567"), expected);
+        }
+        let seen = seen(std::slice::from_ref(&other));
+        assert_eq!(found(&seen, &other.id()), Found::Owner(&other));
+        assert_eq!(found(&seen, "bcdefabcd"), Found::Another(&other), "not from the middle");
+        for state in [State::Blocked("x".to_owned()), State::Contested, State::Unknown] {
+            assert_eq!(found(&Seen { state, ..Seen::default() }, "01234567"), Found::Unclear);
+        }
+    }
+
+    #[test]
+    fn it_is_over_when_that_owner_does_not_use_the_lock_whoever_has_it_then() {
+        let (one, done, other) = (dlock("01", ""), dlock("01", r#","done":true"#), dlock("ab", ""));
+        for (holders, expected) in
+            [(vec![one.clone()], false), (vec![other.clone(), one], false), (vec![done], true), (vec![other], true)]
+        {
+            assert_eq!(is_over(&seen(&holders), "01"), expected, "{holders:?}");
+        }
+        assert!(is_over(&seen(&[]), "01"));
+        assert!(!is_over(&Seen { state: State::Unknown, ..Seen::default() }, "01"));
+    }
+
+    #[test]
+    fn who_can_be_asked_and_how_long_that_takes() {
+        let about = r#","ttl":30000,"kill_after":5000,"stop":true"#;
+        for (party, expected) in [
+            (dlock("ab", about), None),
+            (dlock("ab", r#","ttl":30000"#), Some(Deaf::Older)),
+            (dlock("ab", &format!("{about},\"done\":true")), Some(Deaf::Finished)),
+            (party("redis-py"), Some(Deaf::Foreign)),
+            (Party::new(Holder::Process(7, "flock".to_owned()), "7"), Some(Deaf::Process(7, "flock".to_owned()))),
+        ] {
+            assert_eq!(deaf(&party), expected, "{party:?}");
+        }
+        let seconds = Duration::from_secs;
+        let holder = dlock("ab", about);
+        assert_eq!(notices_within(&holder), Some(seconds(10)));
+        for (ttl, every) in [(2000, 667), (3000, 1000), (4000, 2000), (40_000, 14_000)] {
+            let holder = party(&format!(r#"{{"v":1,"id":"ab","ttl":{ttl}}}"#));
+            assert_eq!(notices_within(&holder), Some(Duration::from_millis(every)), "{ttl}");
+        }
+        assert_eq!((stops_within(&holder), patience(&holder)), (Some(seconds(5)), seconds(45)));
+        let file = dlock("ab", r#","stop":true"#);
+        assert_eq!((notices_within(&file), patience(&file)), (Some(Duration::from_millis(500)), seconds(15)));
+        assert_eq!((notices_within(&party("redis-py")), stops_within(&party("redis-py"))), (None, None));
+    }
+}

@@ -1,0 +1,145 @@
+/*!
+`dlock break`: ask the holder of a lock to stop and to release it, or take the lock away.
+*/
+
+mod found;
+mod prompt;
+
+use std::time::Duration;
+
+use self::found::{Found, deaf, found, is_over, notices_within, patience, stops_within};
+use crate::backend::Error;
+use crate::backend::driver::Breaks;
+use crate::backend::survey::{Party, Seen};
+use crate::clock::{Instant, sleep_until, wall_millis};
+use crate::command::looking::{self, Session};
+use crate::command::session;
+use crate::exit::{CONFLICT, Exit, Failure};
+use crate::here;
+use crate::holder::Holder;
+use crate::holder::ask::Ask;
+use crate::key::Key;
+use crate::report::event::{BreakEvent, Event};
+use crate::settings::BreakSettings;
+
+/// How often it is looked whether the lock was released.
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// Breaks the lock.
+pub(crate) fn break_lock(settings: &BreakSettings) -> Result<Exit, Failure> {
+    looking::with(&settings.look, async |session| {
+        let seen = look(session, settings).await?;
+        let party = match found(&seen, &settings.owner) {
+            Found::Owner(party) => party,
+            Found::Nobody => return Ok(said(session, BreakEvent::Nothing(settings.key.clone()))),
+            Found::Several => return Err(failed(Exit::Usage, BreakEvent::Several(settings.owner.clone()))),
+            Found::Another(other) => return Err(another(settings, &seen, other)),
+            Found::Unclear => return Err(failed(CONFLICTED, BreakEvent::Unclear(settings.key.clone()))),
+        };
+        if let Some(why) = deaf(party).filter(|_| !settings.now) {
+            let can_be_taken = settings.look.connection.target.breaks() == Breaks::Taking;
+            return Err(failed(CONFLICTED, BreakEvent::Deaf { key: settings.key.clone(), why, can_be_taken }));
+        }
+        if !settings.yes
+            && prompt::is_possible()
+            && !prompt::confirm(&seen, &session.place.backend, &settings.key, party, settings.now)
+        {
+            return Err(failed(CONFLICTED, BreakEvent::Declined(settings.key.clone())));
+        }
+        if settings.now { take(session, settings, &seen, party).await } else { ask(session, settings, party).await }
+    })
+}
+
+/// The exit where nothing was done, or not enough.
+const CONFLICTED: Exit = Exit::NotAcquired(CONFLICT);
+
+fn failed(exit: Exit, event: BreakEvent) -> Failure {
+    Failure::new(exit, Event::Break(event))
+}
+
+/// Reports this, and ends with success.
+fn said(session: &Session<'_>, event: BreakEvent) -> Exit {
+    session.report.tell(&Event::Break(event));
+    Exit::Success
+}
+
+/// The failure where somebody else holds the lock.
+fn another(settings: &BreakSettings, seen: &Seen, other: &Party) -> Failure {
+    let (key, holder, now) = (settings.key.clone(), other.who.clone(), seen.now);
+    failed(Exit::Lost, BreakEvent::Another { key, holder, owner: other.id(), now })
+}
+
+async fn look(session: &mut Session<'_>, settings: &BreakSettings) -> Result<Seen, Failure> {
+    let looked = session.look(async |survey| survey.look(&settings.key).await).await;
+    let mut seen = looked.map_err(|error| looking::failed(settings.key.as_str(), &error))?;
+    session.judge(&mut seen);
+    Ok(seen)
+}
+
+/// Takes the lock away from `party`.
+async fn take(
+    session: &mut Session<'_>,
+    settings: &BreakSettings,
+    seen: &Seen,
+    party: &Party,
+) -> Result<Exit, Failure> {
+    let taken = session.look(async |survey| survey.take_away(&settings.key, party).await).await;
+    let key = settings.key.clone();
+    if taken.map_err(|error| broke(&key, &error))? {
+        let within = notices_within(party);
+        return Ok(said(session, BreakEvent::Taken { key, holder: party.who.clone(), now: seen.now, within }));
+    }
+    let seen = look(session, settings).await?;
+    Ok(said(session, BreakEvent::Gone { key, after: None, next: next(&seen), now: seen.now }))
+}
+
+/// Asks `party` to stop, and waits until it has released the lock.
+async fn ask(session: &mut Session<'_>, settings: &BreakSettings, party: &Party) -> Result<Exit, Failure> {
+    let (begun, id) = (Instant::now(), party.id());
+    let by = format!("{}@{}", here::user_name(nix::unistd::geteuid().as_raw()), here::host());
+    let ask = Ask::new(&id, &by, settings.reason.as_deref(), wall_millis());
+    put(session, settings, party, &ask).await.map_err(|error| broke(&settings.key, &error))?;
+    session
+        .report
+        .tell(&Event::Break(BreakEvent::Asked { notices: notices_within(party), stops: stops_within(party) }));
+    let limit = begun + settings.wait.unwrap_or_else(|| patience(party));
+    loop {
+        let now = Instant::now();
+        let seen = match look(session, settings).await {
+            Ok(seen) if is_over(&seen, &id) => {
+                let (key, after) = (settings.key.clone(), Some(now.since(begun)));
+                return Ok(said(session, BreakEvent::Gone { key, after, next: next(&seen), now: seen.now }));
+            }
+            Ok(seen) => Some(seen),
+            // An outage may end before the wait does.
+            Err(failure) if failure.exit == Exit::Unavailable && now < limit => None,
+            Err(failure) => return Err(failure),
+        };
+        if now >= limit {
+            let (key, within) = (settings.key.clone(), limit.since(begun));
+            let can_be_taken = settings.look.connection.target.breaks() == Breaks::Taking;
+            return Err(failed(CONFLICTED, BreakEvent::StillHeld { key, within, can_be_taken }));
+        }
+        // What was put there may be lost, as when a replica takes over.
+        let is_lost = |seen: &Seen| seen.holders.iter().any(|party| party.id() == id && party.asked.is_none());
+        if seen.as_ref().is_some_and(is_lost) {
+            let _ = put(session, settings, party, &ask).await;
+        }
+        sleep_until((now + BETWEEN).min(limit)).await;
+    }
+}
+
+/// Puts the request beside the lock.
+async fn put(session: &mut Session<'_>, settings: &BreakSettings, party: &Party, ask: &Ask) -> Result<bool, Error> {
+    session.look(async |survey| survey.ask_to_stop(&settings.key, party, ask).await).await
+}
+
+/// Who holds the lock now, or only keeps it taken.
+fn next(seen: &Seen) -> Option<Holder> {
+    seen.holders.first().map(|party| party.who.clone())
+}
+
+fn broke(key: &Key, error: &Error) -> Failure {
+    let event = BreakEvent::Failed { key: key.clone(), reason: error.to_string() };
+    failed(session::exit_of(error.kind), event)
+}

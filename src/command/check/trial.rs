@@ -1,0 +1,212 @@
+/*!
+Taking a lock to find out whether locks work: two contenders for a scratch key, as `dlock run` has them.
+*/
+
+use std::time::Duration;
+
+use crate::backend::probing::{Finding, PROBE, Probes, SCRATCH, Verdict};
+use crate::backend::{Claim, Contender, ErrorKind, Released, Renewal, Service, Used};
+use crate::clock::{Instant, before, within};
+use crate::command::about::{Purpose, about};
+use crate::command::session::random_id;
+use crate::exit::{Exit, Failure};
+use crate::key::Key;
+use crate::lease::taking::{Limits, TAKE_BACK, give_back, take};
+use crate::lease::timing::{Delay, Grace};
+use crate::lease::waiting::{Failed, Refused, Trouble, Wait};
+use crate::lock::admission::Mode;
+use crate::report::event::Event;
+use crate::report::{picture, trouble};
+use crate::schema::middle_and_worst;
+use crate::settings::CheckSettings;
+
+/// The length of lease to ask for.
+const TTL: Duration = Duration::from_secs(5);
+/// How many renewals are timed.
+const SAMPLES: usize = 20;
+/// How long removing what is left may take.
+const CLEAN: Duration = Duration::from_secs(2);
+/// Which part of a lease a renewal may take: of a longer one too few fit into it, and with one that is longer still a lock could
+/// not be kept.
+const SLOW: u32 = 20;
+const TOO_SLOW: u32 = 6;
+
+/// A lock that is tried.
+pub(super) struct Trial {
+    key: Key,
+    /// The URL of the backend, without a password.
+    place: String,
+    limits: Limits,
+    first: Box<dyn Contender>,
+    second: Box<dyn Contender>,
+    has_lease: bool,
+}
+
+impl Trial {
+    /// Two contenders for one scratch key, which have asked for nothing yet.
+    pub(super) async fn new(
+        settings: &CheckSettings,
+        service: &dyn Service,
+        probes: &mut dyn Probes,
+    ) -> Result<Self, Failure> {
+        let internal = |error: String| Failure::new(Exit::Internal, Event::Settings(error));
+        let connection = &settings.connection;
+        let name = format!("{SCRATCH}{}", random_id()?.as_str());
+        let key = probes.scratch(Key::parse(name.as_ref()).map_err(internal)?).await;
+        let has_lease = connection.target.has_lease();
+        let contend = || -> Result<Box<dyn Contender>, Failure> {
+            let purpose =
+                Purpose { program: "dlock check".to_owned(), ttl: has_lease.then_some(TTL), ..Purpose::default() };
+            Ok(service.contend(Claim {
+                key: key.clone(),
+                namespace: connection.namespace.clone(),
+                owner: random_id()?,
+                mode: Mode::Exclusive,
+                around: Vec::new(),
+                ttl: TTL,
+                min_hold: Duration::ZERO,
+                once_per: None,
+                about: about(purpose),
+            }))
+        };
+        let grace = Grace { asked: None, share: connection.target.kill_after_share() };
+        let limits = Limits { connect: connection.connect_timeout.min(PROBE), grace, delay: Delay::default() };
+        let (first, second) = (contend()?, contend()?);
+        Ok(Self { key, place: connection.target.to_string(), limits, first, second, has_lease })
+    }
+
+    /// Takes the lock, lets another contender ask for it, renews it and gives it back. Adds to `samples` how long each renewal
+    /// took, in microseconds.
+    pub(super) async fn run(&mut self, samples: &mut Vec<u64>) -> Finding {
+        let silent = || self::silent();
+        match within(PROBE, self.exclude()).await.unwrap_or_else(|_| Err(silent())) {
+            Ok(()) => {}
+            Err(finding) => return finding,
+        }
+        if let Err(finding) = self.renew(samples).await {
+            return finding;
+        }
+        match within(PROBE, give_back(self.first.as_mut(), Used::No, PROBE)).await {
+            Ok(Ok(Released::Freed | Released::Kept)) => {
+                Finding::ok("lock", "taken, refused to another contender, renewed and released")
+            }
+            Ok(Ok(Released::NotMine)) => lost("it was gone when it was given back"),
+            Ok(Err(what)) => self.failed(ErrorKind::Unavailable, &what),
+            Err(_) => silent(),
+        }
+    }
+
+    /// The first contender gets the lock, and the second one does not.
+    async fn exclude(&mut self) -> Result<(), Finding> {
+        match take(self.first.as_mut(), Wait::No, self.limits, |_, _| {}).await {
+            Ok(_) => {}
+            Err(Refused::Failed(Failed { kind, trouble })) => return Err(self.failed(kind, &trouble)),
+            Err(_) => return Err(lost("somebody else holds it")),
+        }
+        match take(self.second.as_mut(), Wait::No, self.limits, |_, _| {}).await {
+            Err(Refused::Failed(Failed { kind, trouble })) => Err(self.failed(kind, &trouble)),
+            Err(_) => Ok(()),
+            Ok(_) => {
+                let text = "two contenders got it at the same time";
+                Err(Finding::fail("lock", ErrorKind::Unusable, text, "do not use this service for locks"))
+            }
+        }
+    }
+
+    /// Renews the lock several times.
+    async fn renew(&mut self, samples: &mut Vec<u64>) -> Result<(), Finding> {
+        let begun = Instant::now();
+        let mut sent = begun;
+        while samples.len() < SAMPLES && sent.since(begun) < PROBE {
+            match before(begun + PROBE, self.first.renew()).await {
+                Ok(Ok(Renewal::NotMine(why))) => return Err(lost(&why)),
+                Ok(Err(error)) => return Err(Finding::failed("lock", &error)),
+                Ok(Ok(_)) if !self.has_lease => break,
+                // Where others have come, it is slow, and not silent.
+                Err(_) if samples.is_empty() => return Err(silent()),
+                Ok(Ok(Renewal::Extended(_) | Renewal::Asked(..))) | Err(_) => {}
+            }
+            let now = Instant::now();
+            samples.push(u64::try_from(now.since(sent).as_micros()).unwrap_or(u64::MAX));
+            sent = now;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, kind: ErrorKind, what: &Trouble) -> Finding {
+        Finding::said("lock", Verdict::Fail(kind), &trouble(&self.place, what))
+    }
+
+    /// What could make locks unsafe, as the contenders have noticed.
+    pub(super) fn concerns(&mut self) -> Vec<String> {
+        let mut concerns = self.first.concerns();
+        // Both have seen the same.
+        concerns.extend(self.second.concerns());
+        concerns.sort_unstable();
+        concerns.dedup();
+        concerns
+    }
+
+    /// Gives back whatever either contender may have at the service.
+    pub(super) async fn give_back(&mut self) {
+        for contender in [&mut self.first, &mut self.second] {
+            // What cannot be given back will expire.
+            let _ = give_back(contender.as_mut(), Used::No, TAKE_BACK).await;
+        }
+    }
+
+    /// Removes what a lock leaves behind, once it was given back.
+    pub(super) async fn clean(&self, probes: &mut dyn Probes) {
+        let _ = within(CLEAN, probes.clean(&self.key)).await;
+    }
+}
+
+/// The finding where no answer came.
+fn silent() -> Finding {
+    let text = format!("no answer within {}s", PROBE.as_secs());
+    Finding::fail("lock", ErrorKind::Unavailable, text, "is it stopped or out of reach?")
+}
+
+/// The finding where the lock was not kept.
+fn lost(why: &str) -> Finding {
+    let text = format!("it was taken and could not be kept: {why}");
+    Finding::fail("lock", ErrorKind::Unavailable, text, "does something else delete or overwrite keys there?")
+}
+
+/// What it means for leases of this length that renewals took so long, in microseconds; none where none was made.
+pub(super) fn latency(samples: &[u64], ttl: Duration) -> Option<Finding> {
+    let (median, worst) = middle_and_worst(samples)?;
+    let text = picture::latency(samples, median, worst);
+    let length = Duration::from_micros(worst);
+    let (wanted, remedy) = (humantime::format_duration(ttl), "use a longer --ttl, or a backend that is nearer");
+    Some(match () {
+        () if length > ttl / TOO_SLOW => {
+            let text = format!("{text}: too slow for a --ttl of {wanted}");
+            Finding::fail("latency", ErrorKind::Unavailable, text, remedy)
+        }
+        () if length > ttl / SLOW => Finding::warn("latency", format!("{text}: slow for a --ttl of {wanted}"), remedy),
+        () => Finding::ok("latency", text),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_renewal_decides_and_the_length_of_leases() {
+        for (worst, ttl, expected) in [
+            (1_500_000, 30, "ok"),
+            (1_500_001, 30, "warn"),
+            (5_000_000, 30, "warn"),
+            (5_000_001, 30, "fail"),
+            (200_000, 1, "fail"),
+            (200_000, 3600, "ok"),
+        ] {
+            let samples = [300, worst, 200];
+            let finding = latency(&samples, Duration::from_secs(ttl)).expect("samples");
+            assert_eq!(finding.verdict.name(), expected, "{worst} {ttl}");
+        }
+        assert_eq!(latency(&[], Duration::from_secs(1)), None);
+    }
+}

@@ -1,0 +1,171 @@
+/*!
+The examples of the man pages: a sentence, and the command.
+*/
+
+/// The examples of the page of this subcommand, or of dlock itself.
+pub(super) fn of(subcommand: Option<&str>) -> &'static [(&'static str, &'static str)] {
+    match subcommand {
+        None => DLOCK,
+        Some("run") => RUN,
+        Some("status") => STATUS,
+        Some("list") => LIST,
+        Some("check") => CHECK,
+        Some("config") => CONFIG,
+        Some("break") => BREAK,
+        Some("acquire") => ACQUIRE,
+        Some("renew") => RENEW,
+        Some("release") => RELEASE,
+        Some("latch") => LATCH,
+        Some("barrier") => BARRIER,
+        Some(_) => GENERATE,
+    }
+}
+
+const RUN: &[(&str, &str)] = &[
+    ("On one host, a job that must not overlap with itself:", "dlock run --key backup -- ./backup.sh"),
+    (
+        "In the crontabs of five hosts: one of them runs it, and the others skip it and report success:",
+        "*/5 * * * *  dlock run -b redis://locks/ --key report -n -E 0 -q --min-hold 1m -- /usr/local/bin/report",
+    ),
+    (
+        "In the crontabs of five hosts: one of them does it in each hour, and when it fails, the next one takes over:",
+        "0 * * * *  dlock run -b redis://locks/ --key hourly -E 0 -q --once-per 1h -- /usr/local/bin/hourly",
+    ),
+    (
+        "Wait at most ten minutes, and stop the command after an hour:",
+        "dlock run -k deploy -w 10m --max-run 1h -- ./deploy.sh",
+    ),
+    (
+        "At most three integration tests at a time, each with a database of its own (0, 1 or 2):",
+        "dlock run -b redis://locks/ -k tests --slots 3 -c 'make integration DB=test_$DLOCK_SLOT'",
+    ),
+    (
+        "The readers of a report, which run together, and its nightly writer, which runs alone:",
+        "dlock run -b redis://locks/ -k report -s -- ./read & dlock run -b redis://locks/ -k report -- ./write",
+    ),
+    (
+        "Two accounts in one transfer, both or none, in whichever order they are named:",
+        "dlock run -b redis://locks/ -k account-17 -k account-4 -- ./transfer 17 4",
+    ),
+    ("Under a lock that dlock acquire has taken, and that stays held:", "dlock run --handle \"$h\" -- ./deploy.sh"),
+    (
+        "Let the database refuse a holder that has been overtaken:",
+        "dlock run -k import -c 'psql -v token=\"$DLOCK_TOKEN\" -f import.sql'",
+    ),
+    (
+        "Share the lock with flock(1):",
+        "dlock run -b 'file:///var/lock/app?path' -k job -- ./job & flock /var/lock/app ./other",
+    ),
+];
+
+const DLOCK: &[(&str, &str)] = &[
+    ("Run a command under a lock on this host:", "dlock run --key backup -- ./backup.sh"),
+    ("The same for all hosts that use one redis server:", "dlock run -b redis://locks/ --key backup -- ./backup.sh"),
+    ("Load the completions into a running bash:", ". <(dlock generate bash)"),
+];
+
+const CHECK: &[(&str, &str)] = &[
+    ("Before the first job, as the user that will run it:", "dlock check -b redis://locks/"),
+    ("Whether the backend is near enough for short leases:", "dlock check -b redis://locks/ --ttl 2s"),
+    (
+        "For a monitoring system: what is wrong, and what to do about it:",
+        "dlock check --json | jq -r '.probes[] | select(.result == \"warn\" or .result == \"fail\") | \"\\(.name): \\(.text); \\(.remedy)\"'",
+    ),
+];
+
+const CONFIG: &[(&str, &str)] = &[
+    ("What applies to a run without options:", "dlock config"),
+    (
+        "What applies with a profile, for a script:",
+        "dlock config --profile ci --json | jq -r '.settings[] | select(.value) | .option'",
+    ),
+];
+
+const STATUS: &[(&str, &str)] = &[
+    ("Who holds the lock, and who waits for it?", "dlock status -b redis://locks -k backup"),
+    ("Start something else if the lock is free:", "dlock status -k backup >/dev/null && ./other"),
+    ("Since when, for scripts:", "dlock status -k backup --json | jq -r .holder.since"),
+    ("Look on until Ctrl-C:", "dlock status -k backup --watch"),
+];
+
+const LIST: &[(&str, &str)] = &[
+    ("All locks that are held on one redis server:", "dlock list -b redis://locks"),
+    ("Those whose names begin with deploy/:", "dlock list -b redis://locks deploy/"),
+    (
+        "Those that have been held for more than an hour:",
+        "dlock list -b redis://locks --limit 0 --json | jq -r '.locks[] | select(.holder.held_ms > 3600000) | .key'",
+    ),
+    (
+        "For a monitoring system: fail if a lock is blocked, never expires, or has been held for more than ten minutes:",
+        "set -o pipefail; dlock list -b redis://locks --limit 0 --json | jq -e '[.locks[] | select(.state == \"blocked\" or \
+         any(.holders[]; .expires == false or .held_ms > 600000)) | .key] | length == 0'",
+    ),
+];
+
+const BREAK: &[(&str, &str)] = &[
+    (
+        "Ask the holder that dlock status shows to stop, and wait until it has released the lock:",
+        "dlock break -b redis://locks -k backup --owner e457f1b7 --reason 'restore first'",
+    ),
+    (
+        "Take the lock away from a holder that is frozen, when two commands at once are the smaller evil:",
+        "dlock break -b redis://locks -k backup --owner e457f1b7 --now",
+    ),
+];
+
+const ACQUIRE: &[(&str, &str)] = &[
+    (
+        "Hold a lock over several steps, each in a shell of its own. The lock ends 30 minutes after it was last renewed:",
+        "h=$(dlock acquire -b redis://locks/ -k deploy --ttl 30m) || exit",
+    ),
+    (
+        "In later steps: a command that is stopped if the lock is lost, and in the last one, which always runs:",
+        "dlock run --handle \"$h\" -- ./deploy.sh; dlock release \"$h\"",
+    ),
+    (
+        "The same in one shell, with the variables of the lock:",
+        "eval \"$(dlock acquire -b redis://locks/ -k deploy --ttl 30m --shell)\" || exit",
+    ),
+];
+
+const RENEW: &[(&str, &str)] = &[
+    ("Go on only if the lock is still held, for another --ttl:", "dlock renew \"$h\" || exit"),
+    ("By the handle that dlock acquire --shell has exported:", "dlock renew"),
+];
+
+const RELEASE: &[(&str, &str)] = &[
+    ("Give a lock back, also one that may not have been acquired:", "dlock release \"$h\""),
+    ("However the script ends:", "trap 'dlock release \"$h\"' EXIT"),
+];
+
+const GENERATE: &[(&str, &str)] = &[
+    ("Read the manual page of a subcommand:", "dlock generate man run | man -l -"),
+    ("Load the completions into a running bash:", ". <(dlock generate bash)"),
+    ("Install them for fish:", "dlock generate fish > ~/.config/fish/completions/dlock.fish"),
+];
+
+const LATCH: &[(&str, &str)] = &[
+    (
+        "At the end of each of three build jobs, which may end in any order:",
+        "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" down --as \"$CI_JOB_NAME\"",
+    ),
+    (
+        "Deploy when all three are done, and wait for that for an hour at most:",
+        "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" -w 1h wait --count 3 && ./deploy",
+    ),
+    (
+        "Tell whoever waits, now or later, that there will be nothing to deploy:",
+        "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" fail --reason 'tests are red'",
+    ),
+];
+
+const BARRIER: &[(&str, &str)] = &[
+    (
+        "On each of five hosts: begin a load test at the same moment:",
+        "dlock barrier -b etcd://a,b,c -k load-test --parties 5 -w 10m && ./load-test",
+    ),
+    (
+        "On one host: three programs go through their rounds together:",
+        "while ./round; do dlock barrier -k rounds --parties 3 || break; done",
+    ),
+];

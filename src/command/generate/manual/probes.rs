@@ -1,0 +1,63 @@
+/*!
+What `dlock check` looks at, for its man page.
+*/
+
+/// The probes: name, what is looked at.
+pub(super) const PROBES: &[(&str, &str)] = &[
+    ("host", "whether commands can be supervised here: prctl(2), /proc and descriptors. Warns without pidfd_open(2)"),
+    ("reach", "the connection to each server. Warns if a minority is away"),
+    (
+        "tls",
+        "the certificate of each server: its name, its authority, and its end. Warns 14 days before that. The certificates that signed \
+         it count too",
+    ),
+    ("identity", "who this user is there. Warns if none is given where redis knows several"),
+    (
+        "lock",
+        "whether a lock can be taken, is refused to another contender, can be renewed and given back. Skipped for file:///FILE?path, \
+         where every key is the same lock",
+    ),
+    (
+        "latency",
+        "20 renewals, or as many as fit into 5s. Warns if one takes longer than a twentieth of --ttl, and fails if one takes longer than \
+         a sixth. On a terminal with UTF-8 with a bar for each",
+    ),
+    (
+        "version",
+        "the version of each server. Fails below what dlock supports, warns about versions that are known to lose locks",
+    ),
+    ("master", "redis+sentinel: the master that a majority of the sentinels names"),
+    ("role", "redis, postgres, mysql: fails on a replica, on a standby, and while redis loads its data"),
+    ("eviction", "redis: warns if keys may be evicted when memory runs short"),
+    (
+        "persistence",
+        "redis, redlock: warns without appendonly, or with appendfsync no; with --strict-fencing fails without appendfsync always. \
+         postgres: warns about fsync and full_page_writes. mysql: innodb_flush_log_at_trx_commit and sync_binlog",
+    ),
+    (
+        "replicas",
+        "redis, postgres, mysql: warns about those that no grant waits for; fails if they are fewer than --replicas",
+    ),
+    (
+        "servers",
+        "redlock: fails if two names are one server, or if there is no majority; warns if their number is even",
+    ),
+    (
+        "cluster",
+        "etcd, zookeeper: fails without a leader, and with an alarm of etcd (NOSPACE, CORRUPT). Warns about one member or two, a \
+         standalone ZooKeeper, and a learner",
+    ),
+    ("lease", "etcd, zookeeper: the lease that is granted for --ttl. Warns if it is another one"),
+    (
+        "clock",
+        "redis, redlock, postgres, mysql: warns if it is more than 1s from this host's, or the servers' are from each other",
+    ),
+    ("pooler", "postgres: warns about one that gives each transaction another connection"),
+    ("connections", "postgres, mysql: warns if nine of ten are in use"),
+    ("table", "postgres, mysql: warns about a table that may not keep locks"),
+    (
+        "directory",
+        "file: who may write there, and whether it is on a file system of this host. Warns if that is full, and in a container, where the \
+         holders outside of it cannot be seen",
+    ),
+];

@@ -1,0 +1,102 @@
+/*!
+`dlock list`: every lock that is held or blocked in the namespace.
+*/
+
+use crate::backend::survey::Names;
+use crate::clock::wall_millis;
+use crate::command::looking::{self, Session};
+use crate::command::watch;
+use crate::exit::{Exit, Failure};
+use crate::key::Key;
+use crate::output;
+use crate::report::event::{Event, Look};
+use crate::report::picture::Table;
+use crate::schema::listing::Listing;
+use crate::settings::ListSettings;
+
+/// How many locks are read and printed before the next ones are asked for.
+const TOGETHER: usize = 250;
+/// The name of a lock by which it is found out whether the service answers.
+const ANY: &str = "dlock";
+
+/// Prints all locks that are held.
+pub(crate) fn list(settings: &ListSettings) -> Result<Exit, Failure> {
+    watch::check(&settings.look)?;
+    looking::with(&settings.look, async |session| {
+        if settings.look.watch {
+            let look = async |session: &mut Session<'_>, width| {
+                let mut text = String::new();
+                let mut sink = |part: &str| {
+                    text.push_str(part);
+                    Ok(())
+                };
+                draw(session, settings, width, &mut sink).await?;
+                Ok(text)
+            };
+            return watch::watch(session, &settings.look, None, look).await;
+        }
+        let remarks = draw(session, settings, watch::width(), &mut |part| output::print(part.as_bytes())).await?;
+        for remark in &remarks {
+            session.report.tell(remark);
+        }
+        Ok(Exit::Success)
+    })
+}
+
+/// Draws the list into `sink`, in parts as it is read, and returns what is to be said about it.
+async fn draw(
+    session: &mut Session<'_>,
+    settings: &ListSettings,
+    width: Option<usize>,
+    sink: &mut dyn FnMut(&str) -> Result<(), Failure>,
+) -> Result<Vec<Event>, Failure> {
+    let (begun, what) = (wall_millis(), format!("the locks in {}", settings.look.connection.namespace.as_str()));
+    // A server that is silent is given up in time: a list may take long, and one lock does not.
+    if let Ok(key) = Key::parse(ANY.as_ref()) {
+        session.look_at(&key).await.map_err(|error| looking::failed(&what, &error))?;
+    }
+    let names = session.look(async |survey| survey.names(&settings.prefix, settings.limit).await).await;
+    let mut names = names.map_err(|error| looking::failed(&what, &error))?;
+    let (mut listing, mut table, mut shown) = (Listing::new(begun), Table::new(width), 0);
+    let found = std::mem::take(&mut names.found);
+    for spots in found.chunks(TOGETHER) {
+        let seen = session.look(async |survey| survey.look_at(spots).await).await;
+        let mut locks = seen.map_err(|error| looking::failed(&what, &error))?;
+        for seen in &mut locks {
+            session.judge(seen);
+        }
+        shown += locks.len() as u64;
+        if settings.look.json { sink(&listing.part(&locks, &session.place))? } else { sink(&table.part(&locks))? }
+    }
+    if settings.look.json {
+        // Of locks that were freed meanwhile nothing is said.
+        let total = if names.is_cut { names.total } else { Some(shown) };
+        sink(&listing.end(&session.place, total, names.is_cut))?;
+    } else {
+        sink(&table.end())?;
+    }
+    Ok(remarks(session, settings, &names, shown))
+}
+
+/// What is to be said about the list as a whole.
+fn remarks(session: &Session<'_>, settings: &ListSettings, names: &Names, shown: u64) -> Vec<Event> {
+    let place = session.exact_place();
+    let mut remarks = Vec::new();
+    if names.is_cut {
+        remarks.push(Look::MoreLocks { shown, total: names.total });
+    }
+    if names.only_own {
+        remarks.push(Look::OnlyOwnLocks(place.clone()));
+    }
+    if names.is_partial {
+        remarks.push(Look::OnlyThisNamespace);
+    }
+    if remarks.is_empty() && shown == 0 {
+        // Lock files are in a directory, and in no namespace.
+        let is_of_files = session.place.backend.starts_with("file:");
+        let namespace = settings.look.connection.namespace.as_str();
+        let namespace = if is_of_files { String::new() } else { namespace.to_owned() };
+        remarks.push(Look::NoLocks { namespace, place });
+    }
+    remarks.into_iter().map(Event::Look).collect()
+}

@@ -1,0 +1,161 @@
+/*!
+A session with a lock service, for the subcommands that only look: one more try for what may pass, and what this host knows of
+the processes that were found.
+*/
+
+use std::time::Duration;
+
+use crate::backend::survey::{Party, Seen, Survey};
+use crate::backend::{Error, ErrorKind};
+use crate::clock::{Instant, within};
+use crate::command::session;
+use crate::exit::{Exit, Failure};
+use crate::here;
+use crate::holder::Holder;
+use crate::key::Key;
+use crate::report::Report;
+use crate::report::event::{Event, Look};
+use crate::schema::Place;
+use crate::settings::LookSettings;
+
+/// How often a look is made that fails in a way that may pass.
+const TRIES: usize = 2;
+/// How soon a look fails after which another one is made: one that took longer has waited for an answer already.
+const AT_ONCE: Duration = Duration::from_millis(500);
+
+/// A session.
+pub(super) struct Session<'a> {
+    settings: &'a LookSettings,
+    survey: Box<dyn Survey>,
+    /// Where it looks.
+    pub place: Place,
+    /// What it reports.
+    pub report: Report,
+    here: Here,
+}
+
+/// What tells whether a holder's process is on this host.
+struct Here {
+    boot: Option<String>,
+    namespace: Option<u64>,
+    user: String,
+}
+
+/// Runs `work` in a session with the service that the settings name.
+pub(super) fn with<'a>(
+    settings: &'a LookSettings,
+    work: impl AsyncFnOnce(&mut Session<'a>) -> Result<Exit, Failure>,
+) -> Result<Exit, Failure> {
+    let connection = &settings.connection;
+    let report = Report::new(settings.verbosity);
+    let service = session::service(connection, settings.unknown.as_ref(), &report)?;
+    let namespace = connection.namespace.as_str().to_owned();
+    let survey = service.survey(connection.namespace.clone());
+    if !connection.chosen {
+        report.tell(&Event::Look(Look::NoBackendChosen));
+    } else if let Some(place) = survey.place() {
+        report.tell(&Event::Look(Look::OnlyThisUser(place)));
+    }
+    let mut session = Session {
+        settings,
+        survey,
+        place: Place { backend: connection.target.to_string(), namespace },
+        report,
+        here: Here {
+            boot: here::boot(),
+            namespace: here::namespace(),
+            user: here::user_name(nix::unistd::geteuid().as_raw()),
+        },
+    };
+    let runtime = session::event_loop()?;
+    let outcome = runtime.block_on(async {
+        let done = work(&mut session).await;
+        session.survey.close().await;
+        done
+    });
+    // A name server that does not answer must not delay the end.
+    runtime.shutdown_background();
+    outcome
+}
+
+impl Session<'_> {
+    /// Looks at one lock. Connecting and looking take no longer than connecting may take.
+    pub(super) async fn look_at(&mut self, key: &Key) -> Result<Seen, Error> {
+        let limit = self.settings.connection.connect_timeout;
+        let looked = within(limit, self.look(async |survey| survey.look(key).await)).await;
+        looked.unwrap_or_else(|_| Err(self.silence(limit)))
+    }
+
+    /// Makes a look that may take longer, and another one if the first one fails at once in a way that may pass.
+    pub(super) async fn look<T>(
+        &mut self,
+        mut look: impl AsyncFnMut(&mut dyn Survey) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let begun = Instant::now();
+            match self.once(&mut look).await {
+                Err(error) if may_pass_at_once(&error) && tries < TRIES && Instant::now().since(begun) < AT_ONCE => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn once<T>(&mut self, look: &mut impl AsyncFnMut(&mut dyn Survey) -> Result<T, Error>) -> Result<T, Error> {
+        let limit = self.settings.connection.connect_timeout;
+        within(limit, self.survey.connect()).await.unwrap_or_else(|_| Err(self.silence(limit)))?;
+        look(self.survey.as_mut()).await
+    }
+
+    /// The error for a service that did not answer for so long.
+    fn silence(&self, limit: Duration) -> Error {
+        let limit = humantime::format_duration(limit);
+        Error::unavailable(format!("{} did not answer within {limit}", self.place.backend))
+    }
+
+    /// Where it looks, for people: with the directory where the URL of lock files names none.
+    pub(super) fn exact_place(&self) -> String {
+        self.survey.place().unwrap_or_else(|| self.place.backend.clone())
+    }
+
+    /// Resolves when the service says that this lock has changed.
+    pub(super) async fn changed(&mut self, key: &Key) {
+        self.survey.changed(key).await;
+    }
+
+    /// Adds what this host knows of the processes that hold a lock and wait for it.
+    pub(super) fn judge(&self, seen: &mut Seen) {
+        for party in seen.holders.iter_mut().chain(&mut seen.queue) {
+            self.here.judge(party);
+        }
+    }
+}
+
+/// Whether another try may help.
+fn may_pass_at_once(error: &Error) -> bool {
+    error.may_pass() && error.kind != ErrorKind::Mistaken
+}
+
+/// The failure for a look at these locks that failed.
+pub(super) fn failed(what: &str, error: &Error) -> Failure {
+    let event = Event::Look(Look::Failed { what: what.to_owned(), reason: error.to_string() });
+    Failure::new(session::exit_of(error.kind), event)
+}
+
+impl Here {
+    fn judge(&self, party: &mut Party) {
+        match &party.who {
+            Holder::Dlock(said) => {
+                let about = &said.about;
+                let is_here = about.boot.is_some() && about.boot == self.boot;
+                let is_seen = is_here && about.ns.is_some() && about.ns == self.namespace;
+                let start = about.start.filter(|_| is_seen && !about.handle);
+                party.alive = start.map(|start| here::is_there(about.pid, start));
+                party.is_own = is_seen && about.user == self.user;
+            }
+            Holder::Process(..) => party.is_own = party.user.as_deref() == Some(self.user.as_str()),
+            _ => {}
+        }
+    }
+}

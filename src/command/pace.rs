@@ -1,0 +1,114 @@
+/*!
+How often a wait is reported: not at once, then rarely, and sooner when something has changed.
+*/
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::{Instant, sleep_until};
+use crate::report::Report;
+use crate::report::event::Event;
+
+/// A wait shorter than this is not reported.
+const SILENCE: Duration = Duration::from_millis(400);
+/// How often the line on a terminal is brought up to date.
+const REFRESH: Duration = Duration::from_secs(1);
+/// When lines are written elsewhere, after the first one, in seconds since the beginning of the wait; and then how often.
+const LINES: [u64; 3] = [30, 60, 120];
+const REPEAT: u64 = 300;
+
+/// What has changed from one piece of news to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Nothing that is reported before the next line is due.
+    None,
+    /// Trouble with the backend has begun or ended.
+    Trouble,
+    /// Others hold the lock, or are there.
+    Others,
+}
+
+/// The changes that were not reported yet.
+#[derive(Debug)]
+pub(super) struct Changes {
+    /// Others are reported before the next line is due, but not sooner after the last one than this.
+    shortest: Duration,
+    /// Notified when trouble begins or ends.
+    turned: Notify,
+    /// Notified when there are others than before.
+    moved: Notify,
+}
+
+impl Changes {
+    /// No changes so far. Others are reported at least this long after the last line: many of them must not fill a log.
+    pub(super) fn new(shortest: Duration) -> Self {
+        Self { shortest, turned: Notify::new(), moved: Notify::new() }
+    }
+
+    /// Takes note of this one.
+    pub(super) fn note(&self, change: Change) {
+        match change {
+            Change::None => {}
+            Change::Trouble => self.turned.notify_one(),
+            Change::Others => self.moved.notify_one(),
+        }
+    }
+}
+
+/// Reports a wait for as long as it is polled. `event` is told how long the wait has lasted, and has the event that says how
+/// it stands; `None` while nothing is known.
+pub(super) async fn announce(
+    report: &Report,
+    changes: &Changes,
+    event: impl Fn(Duration) -> Option<Event>,
+) -> Infallible {
+    let begun = Instant::now();
+    let mut last = begun;
+    sleep_until(begun + SILENCE).await;
+    loop {
+        let now = Instant::now();
+        let waited = now.since(begun);
+        let told = event(waited).map(|event| report.tell(&event)).is_some();
+        if told {
+            last = now;
+        }
+        let again = match (told, report.is_terminal()) {
+            (false, _) => now + SILENCE,
+            (true, true) => now + REFRESH,
+            (true, false) => begun + next_line(waited),
+        };
+        let moved = async {
+            sleep_until(last + changes.shortest).await;
+            changes.moved.notified().await;
+        };
+        // An outage is reported when it begins; until then a reader of the log would blame the others.
+        tokio::select! {
+            () = sleep_until(again) => {}
+            () = moved => {}
+            () = changes.turned.notified() => sleep_until(Instant::now() + SILENCE).await,
+        }
+    }
+}
+
+/// When the next line is due where it is not kept up to date, as the time since the beginning of the wait.
+fn next_line(waited: Duration) -> Duration {
+    let first = LINES.into_iter().map(Duration::from_secs).find(|due| *due > waited);
+    let repeated = || Duration::from_secs(LINES[2] + (waited.as_secs().saturating_sub(LINES[2]) / REPEAT + 1) * REPEAT);
+    first.unwrap_or_else(repeated)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_long_wait_are_rare() {
+        for (waited, next) in [(0, 30), (29, 30), (30, 60), (60, 120), (119, 120), (120, 420), (420, 720), (7200, 7320)]
+        {
+            assert_eq!(next_line(Duration::from_secs(waited)), Duration::from_secs(next), "{waited}");
+        }
+        assert_eq!(next_line(Duration::from_millis(400)), Duration::from_secs(30));
+    }
+}

@@ -1,0 +1,101 @@
+/*!
+How a subcommand ends that does not get its lock: the message and the exit code.
+*/
+
+use crate::backend::{Busy, ErrorKind, OtherSlots};
+use crate::command::session::exit_of;
+use crate::exit::{Exit, Failure};
+use crate::holder::Holder;
+use crate::lease::waiting::{Failed, Refused};
+use crate::lock::admission::Mode;
+use crate::report::Verbosity;
+use crate::report::event::handle::HandleEvent;
+use crate::report::event::{Event, Hindrance, Lock};
+use crate::settings::Patience;
+
+/// What was asked for.
+pub(super) struct Wish {
+    /// The lock.
+    pub lock: Lock,
+    /// How it was to be held.
+    pub mode: Mode,
+    /// How long it was waited for.
+    pub patience: Patience,
+    /// The exit code when it was not acquired.
+    pub conflict: u8,
+    /// How much is reported.
+    pub verbosity: Verbosity,
+}
+
+/// Whether a run of this mode could hold the lock together with `holder` and the others `beside` it.
+fn has_room(mode: Mode, holder: &Holder, beside: u64) -> bool {
+    let is_alike = matches!(holder, Holder::Dlock(published) if published.mode() == Some(mode));
+    is_alike && usize::try_from(beside.saturating_add(1)).is_ok_and(|holders| holders < mode.room())
+}
+
+/// The message and the exit code for a lock that was not acquired.
+pub(super) fn refused(wish: Wish, refused: Refused) -> Failure {
+    let Wish { lock, mode, patience, conflict, verbosity } = wish;
+    let within = match patience {
+        Patience::For(patience) => Some(patience),
+        Patience::None | Patience::Endless => None,
+    };
+    let why = match refused {
+        Refused::Busy(Busy { holder, beside, now, .. }) => {
+            let queued = has_room(mode, &holder, beside);
+            Hindrance::Held { holder, beside, now, position: None, queued }
+        }
+        // The contender was told to forget the runs around this one, or there are none.
+        Refused::Around(outer) => {
+            Hindrance::Held { holder: Holder::Dlock(outer), beside: 0, now: 0, position: None, queued: false }
+        }
+        Refused::OtherSlots(OtherSlots { slots, holder, now }) => {
+            let wanted = mode.slots().unwrap_or_default();
+            return Failure::new(Exit::Usage, Event::OtherSlots { lock, wanted, slots, holder, now });
+        }
+        Refused::Done(done) => return not_acquired(conflict, verbosity, Event::AlreadyDone { lock, done }),
+        Refused::Failed(Failed { kind, trouble }) => {
+            let within = within.filter(|_| kind.may_pass() && kind != ErrorKind::Mistaken);
+            return Failure::new(exit_of(kind), Event::NotAcquired { lock, within, why: Hindrance::Trouble(trouble) });
+        }
+    };
+    not_acquired(conflict, verbosity, Event::NotAcquired { lock, within, why })
+}
+
+/// How a subcommand ends that wants the lock which the handle in its environment holds: it would wait for itself.
+pub(super) fn held_by_own_handle(wish: Wish) -> Failure {
+    let event = HandleEvent::OwnHandle(wish.lock.key);
+    not_acquired(wish.conflict, wish.verbosity, Event::Handle(event))
+}
+
+/// The exit of a subcommand that does not get the lock, with its reason unless it is to be quiet.
+fn not_acquired(conflict: u8, verbosity: Verbosity, reason: Event) -> Failure {
+    let exit = Exit::NotAcquired(conflict);
+    match verbosity {
+        Verbosity::Quiet => Failure::quiet(exit, reason),
+        Verbosity::Normal | Verbosity::Verbose => Failure::new(exit, reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_keeps_a_run_out_where_there_is_room_are_others_ahead_of_it() {
+        let mode = |name: &str| Mode::read(name).expect("a mode");
+        let dlock = |mode: &str| Holder::read(format!(r#"{{"v":1,"id":"x","mode":"{mode}"}}"#).as_bytes());
+        for (wanted, holder, beside, expected) in [
+            ("shared", dlock("shared"), 2, true),
+            ("slots3", dlock("slots3"), 1, true),
+            ("slots3", dlock("slots3"), 2, false),
+            ("slots3", dlock("slots2"), 0, false),
+            ("exclusive", dlock("exclusive"), 0, false),
+            ("shared", dlock("exclusive"), 0, false),
+            ("exclusive", dlock("shared"), 0, false),
+            ("shared", Holder::Process(7, "flock".to_owned()), 0, false),
+        ] {
+            assert_eq!(has_room(mode(wanted), &holder, beside), expected, "{wanted} {holder:?} {beside}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+/*!
+`dlock release`: gives a lock back by its handle, and says what it finds where that does not hold it any more.
+*/
+
+use crate::backend::Released;
+use crate::backend::survey::{Seen, State};
+use crate::clock::{Instant, before};
+use crate::command::gripping::{self, Grip, held};
+use crate::command::session::exit_of;
+use crate::exit::{Exit, Failure};
+use crate::handle::Handle;
+use crate::holder::Holder;
+use crate::lease::adopting;
+use crate::report::event::Event;
+use crate::report::event::handle::HandleEvent;
+use crate::settings::HandleSettings;
+
+/// Gives the lock back, and ends as that goes.
+pub(crate) fn release(settings: &HandleSettings) -> Result<Exit, Failure> {
+    let empty = |report: &crate::report::Report| {
+        report.tell(&Event::Handle(HandleEvent::Empty));
+        Ok(Exit::Success)
+    };
+    gripping::with(settings, empty, async |grip| {
+        let connect = grip.connection.connect_timeout;
+        match adopting::release(grip.contender.as_mut(), &held(grip.handle), connect).await {
+            Ok(Released::Freed | Released::Kept) => {
+                grip.report.tell(&Event::Released(grip.handle.key.clone().into()));
+                Ok(Exit::Success)
+            }
+            Ok(Released::NotMine) => {
+                let seen = look(grip).await;
+                // What cannot be told counts as nothing: the lock is not held by the handle, which is what was asked for.
+                let passed_on = adopting::passed_on(grip.contender.as_mut(), &held(grip.handle)).await;
+                let (exit, event) = verdict(grip.handle, seen.as_ref(), passed_on.unwrap_or(false));
+                if exit == Exit::Success {
+                    grip.report.tell(&event);
+                    return Ok(exit);
+                }
+                Err(Failure::new(exit, event))
+            }
+            Err(failed) => {
+                let lock = grip.connection.lock(grip.handle.key.clone());
+                let (reason, ttl) = (failed.trouble, Some(grip.handle.ttl));
+                let event = Event::ReleaseFailed { lock, reason, ttl, unrecorded: false };
+                Err(Failure::new(exit_of(failed.kind), event))
+            }
+        }
+    })
+}
+
+/// Who holds the lock now; none where that cannot be told.
+async fn look(grip: &mut Grip<'_>) -> Option<Seen> {
+    let mut survey = grip.service.survey(grip.connection.namespace.clone());
+    let limit = Instant::now() + grip.connection.connect_timeout;
+    let looking = async {
+        survey.connect().await?;
+        survey.look(&grip.handle.key).await
+    };
+    let seen = before(limit, looking).await;
+    survey.close().await;
+    seen.ok()?.ok()
+}
+
+/// How a release ends that found the lock not held by its handle: what was `seen` then, and whether others are known to have held
+/// it since.
+fn verdict(handle: &Handle, seen: Option<&Seen>, passed_on: bool) -> (Exit, Event) {
+    let key = handle.key.clone();
+    let by_others = seen.and_then(|seen| match &seen.state {
+        State::Held => {
+            let who =
+                seen.holders.first().map(|holder| &holder.who).filter(|who| who.id() != Some(handle.owner.as_str()))?;
+            Some(who.describe_with(seen.held_by.saturating_sub(1), seen.now))
+        }
+        State::Blocked(what) => Some(Holder::InTheWay(what.clone()).describe(seen.now)),
+        State::Free | State::Contested | State::Unknown => None,
+    });
+    match by_others {
+        Some(why) => (Exit::Lost, Event::Handle(HandleEvent::Lost { key, why })),
+        None if passed_on => (Exit::Lost, Event::Handle(HandleEvent::PassedOn(key))),
+        None => (Exit::Success, Event::Handle(HandleEvent::NotHeld(key))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backend::survey::{Party, Spot};
+    use crate::holder::Owner;
+    use crate::key::{Key, Namespace};
+
+    const OWN: &str = "e457f1b7a38ab51a0c8ce773f17aabeb";
+
+    fn handle() -> Handle {
+        Handle {
+            backend: "redis://locks:6379".to_owned(),
+            namespace: Namespace::parse("dlock").expect("valid"),
+            key: Key::parse("backup".as_ref()).expect("valid"),
+            owner: Owner::read(OWN).expect("an id"),
+            token: 7,
+            ttl: Duration::from_secs(600),
+            attempt: None,
+        }
+    }
+
+    fn seen(id: &str) -> Seen {
+        let text = format!(r#"{{"v":1,"id":"{id}","host":"web1","user":"ci","pid":7}}"#);
+        Seen::free(Spot::default(), 9).held_by(vec![Party::new(Holder::read(text.as_bytes()), "")], 1)
+    }
+
+    #[test]
+    fn every_row_of_the_table() {
+        let key = handle().key;
+        let free = || Seen::free(Spot::default(), 9);
+        let with = |state| Seen { state, ..free() };
+        let not_held = || HandleEvent::NotHeld(key.clone());
+        let passed_on = || HandleEvent::PassedOn(key.clone());
+        let lost = |why: &str| HandleEvent::Lost { key: key.clone(), why: why.to_owned() };
+        let by_another = || lost("held by ci@web1, pid 7");
+        for (found, since, code, event) in [
+            (Some(free()), false, 0, not_held()),
+            (Some(free()), true, 79, passed_on()),
+            (Some(seen("other")), false, 79, by_another()),
+            (Some(seen("other")), true, 79, by_another()),
+            (Some(with(State::Blocked("a list".to_owned()))), false, 79, lost("blocked by a list")),
+            (Some(with(State::Contested)), false, 0, not_held()),
+            (Some(with(State::Unknown)), false, 0, not_held()),
+            (Some(with(State::Unknown)), true, 79, passed_on()),
+            // A vote of the owner's that is left at a server is not another holder.
+            (Some(seen(OWN)), false, 0, not_held()),
+            (None, false, 0, not_held()),
+            (None, true, 79, passed_on()),
+        ] {
+            let (exit, found_event) = verdict(&handle(), found.as_ref(), since);
+            assert_eq!((exit.code(), found_event), (code, Event::Handle(event)), "{found:?} {since}");
+        }
+    }
+}

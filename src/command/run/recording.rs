@@ -1,0 +1,102 @@
+/*!
+What the journal is told of a command that nobody else is told: its start and its end, each renewal, and each step of stopping
+it.
+*/
+
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+
+use crate::cli::OnLost;
+use crate::clock::Instant;
+use crate::report::Report;
+use crate::schema::events::{Cause, Entry, millis};
+use crate::settings::RunSettings;
+use crate::supervise::command::Ended;
+
+/// The record of one command.
+pub(super) struct Recording<'a> {
+    report: &'a Report,
+    settings: &'a RunSettings,
+    started: Option<Instant>,
+    /// Why the command is being stopped.
+    cause: Option<Cause>,
+    /// Whether the guard stops it on its own, and the reason was not reported yet.
+    is_due: bool,
+    termed: bool,
+    killed: bool,
+}
+
+impl<'a> Recording<'a> {
+    /// The record of a command that is about to be started.
+    pub(super) fn new(report: &'a Report, settings: &'a RunSettings) -> Self {
+        Self { report, settings, started: None, cause: None, is_due: false, termed: false, killed: false }
+    }
+
+    /// The command's process was made.
+    pub(super) fn started(&mut self, command_pid: i32) {
+        self.started = Some(Instant::now());
+        self.report.record(|| Some(Entry::Started { command_pid, program: self.settings.program() }));
+    }
+
+    /// The lease was extended to this length.
+    pub(super) fn renewed(&self, ttl: Duration) {
+        self.report.record(|| Some(Entry::Renewed { ttl_ms: millis(ttl) }));
+    }
+
+    /// The guard has begun to stop the command, because the lease is about to end. The loss is reported by the keeper of the
+    /// lock, at the same time.
+    pub(super) fn deadline(&mut self) {
+        self.is_due = true;
+    }
+
+    /// The command is stopped. Only the first time counts: it is told to end once.
+    pub(super) fn stop(&mut self, cause: Cause) {
+        self.is_due = false;
+        self.cause.get_or_insert(cause);
+        let is_lost = matches!(cause, Cause::Lost | Cause::Asked);
+        // There SIGKILL is the first signal.
+        if is_lost && self.settings.on_lost == OnLost::Kill || std::mem::replace(&mut self.termed, true) {
+            return;
+        }
+        self.report.record(|| Some(Entry::Stopping { signal: "TERM", cause }));
+    }
+
+    /// What is left of the command is killed.
+    pub(super) fn kill(&mut self) {
+        self.catch_up();
+        let cause = *self.cause.get_or_insert(Cause::Lost);
+        if !std::mem::replace(&mut self.killed, true) {
+            self.report.record(|| Some(Entry::Stopping { signal: "KILL", cause }));
+        }
+    }
+
+    /// The command has ended, or could not be executed for this errno.
+    pub(super) fn exited(&mut self, ended: Ended, exec_errno: i32) {
+        self.catch_up();
+        let ran = self.started.map(|started| Instant::now().since(started)).unwrap_or_default();
+        self.report.record(|| {
+            let error = (exec_errno != 0).then(|| Errno::from_raw(exec_errno).desc().to_owned());
+            let (code, signal) = match ended {
+                _ if error.is_some() => (None, None),
+                Ended::Code(code) => (Some(code), None),
+                Ended::Signal(signal) => (None, Some(name(signal))),
+            };
+            Some(Entry::Exited { code, signal, error, ran_ms: millis(ran) })
+        });
+    }
+
+    /// Records what the guard has begun on its own.
+    fn catch_up(&mut self) {
+        if self.is_due {
+            self.stop(Cause::Lost);
+        }
+    }
+}
+
+/// The name of a signal, without what all names begin with; the number of one that has none.
+fn name(signal: i32) -> String {
+    let known = Signal::try_from(signal).ok().map(Signal::as_str);
+    known.and_then(|name| name.strip_prefix("SIG")).map_or_else(|| signal.to_string(), str::to_owned)
+}

@@ -1,0 +1,72 @@
+/*!
+`dlock status`: who holds a lock, and who waits for it.
+*/
+
+use crate::backend::survey::{Seen, State};
+use crate::command::looking::{self, Session};
+use crate::command::watch;
+use crate::exit::{CONFLICT, Exit, Failure};
+use crate::output;
+use crate::report::picture;
+use crate::schema;
+use crate::settings::StatusSettings;
+
+/// Prints who holds the lock, and ends as that is.
+pub(crate) fn status(settings: &StatusSettings) -> Result<Exit, Failure> {
+    watch::check(&settings.look)?;
+    looking::with(&settings.look, async |session| {
+        if settings.look.watch {
+            return watch::watch(session, &settings.look, Some(&settings.key), async |session, _| {
+                let seen = look(session, settings).await?;
+                Ok(draw(session, settings, &seen))
+            })
+            .await;
+        }
+        let seen = look(session, settings).await?;
+        if settings.look.json || !settings.look.is_silent {
+            output::print(draw(session, settings, &seen).as_bytes())?;
+        }
+        Ok(exit(&seen.state))
+    })
+}
+
+async fn look(session: &mut Session<'_>, settings: &StatusSettings) -> Result<Seen, Failure> {
+    let mut seen =
+        session.look_at(&settings.key).await.map_err(|error| looking::failed(settings.key.as_str(), &error))?;
+    session.judge(&mut seen);
+    Ok(seen)
+}
+
+fn draw(session: &Session<'_>, settings: &StatusSettings, seen: &Seen) -> String {
+    if settings.look.json {
+        schema::status(seen, &session.place)
+    } else {
+        picture::status(seen, &session.exact_place(), Some(&settings.look.connection.flags))
+    }
+}
+
+fn exit(state: &State) -> Exit {
+    match state {
+        State::Free => Exit::Success,
+        State::Held | State::Blocked(_) | State::Contested => Exit::NotAcquired(CONFLICT),
+        State::Unknown => Exit::Unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_not_free_is_told_by_the_exit_code() {
+        for (state, code) in [
+            (State::Free, 0),
+            (State::Held, 75),
+            (State::Blocked("x".to_owned()), 75),
+            (State::Contested, 75),
+            (State::Unknown, 69),
+        ] {
+            assert_eq!(exit(&state).code(), code, "{state:?}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+/*!
+Keeping a picture of locks up to date until Ctrl-C: in place on a terminal, as lines of JSON elsewhere.
+*/
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::{Instant, pause, sleep_until};
+use crate::command::looking::Session;
+use crate::exit::{Exit, Failure};
+use crate::key::Key;
+use crate::output;
+use crate::report::event::{Event, Look};
+use crate::schema;
+use crate::settings::LookSettings;
+
+/// How long one lock is not looked at again, unless the service says that it has changed.
+const ONE: Duration = Duration::from_secs(1);
+/// How long a list is not looked at again, and how many times as long as it took the last time.
+const LIST: Duration = Duration::from_secs(2);
+const TIMES: u32 = 8;
+/// How soon after one look the next one follows at most.
+const BETWEEN: Duration = Duration::from_millis(50);
+/// How often the standard output is checked for a reader that has gone.
+const GLANCE: Duration = Duration::from_millis(500);
+
+/// The width of the terminal that standard output is; none where it is not one.
+pub(super) fn width() -> Option<usize> {
+    output::terminal().map(|(columns, _)| columns)
+}
+
+/// Refuses to keep a picture up to date where nobody could see that.
+pub(super) fn check(settings: &LookSettings) -> Result<(), Failure> {
+    let is_drawable = output::terminal().is_some() && !output::is_dumb();
+    if settings.watch && !settings.json && !is_drawable {
+        return Err(Failure::new(Exit::Usage, Event::Settings("--watch needs a terminal or --json".to_owned())));
+    }
+    Ok(())
+}
+
+/// Shows what `look` draws, and shows it again when it has changed, until dlock is told to stop.
+pub(super) async fn watch<'a>(
+    session: &mut Session<'a>,
+    settings: &LookSettings,
+    key: Option<&Key>,
+    look: impl AsyncFn(&mut Session<'a>, Option<usize>) -> Result<String, Failure>,
+) -> Result<Exit, Failure> {
+    let stop = Arc::new(Notify::new());
+    let told = Arc::clone(&stop);
+    // Fails only where there is a handler already.
+    let _ = ctrlc::set_handler(move || told.notify_one());
+    let mut screen = Screen::new(settings.json)?;
+    let watched = tokio::select! {
+        biased;
+        () = stop.notified() => Ok(()),
+        () = closed() => Ok(()),
+        watched = follow(session, key, &mut screen, look) => watched,
+    };
+    screen.leave()?;
+    watched.map(|()| Exit::Success)
+}
+
+/// Resolves when nobody can read what is printed any more.
+async fn closed() {
+    while !output::is_closed() {
+        pause(GLANCE).await;
+    }
+}
+
+async fn follow<'a>(
+    session: &mut Session<'a>,
+    key: Option<&Key>,
+    screen: &mut Screen,
+    look: impl AsyncFn(&mut Session<'a>, Option<usize>) -> Result<String, Failure>,
+) -> Result<(), Failure> {
+    loop {
+        let begun = Instant::now();
+        match look(session, width()).await {
+            Ok(picture) => screen.show(&picture)?,
+            // What another look cannot mend ends this.
+            Err(failure) if failure.exit != Exit::Unavailable => return Err(failure),
+            Err(failure) => screen.trouble(session, failure.event.as_deref())?,
+        }
+        let now = Instant::now();
+        match key {
+            Some(key) => {
+                tokio::select! {
+                    () = session.changed(key) => sleep_until(begun + BETWEEN).await,
+                    () = sleep_until(now + ONE) => {}
+                }
+            }
+            None => sleep_until(now + LIST.max(now.since(begun) * TIMES)).await,
+        }
+    }
+}
+
+/// What is shown now.
+struct Screen {
+    json: bool,
+    /// The last document, without what only counts.
+    last: Option<serde_json::Value>,
+    /// How many lines are on the terminal.
+    lines: usize,
+    /// The trouble that was told last.
+    trouble: Option<String>,
+}
+
+impl Screen {
+    fn new(json: bool) -> Result<Self, Failure> {
+        if !json {
+            output::print(b"\x1b[?25l")?;
+        }
+        Ok(Self { json, last: None, lines: 0, trouble: None })
+    }
+
+    fn show(&mut self, picture: &str) -> Result<(), Failure> {
+        self.trouble = None;
+        if self.json {
+            let news = schema::news(picture);
+            if self.last.as_ref() == Some(&news) {
+                return Ok(());
+            }
+            self.last = Some(news);
+            return output::print(picture.as_bytes());
+        }
+        let size = output::terminal().unwrap_or((80, 24));
+        let (text, lines) = fitted(picture, size);
+        let drawn = format!("{}{text}", self.home());
+        self.lines = lines;
+        output::print(drawn.as_bytes())
+    }
+
+    /// Goes back to the first line, and removes what is on the terminal.
+    fn home(&self) -> String {
+        if self.lines == 0 { "\r\x1b[J".to_owned() } else { format!("\x1b[{}F\x1b[J", self.lines) }
+    }
+
+    fn trouble(&mut self, session: &Session<'_>, event: Option<&Event>) -> Result<(), Failure> {
+        let Some(event) = event else { return Ok(()) };
+        let text = if let Event::Look(Look::Failed { reason, .. }) = event { reason.clone() } else { String::new() };
+        if self.trouble.as_ref() == Some(&text) {
+            return Ok(());
+        }
+        if self.json {
+            // The next document is news again.
+            self.last = None;
+            output::print(schema::trouble(&text).as_bytes())?;
+        } else {
+            output::print(self.home().as_bytes())?;
+            self.lines = 0;
+            session.report.tell(event);
+        }
+        self.trouble = Some(text);
+        Ok(())
+    }
+
+    fn leave(&self) -> Result<(), Failure> {
+        if self.json { Ok(()) } else { output::print(b"\x1b[?25h") }
+    }
+}
+
+/// As much of the text as fits on a terminal of so many columns and rows without scrolling, and how many lines that is.
+fn fitted(text: &str, (columns, rows): (usize, usize)) -> (String, usize) {
+    let room = rows.saturating_sub(1).max(1);
+    let all: Vec<&str> = text.lines().collect();
+    let shown = if all.len() > room { room - 1 } else { all.len() };
+    let mut lines: Vec<String> =
+        all[..shown].iter().map(|line| crate::printable::fitting(line, columns.saturating_sub(1)).to_owned()).collect();
+    if all.len() > shown {
+        lines.push(format!("… {} more", all.len() - shown));
+    }
+    let count = lines.len();
+    (lines.into_iter().map(|line| line + "\n").collect(), count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_never_scrolls() {
+        let text = "line 1\nline 2\nline 3\nline 4\nline 5\n";
+        assert_eq!(fitted(text, (80, 6)), (text.to_owned(), 5));
+        assert_eq!(fitted(text, (80, 5)), ("line 1\nline 2\nline 3\n… 2 more\n".to_owned(), 4));
+        assert_eq!(fitted(text, (5, 24)).0, "line\n".repeat(5));
+        assert_eq!(fitted(text, (80, 0)), ("… 5 more\n".to_owned(), 1));
+        assert_eq!(fitted("", (80, 24)), (String::new(), 0));
+    }
+}

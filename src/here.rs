@@ -1,0 +1,101 @@
+/*!
+What tells processes on this host apart, for people and for other processes: boots, PID namespaces, start times, users.
+*/
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+/// The inode of the PID namespace in which the system was started, by the kernel's own definition: from there all processes
+/// can be seen.
+const FIRST_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// The first 8 hexadecimal digits of the kernel's id of the current boot, which no two hosts share; none where it does not
+/// tell.
+#[must_use]
+pub(crate) fn boot() -> Option<String> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    id.get(..8).filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit())).map(str::to_owned)
+}
+
+/// The host's name.
+#[must_use]
+pub(crate) fn host() -> String {
+    nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The inode of this process's PID namespace.
+#[must_use]
+pub(crate) fn namespace() -> Option<u64> {
+    fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino())
+}
+
+/// Whether the processes of all PID namespaces can be seen from here.
+#[must_use]
+pub(crate) fn sees_all() -> bool {
+    namespace() == Some(FIRST_NAMESPACE)
+}
+
+/// When the process was started, in clock ticks after boot; none when there is no such process, or it is hidden.
+#[must_use]
+pub(crate) fn start_of(pid: i32) -> Option<u64> {
+    stat_of(pid)?.1.parse().ok()
+}
+
+/// Whether the process that has `pid` was started at that time, and has not ended.
+#[must_use]
+pub(crate) fn is_there(pid: i32, start: u64) -> bool {
+    // One that has ended stays until its parent has asked for its exit code.
+    stat_of(pid).is_some_and(|(state, at)| at.parse() == Ok(start) && !matches!(state.as_str(), "Z" | "X"))
+}
+
+/// The state of the process, and when it was started.
+fn stat_of(pid: i32) -> Option<(String, String)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may have any characters.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?.to_owned(), fields.nth(18)?.to_owned()))
+}
+
+/// The numbers that the process has in its PID namespace and in those around it.
+#[must_use]
+pub(crate) fn numbers_of(pid: i32) -> Vec<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    numbers.split_whitespace().filter_map(|number| number.parse().ok()).chain([pid]).collect()
+}
+
+/// The name of the user whose process it is.
+#[must_use]
+pub(crate) fn user_of(pid: i32) -> Option<String> {
+    fs::metadata(format!("/proc/{pid}")).ok().map(|process| user_name(process.uid()))
+}
+
+/// The user's name in `/etc/passwd`, or else the number. The system's other user databases may ask a server, which may not
+/// answer.
+#[must_use]
+pub(crate) fn user_name(id: u32) -> String {
+    let (id, users) = (id.to_string(), fs::read_to_string("/etc/passwd").unwrap_or_default());
+    let named = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == id).then(|| name.to_owned())
+    });
+    named.unwrap_or(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_there_and_one_that_started_at_another_time_is_not() {
+        let pid = nix::unistd::getpid().as_raw();
+        let start = start_of(pid).expect("started");
+        assert!(is_there(pid, start) && !is_there(pid, start + 1) && start_of(-1).is_none());
+        assert!(numbers_of(pid).contains(&pid));
+        assert_eq!(user_of(pid), Some(user_name(nix::unistd::geteuid().as_raw())));
+        assert_eq!(boot().map(|boot| boot.len()), Some(8));
+        assert!(namespace().is_some());
+        assert_eq!(user_name(4_000_000_000), "4000000000");
+    }
+}
