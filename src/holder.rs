@@ -7,6 +7,7 @@ and not used any more begins with `{"v":1,"done":true,` instead of `{"v":1,`. Re
 so that a newer dlock may say more.
 */
 
+pub(crate) mod ask;
 pub(crate) mod done;
 
 use std::fmt::Write;
@@ -48,6 +49,13 @@ impl Owner {
         Ok(Self(format!("{:032x}", u128::from_ne_bytes(bytes))))
     }
 
+    /// The id that this text is: 32 hexadecimal digits, as [`Owner::random`] makes them; none where it is no id.
+    #[must_use]
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        (text.len() == 32 && text.bytes().all(is_digit)).then(|| Self(text.to_owned()))
+    }
+
     /// The id as text.
     #[must_use]
     pub(crate) fn as_str(&self) -> &str {
@@ -87,6 +95,24 @@ pub(crate) struct About {
     /// The CI job's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
+    /// The beginning of the kernel's id of the boot: with the next two it says which process this is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
+    /// The inode of the PID namespace in which `pid` counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ns: Option<u64>,
+    /// When the process was started, in clock ticks after the boot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<u64>,
+    /// How many milliseconds it gives its command to end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kill_after: Option<u64>,
+    /// Whether it heeds [requests](crate::holder::ask) to stop.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stop: bool,
+    /// Whether the lock is held by its handle alone: the process that took it has ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub handle: bool,
 }
 
 impl About {
@@ -110,6 +136,12 @@ impl About {
             }
         }
         self
+    }
+
+    /// The process that holds the lock, in words.
+    #[must_use]
+    pub(crate) fn process(&self) -> String {
+        if self.handle { "taken by dlock acquire".to_owned() } else { format!("pid {}", self.pid) }
     }
 
     /// The published text after [`Owner::prefix`] and after what the grant adds: the rest of the JSON object.
@@ -180,7 +212,8 @@ impl Published {
     }
 
     /// Until when the lock stays taken at least, in milliseconds since 1970; none without a minimum hold.
-    fn kept_until(&self) -> Option<u64> {
+    #[must_use]
+    pub(crate) fn kept_until(&self) -> Option<u64> {
         self.until.or_else(|| Some(self.since?.saturating_add(self.hold?)))
     }
 }
@@ -266,7 +299,7 @@ fn held(mode: Option<Mode>, beside: u64) -> String {
 fn describe(published: &Published, held: &str, now: u64) -> String {
     let about = &published.about;
     let text = |text: &str| shown(text.as_bytes()).to_string();
-    let mut line = format!("{held}{}@{}, pid {}", text(&about.user), text(&about.host), about.pid);
+    let mut line = format!("{held}{}@{}, {}", text(&about.user), text(&about.host), about.process());
     if !about.program.is_empty() {
         let _ = write!(line, " ({})", text(&about.program));
     }
@@ -297,7 +330,8 @@ fn describe(published: &Published, held: &str, now: u64) -> String {
 
 /// This time in milliseconds since 1970, to the second; none beyond the year 9999, which the formatter refuses: such a time
 /// is nonsense anyway.
-fn moment(millis: u64) -> Option<humantime::Rfc3339Timestamp> {
+#[must_use]
+pub(crate) fn moment(millis: u64) -> Option<humantime::Rfc3339Timestamp> {
     let at = std::time::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
     at.filter(|_| millis < 253_402_300_800_000).map(humantime::format_rfc3339_seconds)
 }

@@ -43,11 +43,7 @@ impl Key {
     /// unchanged. Different keys never have the same encoding.
     #[must_use]
     pub(crate) fn encoded(&self) -> String {
-        let encoded = self.0.replace('%', "%25").replace('/', "%2F");
-        match encoded.strip_prefix('.') {
-            Some(rest) => format!("%2E{rest}"),
-            None => encoded,
-        }
+        encoded(&self.0)
     }
 
     /// The name of the lock file: the encoded key and `.lock`. An encoded key over 200 bytes is cut and ends in its
@@ -74,6 +70,16 @@ impl Key {
     #[must_use]
     pub(crate) fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// How every backend encodes what a key begins with.
+#[must_use]
+pub(crate) fn encoded(beginning: &str) -> String {
+    let encoded = beginning.replace('%', "%25").replace('/', "%2F");
+    match encoded.strip_prefix('.') {
+        Some(rest) => format!("%2E{rest}"),
+        None => encoded,
     }
 }
 
@@ -153,11 +159,28 @@ impl Namespace {
         Ok(Self(name.to_owned()))
     }
 
+    /// Whether there is no prefix.
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What the names of all its locks begin with: `NS` and `separator`; nothing when the namespace is empty.
+    #[must_use]
+    pub(crate) fn prefix(&self, separator: char) -> String {
+        if self.0.is_empty() { String::new() } else { format!("{}{separator}", self.0) }
+    }
+
+    /// The namespace as the user wrote it.
+    #[must_use]
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// `NS`, `separator` and the encoded key; the bare encoded key when the namespace is empty.
     #[must_use]
     pub(crate) fn join(&self, separator: char, key: &Key) -> String {
-        let encoded = key.encoded();
-        if self.0.is_empty() { encoded } else { format!("{}{separator}{encoded}", self.0) }
+        self.prefix(separator) + &key.encoded()
     }
 }
 

@@ -5,16 +5,19 @@ Reads the command line, runs the subcommand, and turns its outcome into an exit.
 
 # Where things are
 
-* `cli` defines the options, and `settings` makes values of them, each with its origin. `exit` has the exit codes.
-* `command` has a folder for each subcommand. `command/run` alone knows both locks and processes.
+* `cli` defines the options, and `settings` makes values of them and of config files, each with its origin. `exit` has the exit codes.
+* `command` has a file or folder for each subcommand. `command/run` alone knows both locks and processes.
 * `backend` has a folder for each lock service. `registry` lists them, and `net` connects to their servers. Nothing
   outside a backend's folder knows it by name. `lock` is the rule by which all of them decide whose turn it is.
 * `lease` decides when to ask a backend: taking a lock, keeping it, giving it back. It knows nothing of processes.
 * `meeting` decides the same for latches and barriers.
 * `supervise` starts, watches and stops the command: the guard, its ear, signals, `/proc`. It knows nothing of locks.
-* `report` writes everything that goes to standard error: an event with its data, and one file that makes the sentence.
-  `output` is the only place that writes to standard output.
-* Leaves, which use no other module: `clock`, `holder` (what holders publish), `key`, `printable`, `readable`, `variables`.
+* `report` writes everything that goes to standard error: an event with its data, and one file that makes the sentence. Its
+  `journal` writes what happens to a run as JSON lines (`--events`).
+  `output` is the only place that writes to standard output: what was seen of locks as `report/picture` draws it, or as one
+  of the JSON documents, all of which are in `schema`.
+* Leaves, which use no other module: `clock`, `handle` (of a lock without a process), `here` (this host's processes),
+  `holder` (what holders publish), `key`, `printable`, `readable`, `variables`.
 
 # The life of `dlock run`
 
@@ -30,6 +33,8 @@ mod cli;
 mod clock;
 mod command;
 mod exit;
+mod handle;
+mod here;
 mod holder;
 mod key;
 mod lease;
@@ -41,6 +46,7 @@ mod printable;
 mod property;
 mod readable;
 mod report;
+mod schema;
 mod settings;
 mod supervise;
 mod variables;
@@ -57,11 +63,12 @@ use report::event::Event;
 fn main() -> std::process::ExitCode {
     std::panic::set_hook(Box::new(die_of_a_bug));
     let outcome = dispatch().unwrap_or_else(|failure| {
-        if let Some(event) = &failure.event {
+        if let Some(event) = failure.message() {
             report::say(event);
         }
         failure.exit
     });
+    cli::fail_in_shell(outcome);
     if let Exit::Signal(signal) = outcome {
         supervise::signals::die_by(signal);
     }
@@ -79,6 +86,27 @@ fn dispatch() -> Result<Exit, Failure> {
             hide_password(&args.place);
             Ok(command::run::run(&settings::RunSettings::read(matches)?))
         }
+        (Command::Status(args), Some((_, matches))) => {
+            hide_password(&args.place);
+            command::status::status(&settings::StatusSettings::read(matches)?)
+        }
+        (Command::List(args), Some((_, matches))) => {
+            hide_password(&args.place);
+            command::list::list(&settings::ListSettings::read(matches)?)
+        }
+        (Command::Break(args), Some((_, matches))) => {
+            hide_password(&args.place);
+            command::breaking::break_lock(&settings::BreakSettings::read(matches)?)
+        }
+        (Command::Acquire(args), Some((_, matches))) => {
+            hide_password(&args.place);
+            let settings = settings::AcquireSettings::read(matches)?;
+            Ok(command::acquire::acquire(&settings))
+        }
+        (Command::Renew(_), Some((_, matches))) => command::renew::renew(&settings::HandleSettings::read(matches)?),
+        (Command::Release(_), Some((_, matches))) => {
+            command::release::release(&settings::HandleSettings::read(matches)?)
+        }
         (Command::Latch(args), Some((_, matches))) => {
             hide_password(&args.place);
             Ok(command::latch::latch(&settings::LatchSettings::read(matches)?))
@@ -87,11 +115,20 @@ fn dispatch() -> Result<Exit, Failure> {
             hide_password(&args.place);
             Ok(command::barrier::barrier(&settings::BarrierSettings::read(matches)?))
         }
-        (Command::Generate(args), _) => command::generate::generate(&args),
-        (Command::Help { name }, _) => cli::help(name.as_deref()),
-        (Command::Run(_) | Command::Latch(_) | Command::Barrier(_), None) => {
-            Err(misunderstood(&"the command line was not understood"))
+        (Command::Check(args), Some((_, matches))) => {
+            hide_password(&args.place);
+            Ok(command::check::check(&settings::CheckSettings::read(matches)?))
         }
+        (Command::Config(args), Some((_, matches))) => {
+            hide_password(&args.place);
+            command::config::config(matches)
+        }
+        (Command::Generate(args), Some((_, matches))) => {
+            let is_flag = matches.value_source("backend") == Some(clap::parser::ValueSource::CommandLine);
+            command::generate::generate(&args, is_flag)
+        }
+        (Command::Help { name }, _) => cli::help(name.as_deref()),
+        (_, None) => Err(misunderstood(&"the command line was not understood")),
     }
 }
 
@@ -109,6 +146,7 @@ fn misunderstood(reason: &dyn std::fmt::Display) -> Failure {
 /// Ends the process after a panic, so that no task of dlock goes on. The guard then stops the command.
 #[allow(clippy::exit)]
 fn die_of_a_bug(panic: &std::panic::PanicHookInfo<'_>) {
-    report::say(&Event::Bug(panic.to_string()));
+    report::say_bug(&Event::Bug(panic.to_string()), Exit::Internal.code());
+    cli::fail_in_shell(Exit::Internal);
     std::process::exit(i32::from(Exit::Internal.code()));
 }

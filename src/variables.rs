@@ -24,7 +24,13 @@ pub(crate) const OWNER: &str = "DLOCK_OWNER";
 pub(crate) const BACKEND_KIND: &str = "DLOCK_BACKEND_KIND";
 /// Set for nested runs in the command: the locks that are held around it.
 pub(crate) const HELD: &str = "DLOCK_HELD";
+/// Read by dlock: the handle of a lock that outlives the process that took it. `dlock acquire --shell` sets it.
+pub(crate) const HANDLE: &str = "DLOCK_HANDLE";
 /// Read by dlock: the password for the backend. Never passed on to the command.
 pub(crate) const PASSWORD: &str = "DLOCK_PASSWORD";
+/// Read by dlock: a config file that is read instead of those of the user and the system.
+pub(crate) const CONFIG: &str = "DLOCK_CONFIG";
+/// The variable of `--events`. One that names a descriptor is not passed on to the command, which does not inherit it.
+pub(crate) const EVENTS: &str = "DLOCK_EVENTS";
 /// The variable of `--backend`. A password in it is not passed on to the command.
 pub(crate) const BACKEND: &str = "DLOCK_BACKEND";

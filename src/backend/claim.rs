@@ -71,7 +71,7 @@ impl Once {
         self.by_at(now, Instant::now())
     }
 
-    /// The same where that time is read at this instant.
+    /// The period as [`Once::by`] has it, where `now` was read from the service's clock at this instant.
     fn by_at(self, now: u64, at: Instant) -> Period {
         self.period.near(now.saturating_sub(self.age(at)))
     }

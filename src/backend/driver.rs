@@ -26,15 +26,46 @@ pub(crate) struct Driver {
     pub has_lease: bool,
     /// Which options mean something there.
     pub abilities: Abilities,
+    /// What an administrator may have to run at the service before it can be used, for `dlock generate`; none where there
+    /// is nothing of the kind.
+    pub setup: Option<fn() -> String>,
 }
 
-/// Which options mean something at a backend.
+/// Which options mean something at a backend, and which subcommands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Abilities {
     /// `--replicas`.
     pub replicas: bool,
     /// `--strict-fencing`.
     pub strict_fencing: bool,
+    /// What `dlock break` can do.
+    pub breaks: Breaks,
+    /// `dlock acquire`: a lock can outlive the process that took it.
+    pub handles: bool,
+    /// Where processes can wait for each other.
+    pub meetings: Meetings,
+}
+
+/// What `dlock break` can do at a backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Breaks {
+    /// Ask a holder to stop.
+    #[default]
+    Asking,
+    /// Ask a holder to stop, and take the lock away.
+    Taking,
+}
+
+/// Which meeting points a backend has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Meetings {
+    /// None.
+    #[default]
+    None,
+    /// Latches.
+    Latches,
+    /// Latches and barriers.
+    Both,
 }
 
 /// Reads what follows `scheme://` (or what follows `scheme:`, see [`Follows::Anything`]). The last argument says how to
@@ -59,7 +90,7 @@ impl Form {
     /// How a URL of this form is written, for the end of an error.
     #[must_use]
     pub(crate) fn hint(&self) -> String {
-        format!("use {}, with @ : / % in a password as %40 %3A %2F %25", self.full)
+        format!("use {}, with @ : / , ? # % in a password as %40 %3A %2F %2C %3F %23 %25", self.full)
     }
 }
 
@@ -115,6 +146,17 @@ pub(crate) trait Place: fmt::Debug + fmt::Display {
         false
     }
 
-    /// The service there. `tls` is what the scheme asks for. Nothing is sent yet.
+    /// Whether what travels to the servers is encrypted, where that does not follow from the scheme.
+    fn is_tls(&self) -> Option<bool> {
+        None
+    }
+
+    /// What an administrator may have to run there, as [`Driver::setup`] has it for the default place; none where there is
+    /// nothing of the kind.
+    fn setup(&self) -> Option<String> {
+        None
+    }
+
+    /// The service there. `tls` is what the URL asks for. Nothing is sent yet.
     fn open(&self, options: &Options, tls: Option<Tls>) -> Box<dyn Service>;
 }

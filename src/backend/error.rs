@@ -18,27 +18,35 @@ pub(crate) enum ErrorKind {
     /// process may not open another connection. Nothing was sent. At the first contact this is final; once the service has
     /// answered, trying again may help.
     Mistaken,
+    /// The service has as many clients as it allows. Nothing was sent. A waiter retries also at the first contact, because
+    /// waiters ahead of it free connections.
+    Full,
+    /// Others are changing what the request is about, and the service has given it up: nothing was granted. A waiter retries also
+    /// at the first contact, because the service is there.
+    Contended,
     /// No answer, or one that says "later": what was asked for may have been done. Trying again may help.
     Unavailable,
     /// The credentials are refused.
     Denied,
     /// It cannot be used as it is, and would not keep locks. Trying again does not help.
     Unusable,
-    /// The lock file cannot be made.
+    /// The lock file, or the tables of a database, cannot be made.
     CannotCreate,
+    /// What was asked for cannot be had, whatever others do. Trying again does not help.
+    Misused,
 }
 
 impl ErrorKind {
     /// Whether trying again may help.
     #[must_use]
     pub(crate) fn may_pass(self) -> bool {
-        matches!(self, Self::Unreachable | Self::Mistaken | Self::Unavailable)
+        matches!(self, Self::Unreachable | Self::Mistaken | Self::Full | Self::Contended | Self::Unavailable)
     }
 
     /// Whether nothing was sent.
     #[must_use]
     pub(crate) fn is_unsent(self) -> bool {
-        matches!(self, Self::Unreachable | Self::Mistaken)
+        matches!(self, Self::Unreachable | Self::Mistaken | Self::Full)
     }
 
     /// The kind of the failure when several servers failed, each in one of these ways: the credentials are wrong when at
@@ -50,6 +58,7 @@ impl ErrorKind {
         match () {
             () if denied >= refusals => Self::Denied,
             () if !kinds.is_empty() && kinds.iter().all(|kind| *kind == Self::Mistaken) => Self::Mistaken,
+            () if kinds.contains(&Self::Full) && kinds.iter().all(|kind| kind.is_unsent()) => Self::Full,
             () if kinds.iter().all(|kind| kind.is_unsent()) => Self::Unreachable,
             () => Self::Unavailable,
         }
@@ -85,6 +94,11 @@ impl Error {
         self.kind.may_pass()
     }
 
+    /// An error of [`ErrorKind::Misused`]: what is wrong with the request.
+    pub(crate) fn misused(what: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Misused, what)
+    }
+
     /// A request that may or may not have been done.
     pub(crate) fn unavailable(message: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Unavailable, message)
@@ -117,7 +131,7 @@ mod tests {
 
     #[test]
     fn of_several_failures_refusals_count_first_and_silence_only_when_all_are_silent() {
-        use ErrorKind::{CannotCreate, Denied, Mistaken, Unavailable, Unreachable, Unusable};
+        use ErrorKind::{CannotCreate, Denied, Full, Mistaken, Unavailable, Unreachable, Unusable};
         for (kinds, refusals, expected) in [
             (&[Unreachable][..], 1, Unreachable),
             (&[Unreachable, Unreachable], 1, Unreachable),
@@ -127,6 +141,8 @@ mod tests {
             (&[Mistaken, Unreachable], 1, Unreachable),
             (&[Mistaken, Unavailable], 1, Unavailable),
             (&[Unavailable, Unusable, CannotCreate], 1, Unavailable),
+            (&[Full, Unreachable], 1, Full),
+            (&[Full, Unavailable], 1, Unavailable),
             (&[Unreachable, Denied], 1, Denied),
             (&[Denied], 1, Denied),
             // Of five servers of which a majority decides, three must refuse.
@@ -141,9 +157,9 @@ mod tests {
 
     #[test]
     fn only_what_may_pass_is_tried_again() {
-        use ErrorKind::{CannotCreate, Denied, Mistaken, Unavailable, Unreachable, Unusable};
+        use ErrorKind::{CannotCreate, Contended, Denied, Full, Mistaken, Unavailable, Unreachable, Unusable};
         let passes = |kind: ErrorKind| kind.may_pass() && Error::new(kind, "").may_pass();
-        assert!([Unreachable, Mistaken, Unavailable].into_iter().all(passes));
+        assert!([Unreachable, Mistaken, Full, Contended, Unavailable].into_iter().all(passes));
         let passes = |kind: ErrorKind| kind.may_pass() || Error::new(kind, "").may_pass();
         assert!(![Denied, Unusable, CannotCreate].into_iter().any(passes));
     }

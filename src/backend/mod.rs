@@ -4,15 +4,20 @@ with a `DRIVER` that is listed in [`registry`]; what they share knows nothing of
 */
 
 mod claim;
-mod driver;
+pub(crate) mod driver;
 pub(crate) mod error;
 mod etcd;
 mod file;
 pub(crate) mod meeting;
+mod mysql;
 pub(crate) mod net;
+mod postgres;
+pub(crate) mod probing;
 mod redis;
 mod redlock;
 pub(crate) mod registry;
+pub(crate) mod sql;
+pub(crate) mod survey;
 pub(crate) mod url;
 mod zookeeper;
 
@@ -24,9 +29,13 @@ pub(crate) use crate::backend::claim::{Claim, Once};
 pub(crate) use crate::backend::error::{Error, ErrorKind};
 use crate::backend::meeting::{Barrier, Latch, Meeting, NOT_HERE};
 use crate::backend::net::tls::TlsFiles;
+use crate::backend::probing::{Probes, Wish};
+use crate::backend::survey::Survey;
 use crate::clock::Instant;
+use crate::holder::ask::Ask;
 use crate::holder::done::Done;
 use crate::holder::{Holder, Published};
+use crate::key::Namespace;
 
 /// What the user says about the way to the servers, in addition to the URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +51,9 @@ pub(crate) struct Options {
 /// Fencing tokens are smaller: this is how far every program counts exactly, also a script of redis. A larger number is
 /// a damaged counter's, and two grants could come by the same one.
 const TOKEN_LIMIT: u64 = 1 << 53;
+
+/// Why a lock there has no handle.
+pub(crate) const NO_HANDLES: &str = "a lock there ends with the process that holds it";
 
 /// A number that a server counts up by itself as a fencing token; none where it cannot be one.
 fn token(number: i64) -> Option<u64> {
@@ -98,6 +110,15 @@ impl Lease {
     }
 }
 
+/// What is known of a grant to a process that has ended, besides its claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Adopted {
+    /// The fencing token.
+    pub token: u64,
+    /// The number of the attempt that was granted, where the service counts attempts.
+    pub attempt: Option<u64>,
+}
+
 /// What came of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
@@ -114,6 +135,8 @@ pub(crate) enum Attempt {
     /// Of several locks that are taken one after the other, not all are ours yet: the next attempt goes on. No service says
     /// so; see [`several`](crate::lease::several).
     Partly,
+    /// Nothing was asked for, because the service lacks what locks need there: the next [`connect`](Contender::connect) makes it.
+    Unprepared,
 }
 
 /// Why a lock is not ours.
@@ -154,8 +177,30 @@ pub(crate) enum Queue {
 pub(crate) enum Renewal {
     /// The lock is ours for a new term.
     Extended(Lease),
+    /// The lock is ours for a new term, and its owner was asked to stop and to give it back.
+    Asked(Lease, Box<Ask>),
     /// The service says that the lock is not ours. This is final; the text says what is known of the reason.
     NotMine(String),
+}
+
+impl Renewal {
+    /// The new term, with the request to stop if there is one.
+    #[must_use]
+    pub(crate) fn of(lease: Lease, asked: Option<Ask>) -> Self {
+        match asked {
+            Some(ask) => Self::Asked(lease, Box::new(ask)),
+            None => Self::Extended(lease),
+        }
+    }
+
+    /// The request to stop, if there is one.
+    #[must_use]
+    pub(crate) fn asked(&self) -> Option<&Ask> {
+        match self {
+            Self::Asked(_, ask) => Some(ask),
+            Self::Extended(_) | Self::NotMine(_) => None,
+        }
+    }
 }
 
 /// What a lock that is given back was good for.
@@ -165,7 +210,8 @@ pub(crate) enum Used {
     No,
     /// A command ran under it. It stays taken until the claim's `min_hold` is over.
     Yes,
-    /// The same, and the command has succeeded: where the claim has a period, that is recorded together with the release.
+    /// A command ran under it, as with `Yes`, and succeeded: where the claim has a period, that is recorded together with the
+    /// release.
     Success,
 }
 
@@ -194,6 +240,13 @@ pub(crate) trait Service: fmt::Debug {
     fn barrier(&self, _meeting: Meeting, _parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
         Err(NOT_HERE)
     }
+
+    /// A look at the locks in this namespace. Nothing is sent, and nothing connects yet.
+    fn survey(&self, namespace: Namespace) -> Box<dyn Survey>;
+
+    /// What finds out whether this service keeps its promises to runs that `wish` for this. Nothing is sent, and nothing
+    /// connects yet.
+    fn probes(&self, wish: Wish) -> Box<dyn Probes>;
 }
 
 /// One claim at a lock service: three verbs and an event.
@@ -231,8 +284,32 @@ pub(crate) trait Contender {
         Vec::new()
     }
 
+    /// The name under which the service keeps the lock, known after an attempt; none where two keys never are one lock. Two
+    /// contenders of one service with the same name contend for the same lock, whatever their keys.
+    fn kept_as(&self) -> Option<&str> {
+        None
+    }
+
     /// Makes sure that there is a connection; does nothing when there is one. Requests are sent on this connection only.
     async fn connect(&mut self) -> Result<(), Error>;
+
+    /// Makes this contender, which has made no attempt, the holder of a lock that was granted to another contender with the
+    /// same owner, and whose lease is as long as the claim says. Nothing is taken, extended or made: the first
+    /// [`Contender::renew`] says whether the lock is still held. Fails where a lock ends with the process that holds it.
+    async fn adopt(&mut self, _held: &Adopted) -> Result<(), Error> {
+        Err(Error::new(ErrorKind::Unusable, NO_HANDLES.to_owned()))
+    }
+
+    /// The number of the attempt that was granted, where the service counts attempts: [`Contender::adopt`] needs it.
+    fn granted_attempt(&self) -> Option<u64> {
+        None
+    }
+
+    /// Of an [adopted](Contender::adopt) lock that is free: whether others have held it since. False also where the service
+    /// cannot tell.
+    async fn passed_on(&mut self, _held: &Adopted) -> Result<bool, Error> {
+        Ok(false)
+    }
 
     /// Tries once to take the lock, and joins the queue if told to. Repeating it is safe also when an answer was lost: a
     /// lock that is ours already is granted again, with the same token, and a place in the queue is kept. Where the claim has

@@ -5,12 +5,20 @@ page.
 A backend is one folder with a `DRIVER`, its `mod` line in [`crate::backend`] and its line in this list.
 */
 
+pub(crate) use crate::backend::driver::Meetings;
 use crate::backend::driver::{Driver, Follows, Form, Scheme};
-use crate::backend::{etcd, file, redis, redlock, zookeeper};
+use crate::backend::{etcd, file, mysql, postgres, redis, redlock, zookeeper};
 
 /// All backends, in the order in which they are listed for users.
-pub(crate) static DRIVERS: &[&Driver] =
-    &[&file::DRIVER, &redis::DRIVER, &redlock::DRIVER, &etcd::DRIVER, &zookeeper::DRIVER];
+pub(crate) static DRIVERS: &[&Driver] = &[
+    &file::DRIVER,
+    &redis::DRIVER,
+    &redlock::DRIVER,
+    &etcd::DRIVER,
+    &zookeeper::DRIVER,
+    &postgres::DRIVER,
+    &mysql::DRIVER,
+];
 
 /// The URL of the locks where the user names none.
 pub(crate) const DEFAULT: &str = "file:";
@@ -40,6 +48,11 @@ pub(crate) fn table() -> impl Iterator<Item = (&'static str, String)> {
     })
 }
 
+/// What an administrator may have to run before a backend can be used: the name of each such backend, and what makes the text.
+pub(crate) fn setups() -> impl Iterator<Item = (&'static str, fn() -> String)> {
+    DRIVERS.iter().filter_map(|driver| Some((driver.name, driver.setup?)))
+}
+
 /// What is probably meant by a scheme of other clients.
 #[must_use]
 pub(crate) fn meant(scheme: &str) -> Option<&'static str> {
@@ -63,12 +76,13 @@ pub(crate) fn names() -> String {
     listed(&DRIVERS.iter().map(|driver| driver.name).collect::<Vec<_>>(), " or ")
 }
 
-/// What `--backend` takes, for the help text.
+/// What `--backend` takes, for the help text of a subcommand that needs at least these meeting points.
 #[must_use]
-pub(crate) fn help() -> String {
-    let short: Vec<&str> = forms().map(|(_, form)| form.short).collect();
-    let tls: Vec<&str> =
-        schemes().filter(|(.., scheme)| scheme.tls == Some(true)).map(|(.., scheme)| scheme.name).collect();
+pub(crate) fn help(least: Meetings) -> String {
+    let fits = |driver: &Driver| driver.abilities.meetings >= least;
+    let short: Vec<&str> = forms().filter(|(driver, _)| fits(driver)).map(|(_, form)| form.short).collect();
+    let secure = schemes().filter(|(driver, _, scheme)| fits(driver) && scheme.tls == Some(true));
+    let tls: Vec<&str> = secure.map(|(.., scheme)| scheme.name).collect();
     format!("Where the lock is: {}; with TLS {}; default {DEFAULT}", listed(&short, " or "), listed(&tls, " or "))
 }
 
@@ -116,18 +130,21 @@ mod tests {
 
     #[test]
     fn what_users_read_of_backends() {
-        assert_eq!(names(), "file, redis, redlock, etcd or zookeeper");
+        assert_eq!(names(), "file, redis, redlock, etcd, zookeeper, postgres or mysql");
         assert_eq!(
             choice(),
             "file: or redis:// rediss:// valkey:// valkeys:// redis+unix:// redis+sentinel:// redis-sentinel:// \
-             rediss+sentinel:// redlock:// redlocks:// etcd:// etcds:// zk:// zks://"
+             rediss+sentinel:// redlock:// redlocks:// etcd:// etcds:// zk:// zks:// postgres:// postgress:// postgresql:// \
+             postgres+unix:// mysql:// mysqls:// mariadb:// mariadbs:// mysql+unix://"
         );
         assert_eq!(
-            help(),
+            help(Meetings::None),
             "Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, \
              file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, \
-             redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, \
-             rediss+sentinel, redlocks, etcds or zks; default file:"
+             redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], \
+             postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or \
+             mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, \
+             mysqls or mariadbs; default file:"
         );
     }
 

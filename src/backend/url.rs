@@ -2,12 +2,17 @@
 The backend of the locks: a URL or a bare name is parsed into a [`Target`], shown without its password, and opened.
 */
 
+mod abilities;
+
 use std::fmt;
 
 use crate::backend::driver::{Driver, Follows, Place, Scheme};
 use crate::backend::net::tls::Tls;
 use crate::backend::registry::{DEFAULT, choice, meant, schemes};
 use crate::backend::{Options, Service};
+
+/// Schemes that are less alike than this are not taken for each other.
+const LEAST_LIKENESS: f64 = 0.9;
 
 /// The backend of the locks, as its URL names it.
 pub(crate) struct Target {
@@ -36,7 +41,10 @@ impl Target {
             (Follows::Anything, rest, _) => rest.unwrap_or_default(),
             (Follows::ServersOrNothing, None, _) => "localhost",
             (_, _, Some(servers)) => servers,
-            _ => return Err(format!("could not read the backend URL: use {name}://…")),
+            _ => {
+                let rest = form.short.split_once("://").map_or(form.short, |(_, rest)| rest);
+                return Err(format!("could not read the backend URL: use {name}://{rest}"));
+            }
         };
         Ok(Self { driver, scheme, place: (form.read)(scheme, rest, &form.hint())? })
     }
@@ -51,6 +59,22 @@ impl Target {
     #[must_use]
     pub(crate) fn has_lease(&self) -> bool {
         self.driver.has_lease
+    }
+
+    /// The scheme that means the same with TLS; none where nothing leaves this host.
+    #[must_use]
+    pub(crate) fn tls_scheme(&self) -> Option<&'static str> {
+        self.is_tls()?;
+        let secure = self.driver.forms.iter().flat_map(|form| form.schemes).filter(|scheme| scheme.tls == Some(true));
+        let likeness = |scheme: &&Scheme| strsim::jaro_winkler(scheme.name, self.scheme.name);
+        let alike = secure.max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+        alike.map(|scheme| scheme.name)
+    }
+
+    /// What an administrator may have to run there before it can be used; none where there is nothing of the kind.
+    #[must_use]
+    pub(crate) fn setup(&self) -> Option<String> {
+        self.place.setup()
     }
 
     /// The longest time between SIGTERM and SIGKILL, as a divisor of the lease.
@@ -81,19 +105,7 @@ impl Target {
     /// Whether the connection to the servers is encrypted; `None` where nothing leaves this host.
     #[must_use]
     pub(crate) fn is_tls(&self) -> Option<bool> {
-        self.scheme.tls
-    }
-
-    /// Whether `--replicas` applies to it.
-    #[must_use]
-    pub(crate) fn has_replicas(&self) -> bool {
-        self.driver.abilities.replicas
-    }
-
-    /// Whether `--strict-fencing` applies to it: a majority of independent servers keeps the locks.
-    #[must_use]
-    pub(crate) fn is_redlock(&self) -> bool {
-        self.driver.abilities.strict_fencing
+        self.place.is_tls().or(self.scheme.tls)
     }
 
     /// Whether all keys there are the same lock.
@@ -130,20 +142,31 @@ impl fmt::Debug for Target {
 fn unknown(scheme: &str, rest: Option<&str>) -> String {
     let is_scheme = scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
     if !is_scheme || !rest.is_some_and(|rest| rest.starts_with("//")) {
-        return "a backend is a URL such as file:, file:///dir or redis://host: add the scheme".to_owned();
+        return match scheme {
+            "jdbc" => "a backend is no JDBC URL: leave out jdbc:, and write the user before the host".to_owned(),
+            _ => "a backend is a URL such as file:, file:///dir or redis://host: add the scheme".to_owned(),
+        };
     }
     match meant(scheme).or_else(|| not_built(scheme)) {
         Some(meant) => format!("unknown backend {scheme}://: use {meant}"),
-        None => format!("unknown backend {scheme}://: use {}", choice()),
+        None => match alike(scheme) {
+            Some(alike) => format!("unknown backend {scheme}://: did you mean {alike}://?"),
+            None => format!("unknown backend {scheme}://: use {}", choice()),
+        },
     }
+}
+
+/// The scheme that is spelled most like this one, if one is.
+fn alike(scheme: &str) -> Option<&'static str> {
+    let likeness = |known: &str| strsim::jaro_winkler(&scheme.to_ascii_lowercase(), known);
+    let known = schemes().map(|(.., known)| (likeness(known.name), known.name));
+    let best = known.max_by(|(one, _), (other, _)| one.total_cmp(other));
+    best.filter(|(likeness, _)| *likeness >= LEAST_LIKENESS).map(|(_, known)| known)
 }
 
 /// What there is to use instead of a service that has no backend.
 fn not_built(scheme: &str) -> Option<&'static str> {
     match scheme {
-        "postgres" | "postgresql" | "mysql" | "mariadb" => {
-            Some("redis://, etcd:// or zk://, because there is no backend for databases yet")
-        }
         "k8s" | "kubernetes" | "kube" => {
             Some("an etcd:// of your own, redis:// or zk://, because there is no backend for the Kubernetes API")
         }
@@ -180,173 +203,4 @@ pub(crate) fn without_password(text: &str) -> String {
 mod properties;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_scheme_alone_is_this_host() {
-        for (text, expected) in [
-            ("file", "file:"),
-            ("file:", "file:"),
-            ("redis", "redis://localhost:6379"),
-            ("valkeys", "valkeys://localhost:6379"),
-            ("etcd", "etcd://localhost:2379"),
-            ("zks", "zks://localhost:2281"),
-        ] {
-            assert_eq!(Target::parse(text).expect(text).to_string(), expected);
-        }
-        for bad in ["redis+unix", "redis+sentinel", "redlock", "redlock:", "etcd:", "zk:x"] {
-            let error = Target::parse(bad).expect_err(bad);
-            let scheme = bad.split(':').next().unwrap_or_default();
-            assert_eq!(error, format!("could not read the backend URL: use {scheme}://…"));
-        }
-        assert_eq!(Target::default_one().expect("valid").to_string(), "file:");
-    }
-
-    #[test]
-    fn what_other_clients_call_it_is_told() {
-        for (text, expected) in [
-            ("http://h", "unknown backend http://: use etcd:// for etcd"),
-            ("https://h", "unknown backend https://: use etcds:// for etcd with TLS"),
-            ("zookeeper://h", "unknown backend zookeeper://: use zk://, or zks:// with TLS"),
-            ("redis+ssl://h", "unknown backend redis+ssl://: use rediss://"),
-            ("unix:///s", "unknown backend unix://: use redis+unix://"),
-            ("sentinel://h", "unknown backend sentinel://: use redis+sentinel://"),
-        ] {
-            assert_eq!(Target::parse(text).expect_err(text), expected);
-        }
-        for (text, expected) in [
-            ("postgres://h", "there is no backend for databases yet"),
-            ("mysql://h", "there is no backend for databases yet"),
-            ("k8s://h", "there is no backend for the Kubernetes API"),
-            ("consul://h", "there is no backend for Consul"),
-            ("pigeon://h", "unknown backend pigeon://: use file: or redis:// "),
-        ] {
-            let error = Target::parse(text).expect_err("unknown");
-            assert!(error.contains(expected), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_backend_decides_what_is_said_of_it() {
-        for (text, kind, has_lease, share, tls, replicas, redlock) in [
-            ("file:", "file", false, 2, None, false, false),
-            ("redis://h", "redis", true, 2, Some(false), true, false),
-            ("valkeys://h", "redis", true, 2, Some(true), true, false),
-            ("redis+unix:///s", "redis", true, 2, None, true, false),
-            ("rediss+sentinel://h/n", "redis", true, 2, Some(true), true, false),
-            ("redlock://a,b,c", "redlock", true, 2, Some(false), false, true),
-            ("etcds://h", "etcd", true, 2, Some(true), false, false),
-            ("zk://h", "zookeeper", true, 4, Some(false), false, false),
-        ] {
-            let target = Target::parse(text).expect(text);
-            let said = (target.kind(), target.has_lease(), target.kill_after_share(), target.is_tls());
-            assert_eq!(said, (kind, has_lease, share, tls), "{text}");
-            assert_eq!((target.has_replicas(), target.is_redlock()), (replicas, redlock), "{text}");
-        }
-    }
-
-    #[test]
-    fn what_is_wrong_is_refused_without_telling_the_password() {
-        for bad in [
-            "",
-            "locks:6379",
-            "secret@locks",
-            "redis:",
-            "redis://",
-            "redis://:secret@",
-            "redis://:secret@h:0",
-            "redis://:secret@h:99999",
-            "redis://:secret@h:port",
-            "redis://u:se/cret@h",
-            "redis://:secret@h/x",
-            "redis://:secret@h/1/2",
-            "redis://:secret@h?x=1",
-            "mysql://:secret@h",
-            "secret:x",
-        ] {
-            let error = Target::parse(bad).expect_err(bad);
-            assert!(
-                !error.contains("secret") && !error.contains("se/cret") && !error.contains("cret@"),
-                "{bad}: {error}"
-            );
-        }
-        assert!(!format!("{:?}", Target::parse("redis://:secret@h")).contains("secret"));
-    }
-
-    #[test]
-    fn a_password_with_a_bare_slash_is_not_taken_for_a_path() {
-        for bad in [
-            "redis+sentinel://u:12/secret@h",
-            "zk://u:12/secret@h",
-            "redlock://:7,secret,secret/x@h",
-            "redis+unix://:@/secret@/run/r",
-        ] {
-            let error = Target::parse(bad).expect_err(bad);
-            assert!(error.contains("%2F") && !error.contains("secret"), "{bad}: {error}");
-        }
-    }
-
-    #[test]
-    fn credentials_stand_once_before_the_first_server() {
-        for bad in [
-            "redlock://u:secret@a,u:secret@b,u:secret@c",
-            "redlock://a,b,u:secret@c",
-            "redis+sentinel://:secret@a,b@c/NAME",
-            "etcd://u:secret@a,u:secret@b",
-            "zk://u:sec,ret@a",
-            "redis://u:sec@ret@a",
-            "redis+unix://u:sec,ret@/run/r",
-        ] {
-            let error = Target::parse(bad).expect_err(bad);
-            assert!(error.starts_with("credentials stand once, before the first server: "), "{bad}: {error}");
-            assert!(error.contains("%40 and %2C") && !error.contains("sec"), "{bad}: {error}");
-        }
-        for good in ["redlock://u:sec%2Cr%40et@a:6379,b:6379,c:6379", "etcd://u:secret@a:2379,b:2379"] {
-            let (login, servers) = good.split_once('@').expect("credentials");
-            let user = login.rsplit_once(':').expect("a password").0;
-            assert_eq!(Target::parse(good).expect(good).to_string(), format!("{user}@{servers}"));
-        }
-    }
-
-    #[test]
-    fn what_is_printed_means_the_same() {
-        for text in [
-            "redis+unix:///run/r?db=2",
-            "redis://a%40b%3A@h:7000/3",
-            "redis+sentinel://h:26379/a%3Fb/2",
-            "zk://h:2181/a%25b%40",
-            "file:///a%25b%3Fc?remote=trust",
-            "file:///%FF",
-        ] {
-            assert_eq!(Target::parse(text).expect(text).to_string(), text);
-        }
-    }
-
-    #[test]
-    fn the_password_is_found_as_it_is_written() {
-        for (text, expected) in [
-            ("redis://u:secret@h/1", Some("secret")),
-            ("redis://:se/cr@et@h", Some("se/cr@et")),
-            ("redlock://u:%40x@a,b,c", Some("%40x")),
-            ("redis://u:@h", None),
-            ("redis://u@h", None),
-            ("file:///a:b@c", None),
-            ("redis", None),
-        ] {
-            assert_eq!(password_in(text), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn passwords_are_removed_from_any_text() {
-        for (text, expected) in [
-            ("redis://u:secret@h/1", "redis://u@h/1"),
-            ("redis://:se/cr@et@h", "redis://h"),
-            ("redis://u@h", "redis://u@h"),
-            ("file:///a:b@c", "file:///a:b@c"),
-        ] {
-            assert_eq!(without_password(text), expected);
-        }
-    }
-}
+mod tests;

@@ -41,6 +41,12 @@ fn any_about() -> impl Strategy<Value = About> {
         delay,
         reason,
         job,
+        boot: Some("0123abcd".to_owned()),
+        ns: Some(u64::MAX),
+        start: Some(u64::MAX),
+        kill_after: Some(u64::MAX),
+        stop: true,
+        handle: true,
     })
 }
 

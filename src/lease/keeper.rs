@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::backend::{Contender, Lease, Renewal};
 use crate::clock::{Instant, before, sleep_until};
+use crate::holder::ask::Ask;
 use crate::lease::renewal::{LeaseNews, Renewals, Turn};
 use crate::lease::timing::Schedule;
 
@@ -21,6 +22,7 @@ pub(crate) async fn keep(
     delay: Duration,
     mut news: impl FnMut(LeaseNews),
 ) {
+    let mut requests = Requests::default();
     match lease {
         Lease::Until { sent, ttl, renew_every } => {
             let mut renewals = Renewals::new(Schedule { sent, ttl, kill_after }, renew_every);
@@ -30,6 +32,7 @@ pub(crate) async fn keep(
                 let heard = match renewals.turn(now) {
                     Turn::Ask(limit) => {
                         let answer = renew(contender, limit, delay).await;
+                        requests.note(&answer);
                         renewals.heard(now, Instant::now(), answer)
                     }
                     Turn::GiveUp(lost) => Some(lost),
@@ -38,6 +41,7 @@ pub(crate) async fn keep(
                     None => {}
                     Some(extended @ LeaseNews::Extended(_)) => {
                         news(extended);
+                        requests.next().into_iter().for_each(|ask| news(LeaseNews::Asked(ask)));
                         contender.concerns().into_iter().for_each(|concern| news(LeaseNews::Concern(concern)));
                     }
                     Some(trouble @ LeaseNews::Trouble(_)) => news(trouble),
@@ -48,10 +52,34 @@ pub(crate) async fn keep(
         Lease::Unlimited { check } => loop {
             sleep_until(Instant::now() + check).await;
             // A look that fails proves nothing; there will be another one.
-            if let Ok(Renewal::NotMine(why)) = renew(contender, Instant::now() + LOOK, delay).await {
+            let answer = renew(contender, Instant::now() + LOOK, delay).await;
+            requests.note(&answer);
+            requests.next().into_iter().for_each(|ask| news(LeaseNews::Asked(ask)));
+            if let Ok(Renewal::NotMine(why)) = answer {
                 return news(LeaseNews::NotMine(why));
             }
         },
+    }
+}
+
+/// The requests to stop that were heard: each is reported once, however often renewals repeat it.
+#[derive(Debug, Default)]
+struct Requests {
+    last: Option<Ask>,
+    is_new: bool,
+}
+
+impl Requests {
+    fn note(&mut self, answer: &Result<Renewal, Option<String>>) {
+        let Some(ask) = answer.as_ref().ok().and_then(Renewal::asked) else { return };
+        if self.last.as_ref() != Some(ask) {
+            (self.last, self.is_new) = (Some(ask.clone()), true);
+        }
+    }
+
+    /// The request that was not reported yet.
+    fn next(&mut self) -> Option<Ask> {
+        std::mem::take(&mut self.is_new).then(|| self.last.clone()).flatten()
     }
 }
 
@@ -77,7 +105,8 @@ async fn renew(contender: &mut dyn Contender, limit: Instant, delay: Duration) -
     .await;
     match answered {
         Ok(Ok(Renewal::Extended(lease))) => Ok(Renewal::Extended(lease.less(delay))),
-        Ok(Ok(lost)) => Ok(lost),
+        Ok(Ok(Renewal::Asked(lease, ask))) => Ok(Renewal::Asked(lease.less(delay), ask)),
+        Ok(Ok(lost @ Renewal::NotMine(_))) => Ok(lost),
         Ok(Err(error)) => Err(Some(error.to_string())),
         Err(_) => Err(None),
     }

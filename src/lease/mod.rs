@@ -3,6 +3,7 @@ Taking and keeping a lock: waiting for it, renewing it, and deciding until when 
 processes.
 */
 
+pub(crate) mod adopting;
 pub(crate) mod keeper;
 pub(crate) mod renewal;
 pub(crate) mod several;

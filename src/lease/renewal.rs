@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::backend::{Lease, Renewal};
 use crate::clock::Instant;
+use crate::holder::ask::Ask;
 use crate::lease::timing::Schedule;
 
 /// The shortest time between a renewal and the next one that is made because the service reported a change.
@@ -32,6 +33,8 @@ pub(crate) enum LeaseNews {
     Trouble(Unconfirmed),
     /// The service has something about it that could make its locks unsafe.
     Concern(String),
+    /// The holder was asked to stop. The lock is kept until it is given back.
+    Asked(Ask),
     /// The service says that this owner does not hold the lock. This is final.
     NotMine(String),
     /// The outer run that kept the lock has ended. This is final.
@@ -113,7 +116,10 @@ impl Renewals {
     ) -> Option<LeaseNews> {
         match answer {
             // An answer that comes after SIGTERM rescues nothing.
-            Ok(Renewal::Extended(Lease::Until { sent, ttl, renew_every })) if now < self.schedule.stop_at() => {
+            Ok(
+                Renewal::Extended(Lease::Until { sent, ttl, renew_every })
+                | Renewal::Asked(Lease::Until { sent, ttl, renew_every }, _),
+            ) if now < self.schedule.stop_at() => {
                 self.schedule = Schedule { sent, ttl, kill_after: self.schedule.kill_after };
                 self.failures = 0;
                 self.last = Unconfirmed::NotTried;
@@ -121,7 +127,7 @@ impl Renewals {
                 self.renewed = Some(asked);
                 Some(LeaseNews::Extended(self.schedule))
             }
-            Ok(Renewal::Extended(_)) => {
+            Ok(Renewal::Extended(_) | Renewal::Asked(..)) => {
                 self.due = self.schedule.stop_at();
                 None
             }

@@ -102,15 +102,23 @@ impl One {
         }
     }
 
+    /// The error where the service takes the key of `other` and this one for one lock, which would wait for itself.
+    fn is_also(&self, other: &Self) -> Option<Error> {
+        let (one, twin) = (&other.contender, &self.contender);
+        let what = format!("{} and {} are one lock there: give one of these keys", one.claim().key, twin.claim().key);
+        (one.kept_as()? == twin.kept_as()?).then(|| Error::misused(what))
+    }
+
     /// Renews it, and remembers the lease. A loss names the lock.
     async fn renew(&mut self) -> Result<Renewal, Error> {
         self.contender.connect().await?;
-        match self.contender.renew().await? {
-            Renewal::Extended(lease) => {
+        let renewal = self.contender.renew().await?;
+        match &renewal {
+            Renewal::Extended(lease) | Renewal::Asked(lease, _) => {
                 if let State::Held(hold) = &mut self.state {
-                    hold.grant.lease = lease;
+                    hold.grant.lease = *lease;
                 }
-                Ok(Renewal::Extended(lease))
+                Ok(renewal)
             }
             Renewal::NotMine(why) => Ok(Renewal::NotMine(format!("{why} ({})", self.contender.claim().key))),
         }
@@ -141,11 +149,10 @@ impl One {
             },
             Kept::Looks(..) => now + LOOK,
         };
-        let answer = match before(limit, self.renew()).await {
-            Ok(answer) => answer.map_err(|error| Some(error.to_string())),
-            Err(_) => Err(None),
-        };
-        let lost = matches!(answer, Ok(Renewal::NotMine(_)));
+        let answered = before(limit, self.renew()).await;
+        let answer = answered.map_or(Err(None), |answer| answer.map_err(|error| Some(error.to_string())));
+        // Nothing runs yet: a request to stop is heeded by giving all of them back, and beginning again.
+        let lost = matches!(answer, Ok(Renewal::NotMine(_) | Renewal::Asked(..)));
         if let State::Held(hold) = &mut self.state {
             match &mut hold.kept {
                 Kept::Lease(renewals) => drop(renewals.heard(now, Instant::now(), answer)),
@@ -317,6 +324,7 @@ impl Contender for Several {
                 return Ok(Attempt::Partly);
             }
         };
+        held.iter().find_map(|other| one.is_also(other)).map_or(Ok(()), Err)?;
         match attempted {
             Attempt::Held(grant) => {
                 one.state = State::Held(Hold::new(grant));
@@ -346,17 +354,18 @@ impl Contender for Several {
     async fn renew(&mut self) -> Result<Renewal, Error> {
         let held = self.locks.iter_mut().filter(|one| one.hold().is_some());
         let answers = join_all(held.map(One::renew)).await;
-        let mut failed = None;
+        let (mut failed, mut asked) = (None, None);
         for answer in answers {
             match answer {
                 Ok(Renewal::Extended(_)) => {}
+                Ok(Renewal::Asked(_, ask)) => asked = asked.or(Some(*ask)),
                 Ok(lost @ Renewal::NotMine(_)) => return Ok(lost),
                 Err(error) => failed = Some(error),
             }
         }
         match (failed, self.lease()) {
             (Some(error), _) => Err(error),
-            (None, Some(lease)) => Ok(Renewal::Extended(lease)),
+            (None, Some(lease)) => Ok(Renewal::of(lease, asked)),
             (None, None) => Ok(Renewal::NotMine("it was released".to_owned())),
         }
     }

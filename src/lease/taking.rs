@@ -98,7 +98,7 @@ async fn last_look(
 ) -> Result<Attempt, Failed> {
     loop {
         match attempt(contender, waiting, Queue::Pass, limits, trace).await {
-            Ok(Attempt::Partly) => {}
+            Ok(Attempt::Partly | Attempt::Unprepared) => {}
             answer => return answer,
         }
     }
@@ -110,17 +110,18 @@ pub(crate) async fn give_back(
     used: Used,
     patience: Duration,
 ) -> Result<Released, Trouble> {
-    give_back_until(Instant::now(), contender, used, patience).await
+    give_back_until(Instant::now(), contender, used, patience).await.map_err(|failed| failed.trouble)
 }
 
-/// Releases a lock as [`give_back`] does, and goes on trying `until` then: with the release goes what must not be forgotten.
+/// Releases a lock as [`give_back`] does, and goes on trying `until` then: with the release goes what must not be forgotten. Also
+/// says what kind of failure the last one was.
 pub(crate) async fn give_back_until(
     until: Instant,
     contender: &mut dyn Contender,
     used: Used,
     patience: Duration,
-) -> Result<Released, Trouble> {
-    let mut result = Err(Trouble::Silent);
+) -> Result<Released, Failed> {
+    let mut result = Err(Failed { kind: ErrorKind::Unavailable, trouble: Trouble::Silent });
     let mut perhaps_done = false;
     for tries in 0.. {
         if tries >= RELEASE_TRIES {
@@ -138,7 +139,7 @@ pub(crate) async fn give_back_until(
             Ok(Err(error)) => {
                 perhaps_done |= !error.kind.is_unsent();
                 let may_pass = error.may_pass();
-                result = Err(Trouble::Said(error.to_string()));
+                result = Err(Failed::from(error));
                 if !may_pass {
                     break;
                 }
@@ -162,7 +163,7 @@ async fn attempt(
     connected.map_err(|_| Failed { kind: ErrorKind::Unreachable, trouble: Trouble::Unreachable(limit) })??;
     let now = Instant::now();
     let lease = contender.claim().ttl.saturating_sub(limits.delay.length);
-    let limit = waiting.answer_within(now, acquire_timeout(lease));
+    let limit = waiting.answer_within(now, lease, limits.connect);
     let answered = before(now + limit, contender.attempt(queue)).await;
     let unanswered = Failed { kind: ErrorKind::Unavailable, trouble: Trouble::Unanswered(limit) };
     let result = answered.map_or(Err(unanswered), |answer| answer.map_err(Failed::from));
@@ -173,7 +174,7 @@ async fn attempt(
     *trace |= match &result {
         Ok(Attempt::Busy(_)) => queue == Queue::Join,
         Ok(Attempt::Held(_) | Attempt::Partly) => true,
-        Ok(Attempt::Around(_) | Attempt::OtherSlots(_) | Attempt::Done(_)) => false,
+        Ok(Attempt::Around(_) | Attempt::OtherSlots(_) | Attempt::Done(_) | Attempt::Unprepared) => false,
         // The request may have arrived although its answer was lost, and an earlier request may have been executed.
         Err(error) => !error.kind.is_unsent(),
     };

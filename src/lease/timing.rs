@@ -69,7 +69,13 @@ impl Delay {
 /// How long one request may take while a lock of `ttl` is being acquired.
 #[must_use]
 pub(crate) fn acquire_timeout(ttl: Duration) -> Duration {
-    MAX_REQUEST.min(ttl / 3)
+    MAX_REQUEST.min(first_timeout(ttl))
+}
+
+/// How long the first request for a lock of `ttl` may take, so that a grant leaves enough time for a command.
+#[must_use]
+pub(crate) fn first_timeout(ttl: Duration) -> Duration {
+    ttl / 3
 }
 
 /// One lease as last confirmed: when the confirming request was sent, and what follows from it.

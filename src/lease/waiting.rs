@@ -9,7 +9,7 @@ use crate::backend::{Attempt, Busy, Error, ErrorKind, Grant, Lease, OtherSlots, 
 use crate::clock::Instant;
 use crate::holder::Published;
 use crate::holder::done::Done;
-use crate::lease::timing::{Grace, Schedule};
+use crate::lease::timing::{Grace, Schedule, acquire_timeout, first_timeout};
 
 /// How long to wait at most after the backend failed for the first time while we queue, and which part of the lease after
 /// it has failed again and again.
@@ -192,6 +192,7 @@ impl Waiting {
                 self.failures = 0;
                 Next::Again
             }
+            Ok(Attempt::Unprepared) => Next::Again,
             Ok(Attempt::Around(outer)) => Next::Refuse(Refused::Around(outer)),
             Ok(Attempt::OtherSlots(other)) => Next::Refuse(Refused::OtherSlots(other)),
             Ok(Attempt::Done(done)) => Next::Refuse(Refused::Done(done)),
@@ -234,13 +235,21 @@ impl Waiting {
     pub(super) fn connect_within(&self, now: Instant, usual: Duration) -> Duration {
         match self.wait {
             Wait::No => usual.min(CONNECT_WITHOUT_WAIT),
-            Wait::Until(_) | Wait::Forever => self.answer_within(now, usual),
+            Wait::Until(_) | Wait::Forever => self.before_the_end(now, usual),
         }
     }
 
-    /// How long an answer may take from `now` on, where it usually may take `usual`: not beyond the end of a wait.
+    /// How long an answer may take from `now` on, where a lease of `ttl` is asked for and the user allows `connect` for connecting:
+    /// not beyond the end of a wait. The first answer to a waiter may take as long as connecting may, because a server that has
+    /// to serve many at once is slow and not silent.
     #[must_use]
-    pub(super) fn answer_within(&self, now: Instant, usual: Duration) -> Duration {
+    pub(super) fn answer_within(&self, now: Instant, ttl: Duration, connect: Duration) -> Duration {
+        let usual = acquire_timeout(ttl);
+        let is_first = self.wait != Wait::No && !self.answered;
+        self.before_the_end(now, if is_first { usual.max(connect.min(first_timeout(ttl))) } else { usual })
+    }
+
+    fn before_the_end(&self, now: Instant, usual: Duration) -> Duration {
         match self.wait {
             Wait::Until(end) => usual.min(end.since(now).max(SHORTEST)),
             Wait::No | Wait::Forever => usual,
@@ -279,7 +288,7 @@ impl Waiting {
             (Ok(Attempt::OtherSlots(other)), _) => Err(Refused::OtherSlots(other)),
             (Ok(Attempt::Done(done)), _) => Err(Refused::Done(done)),
             // All of several locks are looked at until one of them is missing.
-            (Ok(Attempt::Held(_) | Attempt::Partly), _) => {
+            (Ok(Attempt::Held(_) | Attempt::Partly | Attempt::Unprepared), _) => {
                 Err(Refused::Failed(Failed { kind: ErrorKind::Unavailable, trouble: Trouble::TooSlow }))
             }
             (Err(failed), _) => Err(Refused::Failed(failed)),
@@ -287,11 +296,15 @@ impl Waiting {
     }
 }
 
-/// Whether a failure of this kind is ridden out before the service has answered: only within a wait that the user has limited.
-/// Otherwise it is reported at once, and so are wrong settings.
+/// Whether a failure of this kind is ridden out before the service has answered: only within a wait that the user has limited,
+/// except where the service is full or busy, perhaps with other waiters. Otherwise it is reported at once, and so are wrong settings.
 #[must_use]
 pub(crate) fn rides_out(wait: Wait, kind: ErrorKind) -> bool {
-    matches!(wait, Wait::Until(_)) && kind.may_pass() && kind != ErrorKind::Mistaken
+    match wait {
+        Wait::No => false,
+        Wait::Until(_) => kind.may_pass() && kind != ErrorKind::Mistaken,
+        Wait::Forever => matches!(kind, ErrorKind::Full | ErrorKind::Contended),
+    }
 }
 
 /// Whether a lease that was just granted leaves enough time for the command.

@@ -99,6 +99,8 @@ pub(crate) enum Notice {
     Gone,
     /// The command has ended, and a nested run that its lock covers is stopped first.
     Covering,
+    /// What is left of the command is killed.
+    Killing,
 }
 
 /// Why a guard cannot work here.
@@ -233,6 +235,7 @@ impl Notice {
             Self::Unkillable(pid) => packet(9, &[wide(pid)]),
             Self::Gone => packet(10, &[]),
             Self::Covering => packet(11, &[]),
+            Self::Killing => packet(12, &[]),
         }
     }
 
@@ -252,6 +255,7 @@ impl Notice {
             9 => Self::Unkillable(narrow(a)),
             10 => Self::Gone,
             11 => Self::Covering,
+            12 => Self::Killing,
             _ => return None,
         })
     }
@@ -372,6 +376,7 @@ mod tests {
             Notice::Unkillable(3),
             Notice::Gone,
             Notice::Covering,
+            Notice::Killing,
         ] {
             assert_eq!(Notice::decode(&notice.encode()), Some(notice));
         }

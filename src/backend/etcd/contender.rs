@@ -51,8 +51,8 @@ pub(super) struct Session {
     pub news_at: Instant,
     /// The revision at which our key was last seen by a renewal.
     pub renewed: Option<i64>,
-    /// The watch on our own key, while the lock is ours.
-    pub own_watch: Option<OwnWatch>,
+    /// The watches on our own key and on requests to stop, while the lock is ours.
+    pub own_watch: Option<[OwnWatch; 2]>,
     /// It has been tried to take all this away.
     pub withdrawing: bool,
     /// Our place stays taken for the claim's minimum hold.

@@ -4,7 +4,7 @@ How an etcd cluster is named in a URL.
 
 use std::fmt;
 
-use crate::backend::driver::{Abilities, Driver, Follows, Form, Place, Scheme};
+use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Place, Scheme};
 use crate::backend::etcd::EtcdService;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
@@ -27,7 +27,14 @@ pub(crate) static DRIVER: Driver = Driver {
     kill_after_share: 2,
     delay_share: Some(0),
     has_lease: true,
-    abilities: Abilities { replicas: false, strict_fencing: false },
+    abilities: Abilities {
+        replicas: false,
+        strict_fencing: false,
+        breaks: Breaks::Taking,
+        handles: true,
+        meetings: Meetings::Both,
+    },
+    setup: None,
 };
 
 /// The members of one cluster, or some of them.

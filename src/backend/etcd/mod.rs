@@ -11,10 +11,12 @@ whose lease has ended. What ownership rests on is always a linearizable read tha
 behind none but those that it shares the lock with.
 */
 
+mod adopt;
 mod barrier;
 mod contender;
 mod driver;
 mod errors;
+mod inspect;
 mod latch;
 mod link;
 mod look;
@@ -22,8 +24,10 @@ mod meeting;
 mod names;
 mod once;
 mod own;
+mod probes;
 mod session;
 mod standing;
+mod steering;
 mod version;
 mod watches;
 
@@ -35,22 +39,28 @@ use self::barrier::EtcdBarrier;
 use self::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE};
 pub(crate) use self::driver::DRIVER;
 use self::errors::Fault;
+use self::inspect::EtcdSurvey;
 use self::latch::EtcdLatch;
 use self::link::Cluster;
 use self::look::{Line, Look};
 use self::meeting::Visitor;
 use self::names::prefix;
 use self::own::Extended;
+use self::probes::EtcdProbes;
 use self::session::value;
 use crate::backend;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
+use crate::backend::probing::{Probes, Wish};
+use crate::backend::survey::Survey;
 use crate::backend::{
-    Attempt, Busy, Claim, Contender, Error, Grant, Lease, OtherSlots, Queue, Released, Renewal, Service, Used,
+    Adopted, Attempt, Busy, Claim, Contender, Error, Grant, Lease, OtherSlots, Queue, Released, Renewal, Service, Used,
 };
 use crate::clock::{Instant, before, wall_millis};
 use crate::holder::Holder;
+use crate::holder::ask::Ask;
+use crate::key::Namespace;
 use crate::lock::admission::{Mode, Place, Watch};
 use crate::lock::news::news_every;
 
@@ -95,6 +105,16 @@ impl Service for EtcdService {
 
     fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
         Ok(Box::new(EtcdBarrier::new(self.visitor(meeting, "meet"), parties)))
+    }
+
+    fn survey(&self, namespace: Namespace) -> Box<dyn Survey> {
+        let keys = namespace.prefix('/');
+        let cluster = Cluster::new(self.location.clone(), self.tls.clone(), keys);
+        Box::new(EtcdSurvey::new(cluster, namespace))
+    }
+
+    fn probes(&self, wish: Wish) -> Box<dyn Probes> {
+        Box::new(EtcdProbes::new(&self.location, self.tls.clone(), &wish))
     }
 }
 
@@ -261,6 +281,10 @@ impl Contender for EtcdContender {
         self.cluster.connect().await
     }
 
+    async fn adopt(&mut self, held: &Adopted) -> Result<(), Error> {
+        self.adopt_session(held.token).await
+    }
+
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         let is_new = self.session.is_none();
         // Inside of another run it is first looked whether that has the lock.
@@ -300,7 +324,7 @@ impl Contender for EtcdContender {
                 Attempt::OtherSlots(_) => {
                     self.withdraw(Used::No).await?;
                 }
-                Attempt::Busy(_) | Attempt::Around(_) | Attempt::Done(_) | Attempt::Partly => {}
+                Attempt::Busy(_) | Attempt::Around(_) | Attempt::Done(_) | Attempt::Partly | Attempt::Unprepared => {}
             }
             return Ok(attempt);
         }
@@ -316,8 +340,9 @@ impl Contender for EtcdContender {
         // Where members were compared, it is known already.
         let known = self.cluster.version().map(str::to_owned);
         let patience = (!self.inspected && known.is_none()).then(|| VERSION.min(ttl / VERSION_SHARE));
-        let extended = own::extend(&mut self.cluster, session.lease, &session.key, patience).await?;
-        let Extended::Lease { sent, own, revision, version } = extended else {
+        let stop = names::stop(&self.claim.namespace.prefix('/'), session.lease);
+        let extended = own::extend(&mut self.cluster, session.lease, &session.key, Some(&stop), patience).await?;
+        let Extended::Lease { sent, own, asked, revision, version } = extended else {
             return Ok(Renewal::NotMine("its lease has ended at the server or was revoked".to_owned()));
         };
         Ok(match own {
@@ -335,7 +360,8 @@ impl Contender for EtcdContender {
                     self.concerns.extend(version::concern(&version));
                 }
                 self.inspected = true;
-                Renewal::Extended(Lease::until(sent, ttl))
+                let asked = asked.and_then(|asked| Ask::read(&asked, self.claim.owner.as_str()));
+                Renewal::of(Lease::until(sent, ttl), asked)
             }
         })
     }

@@ -21,7 +21,12 @@ pub(super) const HOLD: &str = ".hold";
 
 /// The prefix of every key of the lock.
 pub(super) fn prefix(claim: &Claim) -> String {
-    format!("{}/", claim.namespace.join('/', &claim.key))
+    prefix_of(&claim.namespace.join('/', &claim.key))
+}
+
+/// The prefix of every key of the lock that is spelled like this with its namespace.
+pub(super) fn prefix_of(lock: &str) -> String {
+    format!("{lock}/")
 }
 
 /// The key in which the last period of this length is recorded in which a command has succeeded. No key of a user has a control
@@ -37,6 +42,12 @@ pub(super) fn namespace(claim: &Claim) -> String {
         Some(namespace) if !namespace.is_empty() => namespace.to_owned(),
         _ => own,
     }
+}
+
+/// The key with the request to stop that was made to the holder with this lease, in the namespace whose keys begin with
+/// `namespace`. It is not below the lock, where it would be in the queue.
+pub(super) fn stop(namespace: &str, lease: i64) -> String {
+    format!("{namespace}\u{1}stop/{lease:x}")
 }
 
 /// The lease of the owner with this id.

@@ -20,6 +20,8 @@ pub(super) enum Extended {
         sent: Instant,
         /// Our key afterwards, without its value.
         own: Option<KeyValue>,
+        /// The request to stop that was made to us.
+        asked: Option<Vec<u8>>,
         /// The revision of the cluster at which the key was read.
         revision: i64,
         /// The server's version, where it was asked for and told in time.
@@ -27,30 +29,39 @@ pub(super) enum Extended {
     },
 }
 
-/// Extends `lease`, and reads `key`: the lease alone proves nothing of the key, which anybody may delete. Where there is
-/// `patience`, the server is asked for its version too, and waited for so long.
+/// Extends `lease`, and reads `key`, and `stop` if there is one: the lease alone proves nothing of the key, which anybody may delete. Where there
+/// is `patience`, the server is asked for its version too, and waited for so long.
 pub(super) async fn extend(
     cluster: &mut Cluster,
     lease: i64,
     key: &str,
+    stop: Option<&str>,
     patience: Option<Duration>,
 ) -> Result<Extended, Error> {
     let sent = Instant::now();
     let asked = cluster.ask(|mut client| async move {
-        let (mut reader, teller) = (client.clone(), client.clone());
+        let (mut reader, mut hearer, teller) = (client.clone(), client.clone(), client.clone());
         let extended = async {
+            let heard = async {
+                match stop {
+                    Some(stop) => hearer.get(stop, None).await.map(Some),
+                    None => Ok(None),
+                }
+            };
             let options = GetOptions::new().with_keys_only();
-            tokio::try_join!(client.lease_keep_alive(lease), reader.get(key, Some(options)))
+            tokio::try_join!(client.lease_keep_alive(lease), reader.get(key, Some(options)), heard)
         };
         let (extended, version) = tokio::join!(extended, version(teller, sent, patience));
-        extended.map(|((keeper, _), read)| (keeper.id(), read, version))
+        extended.map(|((keeper, _), read, heard)| (keeper.id(), read, heard, version))
     });
     // Too large to be a part of every future that waits for it.
     match Box::pin(asked).await {
-        Ok((answered, mut read, version)) => {
+        Ok((answered, mut read, heard, version)) => {
             cluster.same_lease(lease, answered)?;
             let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
-            Ok(Extended::Lease { sent, own: read.take_kvs().into_iter().next(), revision, version })
+            let own = read.take_kvs().into_iter().next();
+            let asked = heard.and_then(|heard| heard.kvs().first().map(|kv| kv.value().to_vec()));
+            Ok(Extended::Lease { sent, own, asked, revision, version })
         }
         Err(Fault::NoLease(_)) => Ok(Extended::NoLease),
         Err(fault) => Err(fault.into()),

@@ -36,29 +36,34 @@ fn put_again(key: &str, created: i64, value: String, lease: i64) -> Txn {
     Txn::new().when([unchanged]).and_then([put])
 }
 
+impl Session {
+    /// What `claim` is to have at the cluster; nothing is there yet, as far as is known.
+    pub(super) fn new(claim: &Claim) -> Self {
+        let lease = lease_of(claim.owner.as_str());
+        Self {
+            lease,
+            key: key(&prefix(claim), lease, claim.mode),
+            sent: Instant::now(),
+            ttl: None,
+            created: None,
+            token: None,
+            slot: None,
+            awaits: None,
+            watch: None,
+            news_at: Instant::now(),
+            renewed: None,
+            own_watch: None,
+            withdrawing: false,
+            holds: false,
+        }
+    }
+}
+
 impl EtcdContender {
     /// Makes sure that there is a lease, and that it has been extended lately.
     pub(super) async fn keep_session(&mut self) -> Result<(), Error> {
         let claim = &self.claim;
-        let session = self.session.get_or_insert_with(|| {
-            let lease = lease_of(claim.owner.as_str());
-            Session {
-                lease,
-                key: key(&prefix(claim), lease, claim.mode),
-                sent: Instant::now(),
-                ttl: None,
-                created: None,
-                token: None,
-                slot: None,
-                awaits: None,
-                watch: None,
-                news_at: Instant::now(),
-                renewed: None,
-                own_watch: None,
-                withdrawing: false,
-                holds: false,
-            }
-        });
+        let session = self.session.get_or_insert_with(|| Session::new(claim));
         let lease = session.lease;
         let Some(ttl) = session.ttl else { return self.grant_lease(lease).await };
         let sent = Instant::now();
@@ -165,7 +170,7 @@ impl EtcdContender {
     pub(super) async fn show_life(&mut self) -> Result<bool, Error> {
         let Some(session) = &mut self.session else { return Ok(false) };
         let Some(ttl) = session.ttl else { return Ok(false) };
-        let extending = own::extend(&mut self.cluster, session.lease, &session.key, None);
+        let extending = own::extend(&mut self.cluster, session.lease, &session.key, None, None);
         let extended = before(Instant::now() + ttl / SIGN_ANSWERED, extending).await;
         let extended = extended.map_err(|_| errors::silence())??;
         let Extended::Lease { sent, own, .. } = extended else { return Ok(false) };

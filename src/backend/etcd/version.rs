@@ -5,6 +5,11 @@ What is known of versions of etcd: which of them end leases that were renewed.
 /// The first releases of 3.4 and 3.5 whose leaders do not revoke by what they knew before they stood still.
 const MENDED: [(u64, u64, u64); 2] = [(3, 4, 31), (3, 5, 13)];
 
+/// The oldest version that is supported.
+const OLDEST: (u64, u64, u64) = (3, 4, 0);
+/// The first release of 3.5 whose data stay consistent when a server is killed.
+const KEPT_CONSISTENT: (u64, u64, u64) = (3, 5, 6);
+
 /// What is unsafe about a server of this version, for a warning.
 pub(super) fn concern(version: &str) -> Option<String> {
     is_affected(version).then(|| {
@@ -16,17 +21,38 @@ pub(super) fn concern(version: &str) -> Option<String> {
     })
 }
 
+/// Why a server of this version must not be used, or what is unsafe about it, and what to do; none where nothing is known against
+/// it.
+pub(super) fn objection(version: &str) -> Option<(bool, String)> {
+    let numbers = numbers(version)?;
+    let old = numbers < OLDEST;
+    if !old && !((3, 5, 0)..KEPT_CONSISTENT).contains(&numbers) {
+        return concern(version).map(|concern| (false, concern));
+    }
+    let shown = crate::printable::shown(version.as_bytes());
+    let said = if old {
+        format!("etcd {shown} is too old; use version 3.4 or newer")
+    } else {
+        format!("etcd {shown} can lose and contradict what it has confirmed when it is killed; use 3.5.13 or newer")
+    };
+    Some((old, said))
+}
+
 /// Whether this version has etcd#15247; one that cannot be read counts as mended.
 fn is_affected(version: &str) -> bool {
+    let Some(version) = numbers(version) else { return false };
+    let [first, second] = MENDED;
+    version < first || ((3, 5, 0)..second).contains(&version)
+}
+
+/// The numbers of a version; none where it cannot be read.
+fn numbers(version: &str) -> Option<(u64, u64, u64)> {
     let mut numbers = version.split('.').map(|part| {
         // `0-rc.1` is before `0`, and mended no earlier than it.
         part.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse::<u64>().ok())
     });
     let mut next = || numbers.next().flatten();
-    let (Some(major), Some(minor), Some(patch)) = (next(), next(), next()) else { return false };
-    let [first, second] = MENDED;
-    let version = (major, minor, patch);
-    version < first || ((3, 5, 0)..second).contains(&version)
+    Some((next()?, next()?, next()?))
 }
 
 #[cfg(test)]
@@ -53,6 +79,25 @@ mod tests {
         ] {
             assert_eq!(is_affected(version), expected, "{version}");
             assert_eq!(concern(version).is_some(), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn versions_that_must_not_be_used_are_told_from_those_that_are_unsafe() {
+        for (version, expected) in [
+            ("3.3.27", Some((true, "etcd 3.3.27 is too old"))),
+            ("3.4.23", Some((false, "etcd 3.4.23 can revoke a renewed lease"))),
+            ("3.4.31", None),
+            ("3.5.5", Some((false, "etcd 3.5.5 can lose and contradict"))),
+            ("3.5.6", Some((false, "etcd 3.5.6 can revoke a renewed lease"))),
+            ("3.5.13", None),
+            ("3.6.1", None),
+            ("new", None),
+        ] {
+            let told = objection(version);
+            assert_eq!(told.as_ref().map(|told| told.0), expected.map(|expected| expected.0), "{version}");
+            let begins = expected.map_or("", |expected| expected.1);
+            assert!(told.map(|told| told.1).unwrap_or_default().starts_with(begins), "{version}");
         }
     }
 }

@@ -7,7 +7,7 @@ use etcd_client::{Event, WatchFilterType, WatchOptions, WatchResponse};
 use crate::backend::Error;
 use crate::backend::etcd::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE, Watched};
 use crate::backend::etcd::errors;
-use crate::backend::etcd::names::{HOLD, prefix, stem};
+use crate::backend::etcd::names::{HOLD, prefix, stem, stop};
 use crate::backend::etcd::own::OwnWatch;
 use crate::clock::{Instant, before, sleep_until};
 use crate::lock::admission::Watch;
@@ -103,16 +103,25 @@ impl EtcdContender {
         }
     }
 
-    /// Resolves when something has happened to our key; none when that cannot be heard.
+    /// Resolves when something has happened to our key, or we were asked to stop; none when that cannot be heard.
     pub(super) async fn event_of_own(&mut self) -> Option<()> {
         let session = self.session.as_mut()?;
         let revision = session.renewed?;
-        let known = session.own_watch.take().filter(|watch| watch.link == self.cluster.links());
-        let watch = match known {
-            Some(watch) => watch,
-            None => OwnWatch::open(&self.cluster, &session.key, revision).await?,
+        let link = self.cluster.links();
+        let known = session.own_watch.take().filter(|watches| watches.iter().all(|watch| watch.link == link));
+        let watches = if let Some(watches) = known {
+            watches
+        } else {
+            let stop = stop(&self.claim.namespace.prefix('/'), session.lease);
+            let own = OwnWatch::open(&self.cluster, &session.key, revision).await?;
+            [own, OwnWatch::open(&self.cluster, &stop, revision).await?]
         };
-        if session.own_watch.insert(watch).event().await {
+        let [own, asked] = session.own_watch.insert(watches);
+        let is_event = tokio::select! {
+            is_event = own.event() => is_event,
+            is_event = asked.event() => is_event,
+        };
+        if is_event {
             return Some(());
         }
         session.own_watch = None;

@@ -61,7 +61,7 @@ impl Record {
         line(text) + &line(&kept.map(Kept::text).unwrap_or_default())
     }
 
-    /// The same as the whole block of a seat.
+    /// The whole block of a seat: these lines, and zeros up to its end.
     #[must_use]
     pub(super) fn block(text: &str, kept: Option<&Kept>) -> Vec<u8> {
         let mut block = Self::lines(text, kept).into_bytes();

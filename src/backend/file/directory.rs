@@ -16,10 +16,11 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::statfs::fstatfs;
-use nix::unistd::{getegid, geteuid};
+use nix::sys::statvfs::{Statvfs, fstatvfs};
+use nix::unistd::{UnlinkatFlags, getegid, geteuid, unlinkat};
 
 use crate::backend::error::Error;
-use crate::backend::file::errors::{self, no_directory, no_lock_file};
+use crate::backend::file::errors::{self, no_directory, no_lock_file, no_look};
 use crate::backend::file::locality;
 
 /// Where lock files are, as a URL says it.
@@ -80,14 +81,7 @@ impl Place {
     /// The default directory, created if it does not exist. The user id alone decides which it is, so that a shell and a
     /// crontab of one user share their locks.
     pub(super) fn default_one(remote: bool) -> Result<Self, Error> {
-        let user = geteuid();
-        let path = if user.is_root() {
-            PathBuf::from("/run/dlock")
-        } else {
-            let shared = std::fs::metadata("/run/lock");
-            let usable = shared.is_ok_and(|meta| meta.is_dir() && meta.mode() & 0o1002 == 0o1002);
-            Path::new(if usable { "/run/lock" } else { "/tmp" }).join(format!("dlock-{user}"))
-        };
+        let (user, path) = (geteuid(), Self::default_path());
         match std::fs::DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(no_directory(&path, &errors::default_not_made(&error)));
@@ -103,6 +97,42 @@ impl Place {
             return Err(no_directory(&path, errors::NOT_PRIVATE));
         }
         Ok(place)
+    }
+
+    /// The path of the default directory.
+    pub(super) fn default_path() -> PathBuf {
+        let user = geteuid();
+        if user.is_root() {
+            return PathBuf::from("/run/dlock");
+        }
+        let shared = std::fs::metadata("/run/lock");
+        let usable = shared.is_ok_and(|meta| meta.is_dir() && meta.mode() & 0o1002 == 0o1002);
+        Path::new(if usable { "/run/lock" } else { "/tmp" }).join(format!("dlock-{user}"))
+    }
+
+    /// A directory to look at, whoever may write there: the default one where `path` is none. None where that does not exist.
+    pub(super) fn to_look(path: Option<&Path>, remote: bool) -> Result<Option<Self>, Error> {
+        let default = Self::default_path();
+        if path.is_none() && !default.exists() {
+            return Ok(None);
+        }
+        let path = path.unwrap_or(&default);
+        // The right to reach its files is enough to look at one of them.
+        Self::open(path, OFlag::O_PATH, remote, errors::directory_refused).map(Some).map_err(|error| {
+            match std::fs::metadata(path) {
+                Err(refused) if refused.kind() == io::ErrorKind::PermissionDenied => no_look(path, Errno::EACCES),
+                _ => error,
+            }
+        })
+    }
+
+    /// Opens the file `name` for reading, without a trace in its access time where this user may do that.
+    pub(super) fn existing(&self, name: &OsStr) -> Result<File, Errno> {
+        match self.open_at(name, OFlag::O_RDONLY | OFlag::O_NOATIME) {
+            Err(Errno::EPERM) => self.open_at(name, OFlag::O_RDONLY),
+            other => other,
+        }
+        .map(File::from)
     }
 
     fn open(path: &Path, extra: OFlag, remote: bool, refused: fn(Errno) -> String) -> Result<Self, Error> {
@@ -123,6 +153,17 @@ impl Place {
         Ok(Self { path: path.to_owned(), is_volatile, is_local, is_shared: false, descriptor })
     }
 
+    /// How much room there is.
+    pub(super) fn file_system(&self) -> nix::Result<Statvfs> {
+        fstatvfs(&self.descriptor)
+    }
+
+    /// Removes the file `name`, which nobody else may use.
+    pub(super) fn remove(&self, name: &OsStr) {
+        // It may never have been made.
+        let _ = unlinkat(&self.descriptor, name, UnlinkatFlags::NoRemoveDir);
+    }
+
     fn metadata(&self) -> Result<std::fs::Metadata, Error> {
         let descriptor = self.descriptor.try_clone().map_err(|error| no_directory(&self.path, &error.to_string()))?;
         File::from(descriptor).metadata().map_err(|error| no_directory(&self.path, &error.to_string()))
@@ -132,6 +173,14 @@ impl Place {
     /// links are not followed.
     pub(super) fn lock_file(&self, name: &OsStr) -> Result<File, String> {
         regular(self.open_or_create(name, OFlag::O_RDWR).map_err(errors::file_refused)?, errors::NO_FILE)
+    }
+
+    /// Opens the lock file `name` for appending; none where there is no such file.
+    pub(super) fn appended(&self, name: &OsStr) -> Result<Option<File>, String> {
+        match self.open_at(name, OFlag::O_WRONLY | OFlag::O_APPEND) {
+            Err(Errno::ENOENT) => Ok(None),
+            other => regular(other.map_err(errors::file_refused)?, errors::NO_FILE).map(Some),
+        }
     }
 
     /// Opens the file `name`, which a user named as such, and creates it if it does not exist. Nothing is ever written to

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
-use crate::backend::driver::{Abilities, Driver, Follows, Form, Place, Scheme};
+use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Place, Scheme};
 use crate::backend::file::FileService;
 use crate::backend::file::directory::Spot;
 use crate::backend::net::location::encoded;
@@ -31,7 +31,14 @@ pub(crate) static DRIVER: Driver = Driver {
     kill_after_share: 2,
     delay_share: None,
     has_lease: false,
-    abilities: Abilities { replicas: false, strict_fencing: false },
+    abilities: Abilities {
+        replicas: false,
+        strict_fencing: false,
+        breaks: Breaks::Asking,
+        handles: false,
+        meetings: Meetings::Both,
+    },
+    setup: None,
 };
 
 /// The place of lock files on this host, as a URL names it.

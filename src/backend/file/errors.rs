@@ -63,6 +63,12 @@ pub(super) fn no_directory(path: &Path, reason: &str) -> Error {
     Error::new(ErrorKind::CannotCreate, format!("could not use the lock directory {}: {reason}", path.display()))
 }
 
+/// The error of a look at a file or a directory that this user may not read, or not reach.
+pub(super) fn no_look(path: &Path, errno: Errno) -> Error {
+    let reason = "look as a user who may read it, or as root";
+    Error::new(ErrorKind::Denied, format!("may not look into {}: {}: {reason}", path.display(), errno.desc()))
+}
+
 /// The error of a contender that was not connected: it has no directory yet.
 pub(super) fn directory_not_open() -> Error {
     Error::unavailable("the lock directory is not open")
@@ -134,7 +140,7 @@ pub(super) fn unwritten(error: &std::io::Error) -> String {
 mod tests {
     use std::io;
 
-    use super::ErrorKind::{CannotCreate, Unavailable, Unusable};
+    use super::ErrorKind::{CannotCreate, Denied, Unavailable, Unusable};
     use super::*;
 
     #[test]
@@ -180,6 +186,13 @@ mod tests {
         ] {
             assert_eq!(named_file_refused(errno), said, "{errno}");
         }
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_denied() {
+        let told = no_look(Path::new("/d"), Errno::EACCES);
+        let text = "may not look into /d: Permission denied: look as a user who may read it, or as root";
+        assert_eq!((told.kind, told.to_string().as_str()), (Denied, text));
     }
 
     #[test]

@@ -23,6 +23,8 @@ const TABLE: usize = 64 * 1024;
 pub(super) struct KernelLocks {
     /// A process that took the lock with flock(2), as dlock and flock(1) do.
     pub holder: Option<i32>,
+    /// All processes that took it like that to share it.
+    pub readers: Vec<i32>,
     /// The processes that wait in flock(2), first in line first.
     pub waiting: Vec<i32>,
     /// Whether one of them wants the lock for itself alone.
@@ -61,16 +63,12 @@ impl KernelLocks {
 
     /// Looks once; see [`KernelLocks::find`].
     pub(super) fn look(file: &Metadata, gate: &Metadata) -> Option<Self> {
-        // Without room to begin with it would be read in many small pieces.
-        let mut table = Vec::with_capacity(TABLE);
-        File::open("/proc/locks").ok()?.read_to_end(&mut table).ok()?;
-        let name = |file: &Metadata| format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino());
-        Some(Self::parse(&String::from_utf8_lossy(&table), &name(file), &name(gate)))
+        Some(Self::parse(&table()?, &name(file), &name(gate)))
     }
 
     /// Lines are `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`, with `->` after the number for waiters. The locks of
     /// [`ranges`] are called `OFDLCK`, and have no process. Any other kind of lock says nothing about ours.
-    fn parse(table: &str, file: &str, gate: &str) -> Self {
+    pub(super) fn parse(table: &str, file: &str, gate: &str) -> Self {
         let mut locks = Self::default();
         for line in table.lines() {
             let mut words = line.split_whitespace().skip(1).peekable();
@@ -84,6 +82,9 @@ impl KernelLocks {
                     locks.writer_waits |= access == "WRITE";
                 } else {
                     locks.holder.get_or_insert(pid);
+                    if access == "READ" {
+                        locks.readers.push(pid);
+                    }
                 }
             } else if kind == "OFDLCK" && place == gate {
                 let Some(pid) = ranges::TURNSTILE.process(start, end) else { continue };
@@ -107,6 +108,19 @@ impl KernelLocks {
         };
         before as u64
     }
+}
+
+/// The kernel's table of locks; none where it cannot be read.
+pub(super) fn table() -> Option<String> {
+    // Without room to begin with it would be read in many small pieces.
+    let mut table = Vec::with_capacity(TABLE);
+    File::open("/proc/locks").ok()?.read_to_end(&mut table).ok()?;
+    Some(String::from_utf8_lossy(&table).into_owned())
+}
+
+/// How a file is called in the kernel's table of locks.
+pub(super) fn name(file: &Metadata) -> String {
+    format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino())
 }
 
 /// `flock(2)`, repeated when a signal interrupts it.
@@ -210,6 +224,7 @@ nonsense
         let locks = KernelLocks::parse(SHARED, "fe:00:77", "fe:00:77");
         let expected = KernelLocks {
             holder: Some(100),
+            readers: vec![100, 101],
             waiting: vec![102],
             writer_waits: true,
             first: Some(103),

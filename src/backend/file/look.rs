@@ -7,10 +7,12 @@ use std::time::Duration;
 use crate::backend::file::content::Content;
 use crate::backend::file::kernel::{KernelLocks, command_name, is_suspended};
 use crate::backend::file::lock_file::LockFile;
+use crate::backend::file::requests;
 use crate::backend::file::seats::Seat;
 use crate::backend::file::text::{header, numbers, record};
 use crate::backend::{Busy, Claim, OtherSlots};
 use crate::clock::wall_millis;
+use crate::holder::ask::Ask;
 use crate::holder::{Holder, Published};
 use crate::lock::admission::Mode;
 
@@ -50,6 +52,11 @@ impl LockFile {
         let slots = self.kept(&seats).into_iter().filter(|(mode, _)| mode.slots().is_some()).count();
         let beside = ((seats.len() + slots) as u64).saturating_sub(1);
         Busy { holder, beside, position, now: wall_millis() }
+    }
+
+    /// The request to stop that was made to this owner.
+    pub(super) fn asked(&self, claim: &Claim) -> Option<Ask> {
+        requests::find(self.files.gate(), claim.owner.as_str())
     }
 
     /// Finds out who uses this number of slots.

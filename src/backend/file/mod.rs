@@ -32,6 +32,7 @@ mod driver;
 mod errors;
 mod floor;
 mod group;
+mod inspect;
 mod kept;
 mod kernel;
 mod latch;
@@ -41,8 +42,11 @@ mod lock_file;
 mod look;
 mod meeting;
 mod once;
+mod probes;
 mod ranges;
+mod requests;
 mod seats;
+mod seen;
 mod text;
 mod watch;
 
@@ -53,12 +57,17 @@ use std::time::Duration;
 use self::barrier::FileBarrier;
 use self::directory::{Place, Spot};
 pub(crate) use self::driver::DRIVER;
+use self::inspect::FileSurvey;
 use self::latch::FileLatch;
 use self::lock_file::{LockFile, Taken};
 use self::meeting::Board;
+use self::probes::FileProbes;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
+use crate::backend::probing::{Probes, Wish};
+use crate::backend::survey::Survey;
 use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used};
 use crate::clock::{Instant, wall_millis};
+use crate::key::Namespace;
 
 /// How often a holder checks that its lock file is still in place.
 const CHECK: Duration = Duration::from_millis(500);
@@ -103,6 +112,14 @@ impl Service for FileService {
     fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
         let board = Board::new(self.spot.clone(), self.remote, meeting, ".meet");
         Ok(Box::new(FileBarrier::new(board, parties)))
+    }
+
+    fn survey(&self, _namespace: Namespace) -> Box<dyn Survey> {
+        Box::new(FileSurvey::new(self.spot.clone(), self.remote))
+    }
+
+    fn probes(&self, _wish: Wish) -> Box<dyn Probes> {
+        Box::new(FileProbes::new(self.spot.clone(), self.remote))
     }
 }
 
@@ -231,7 +248,7 @@ impl Contender for FileContender {
     async fn renew(&mut self) -> Result<Renewal, Error> {
         match &self.lock {
             Some(lock) if lock.is_ours() && lock.is_in_place() => {
-                Ok(Renewal::Extended(Lease::Unlimited { check: CHECK }))
+                Ok(Renewal::of(Lease::Unlimited { check: CHECK }, lock.asked(&self.claim)))
             }
             Some(lock) => Ok(Renewal::NotMine(format!("{} was removed or replaced", lock.path().display()))),
             None => Ok(Renewal::NotMine("it was released".to_owned())),

@@ -42,7 +42,7 @@ impl Mark {
         (!mark.id.is_empty()).then(|| Self { name: name.to_owned(), ..mark })
     }
 
-    /// The same, open.
+    /// The mark where the barrier has been opened for this party.
     #[must_use]
     pub(crate) fn opened(&self) -> Self {
         Self { open: true, ..self.clone() }

@@ -100,11 +100,13 @@ pub(in crate::backend) fn damage(answer: &[Value]) -> Option<Damage> {
     }
 }
 
-/// Reads the answer to `renew.lua`: extended, or what is at the key instead; `None` when it makes no sense.
-pub(super) fn renewed(answer: &Value) -> Option<Result<(), String>> {
+/// Reads the answer to `renew.lua`: extended, perhaps with a request to stop, or what is at the key instead; `None` when it
+/// makes no sense.
+pub(super) fn renewed(answer: &Value) -> Option<Result<Option<Vec<u8>>, String>> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
-        [Value::Int(1)] => Some(Ok(())),
+        [Value::Int(1)] => Some(Ok(None)),
+        [Value::Int(2), request] => Some(Ok(Some(bytes(request)?.to_vec()))),
         [Value::Int(0), kind, value] => Some(Err(match (bytes(kind), bytes(value)) {
             (Some(b"none"), _) => "its key is gone from the server".to_owned(),
             (Some(b"string"), Some(value)) => {
@@ -234,7 +236,7 @@ mod tests {
                 prop_assert_eq!(slot, u32::try_from(number).ok());
                 prop_assert!(token < 1 << 53 && text_of(&parts[1]).is_some_and(|text| text.parse() == Ok(token)));
             }
-            prop_assert_eq!(renewed(&answer) == Some(Ok(())), answer == Value::Array(vec![Value::Int(1)]));
+            prop_assert_eq!(renewed(&answer) == Some(Ok(None)), answer == Value::Array(vec![Value::Int(1)]));
             prop_assert_eq!(yes_or_no(&answer) == Some(true), answer == Value::Int(1));
             prop_assert_eq!(released(&answer).is_some(), matches!(answer, Value::Int(0..=2)));
             Ok(())

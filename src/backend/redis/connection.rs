@@ -11,13 +11,13 @@ use ::redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, Redis
 use tokio::task::JoinHandle;
 
 use crate::backend::error::Error;
+use crate::backend::net::bounded::{Allowance, Bounded};
 use crate::backend::net::location::{Location, Login, nested_hint};
 use crate::backend::net::tls::{Tls, refused};
 use crate::backend::net::wire::{Address, Choice, Refusal, Ways, Wire, forget};
 use crate::backend::redis::damage::Damage;
 use crate::backend::redis::errors::{self, About};
 use crate::backend::redis::rights::Rights;
-use crate::backend::redis::stream::Bounded;
 
 /// One server, and the credentials for it.
 #[derive(Clone, Debug)]
@@ -45,6 +45,21 @@ impl Server {
         let rights = if self.database == 0 { rights } else { rights.and("+select") };
         Self { rights, ..self }
     }
+
+    /// Where it is.
+    pub(in crate::backend) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Who we are there.
+    pub(in crate::backend) fn login(&self) -> &Login {
+        &self.login
+    }
+
+    /// How it is spoken to by TLS, if it is.
+    pub(in crate::backend) fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
 }
 
 impl fmt::Display for Server {
@@ -70,6 +85,7 @@ struct Link {
     socket: OwnedFd,
     ways: Ways,
     refusal: Refusal,
+    allowance: Allowance,
     outstanding: Outstanding,
 }
 
@@ -136,6 +152,11 @@ impl Connection {
         &self.server
     }
 
+    /// From now on the user needs these rights there, for error messages.
+    pub(in crate::backend) fn need(&mut self, rights: &Rights) {
+        self.server = self.server.clone().needing(rights.clone());
+    }
+
     /// The address that the connection uses, and the other addresses of the server's name.
     pub(super) fn ways(&self) -> Ways {
         self.link.as_ref().map(|link| link.ways.clone()).unwrap_or_default()
@@ -189,11 +210,13 @@ impl Connection {
         // Without credentials and database: the library would drop the text of what the server has against them.
         let info = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-        let (connection, driver) = MultiplexedConnection::new_with_config(&info, Bounded::new(wire), config)
+        let allowance = Allowance::default();
+        let stream = Bounded::new(wire, allowance.clone());
+        let (connection, driver) = MultiplexedConnection::new_with_config(&info, stream, config)
             .await
             .map_err(|error| self.explain(&error, &refusal))?;
         let driver = tokio::spawn(driver);
-        let mut link = Link { connection, driver, socket, ways, refusal, outstanding: Outstanding::Nothing };
+        let mut link = Link { connection, driver, socket, ways, refusal, allowance, outstanding: Outstanding::Nothing };
         log_in(server, &mut link.connection).await.map_err(|error| self.explain(&error, &link.refusal))?;
         Ok(link)
     }
@@ -232,18 +255,51 @@ impl Connection {
                 link.outstanding = Outstanding::Nothing;
                 Ok(answers)
             }
-            Err(error) => {
-                // An error that the server answered leaves the connection in order; any other does not. After a
-                // failover, the name of a server that has become a replica may lead to another server.
-                let refusal = link.refusal.clone();
-                if error.code().is_some_and(|code| code != "READONLY") {
-                    link.outstanding = Outstanding::Nothing;
-                } else {
-                    self.link = None;
-                }
-                Err(self.explain(&error, &refusal))
-            }
+            Err(error) => Err(self.failed(&error)),
         }
+    }
+
+    /// Sends the requests of a look in one round trip and in this order, and waits for all answers. An error is that of the first request
+    /// that the server refuses; what fails within a transaction is among its answers. When this future is dropped, the
+    /// requests stay noted as unanswered.
+    pub(in crate::backend) async fn ask_all(&mut self, commands: &[Cmd]) -> Result<Vec<Value>, Error> {
+        let Some(link) = &mut self.link else {
+            return Err(errors::no_connection(&self.server));
+        };
+        link.outstanding = Outstanding::Request;
+        link.allowance.for_looks();
+        let mut pipeline = ::redis::pipe();
+        for command in commands {
+            pipeline.add_command(command.clone());
+        }
+        let answers = link.connection.send_packed_commands(&pipeline, 0, commands.len()).await;
+        let whole = |answer: Value| match answer {
+            Value::ServerError(error) => Err(RedisError::from(error)),
+            answer => Ok(answer),
+        };
+        let answers: RedisResult<Vec<Value>> = answers.and_then(|answers| answers.into_iter().map(whole).collect());
+        match answers {
+            Ok(answers) => {
+                link.outstanding = Outstanding::Nothing;
+                Ok(answers)
+            }
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    /// Takes note of the `error` of a request, and puts it into words.
+    fn failed(&mut self, error: &RedisError) -> Error {
+        let refusal = self.link.as_ref().map(|link| link.refusal.clone()).unwrap_or_default();
+        // An error that the server answered leaves the connection in order; any other does not. After a failover, the name
+        // of a server that has become a replica may lead to another server.
+        if error.code().is_some_and(|code| code != "READONLY") {
+            if let Some(link) = &mut self.link {
+                link.outstanding = Outstanding::Nothing;
+            }
+        } else {
+            self.link = None;
+        }
+        self.explain(error, &refusal)
     }
 
     fn explain(&self, error: &RedisError, refusal: &Refusal) -> Error {

@@ -4,7 +4,7 @@ How a URL names one redis server: by its address, by its socket, or by the senti
 
 use std::fmt;
 
-use crate::backend::driver::{Abilities, Driver, Follows, Form, Place, Scheme};
+use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Place, Scheme};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::redis::{RedisService, Server};
@@ -60,7 +60,14 @@ pub(crate) static DRIVER: Driver = Driver {
     kill_after_share: 2,
     delay_share: Some(0),
     has_lease: true,
-    abilities: Abilities { replicas: true, strict_fencing: false },
+    abilities: Abilities {
+        replicas: true,
+        strict_fencing: false,
+        breaks: Breaks::Taking,
+        handles: true,
+        meetings: Meetings::Both,
+    },
+    setup: None,
 };
 
 /// One database of one redis server.

@@ -18,48 +18,73 @@ pub(in crate::backend) struct Keys {
 impl Keys {
     /// The names for the lock of `claim`.
     pub(in crate::backend) fn of(claim: &Claim) -> Self {
-        let lock = claim.namespace.join(':', &claim.key);
+        let keys = Self::at(claim.namespace.join(':', &claim.key));
+        let once = claim.once_per.map(|once| keys.side(&format!("once:{}", once.period().length)));
+        Self { once, ..keys }
+    }
+
+    /// The names for the lock at the key `lock`.
+    pub(in crate::backend) fn at(lock: String) -> Self {
         let tagged = lock.split_once('{').is_some_and(|(_, rest)| rest.find('}').is_some_and(|end| end > 0));
         // A control character, which no key of a user contains. Two of them where the lock has a tag already: otherwise
         // `a` and `{a}` would have the same side keys.
         let side = if tagged { format!("{lock}\u{1}\u{1}") } else { format!("{{{lock}}}\u{1}") };
-        let once = claim.once_per.map(|once| format!("{side}once:{}", once.period().length));
-        Self { lock, side, once }
+        Self { lock, side, once: None }
     }
 
     /// The queue: the waiters in their order.
-    fn queue(&self) -> String {
+    pub(in crate::backend) fn queue(&self) -> String {
         format!("{}queue", self.side)
     }
 
     /// The heartbeats: when each waiter is dropped from the queue without another one.
-    fn alive(&self) -> String {
+    pub(in crate::backend) fn alive(&self) -> String {
         format!("{}alive", self.side)
     }
 
     /// The modes of waiters that do not want the lock alone.
-    fn modes(&self) -> String {
+    pub(in crate::backend) fn modes(&self) -> String {
         format!("{}modes", self.side)
     }
 
+    /// What the waiters publish, each from when it joined the queue.
+    pub(in crate::backend) fn who(&self) -> String {
+        format!("{}who", self.side)
+    }
+
     /// The holders of a lock that several hold together: when each hold ends.
-    fn holders(&self) -> String {
+    pub(in crate::backend) fn holders(&self) -> String {
         format!("{}holders", self.side)
     }
 
     /// What these holders publish.
-    fn details(&self) -> String {
+    pub(in crate::backend) fn details(&self) -> String {
         format!("{}details", self.side)
     }
 
     /// The fencing counter.
-    fn fence(&self) -> String {
+    pub(in crate::backend) fn fence(&self) -> String {
         format!("{}fence", self.side)
     }
 
     /// The writer that is to have the lock next, on one of several servers that keep no queue.
     fn intent(&self) -> String {
         format!("{}intent", self.side)
+    }
+
+    /// The requests to stop, by the ids of the owners to which they are made.
+    pub(in crate::backend) fn stop(&self) -> String {
+        format!("{}stop", self.side)
+    }
+
+    /// The list on which the holder with this id listens.
+    pub(in crate::backend) fn ear(&self, id: &str) -> String {
+        format!("{}ear:{id}", self.side)
+    }
+
+    /// The keys that a renewal looks at, in the order in which it wants them.
+    pub(in crate::backend) fn renewed(&self) -> Vec<String> {
+        vec![self.lock.clone(), self.holders(), self.details(), self.stop()]
     }
 
     /// The keys that all scripts look at first, in the order in which they want them.
@@ -69,12 +94,12 @@ impl Keys {
 
     /// The keys of the lock on a single server, in the order in which its scripts want them.
     pub(in crate::backend) fn single(&self) -> Vec<String> {
-        self.and_once([&self.held()[..], &[self.queue(), self.alive(), self.modes()]].concat())
+        self.and_once([&self.held()[..], &[self.queue(), self.alive(), self.modes(), self.who(), self.stop()]].concat())
     }
 
     /// The keys of the lock on one of several servers, in the order in which its scripts want them.
     pub(in crate::backend) fn voting(&self) -> Vec<String> {
-        self.and_once([&self.held()[..], &[self.intent()]].concat())
+        self.and_once([&self.held()[..], &[self.intent(), self.stop()]].concat())
     }
 
     /// These keys, and that of the claim's periods, where it has any.
@@ -128,7 +153,7 @@ mod tests {
             ) else {
                 return Ok(());
             };
-            let all = |keys: &Keys| [keys.single(), vec![keys.intent(), keys.wakes()]].concat();
+            let all = |keys: &Keys| [keys.single(), vec![keys.intent(), keys.wakes(), keys.ear("")]].concat();
             for ours in all(&one) {
                 let shared = all(&other).contains(&ours);
                 prop_assert_eq!(shared, one.lock == other.lock, "{:?} of {} and {}", ours, one.lock, other.lock);
@@ -165,7 +190,7 @@ mod tests {
         assert_eq!(keys("", "job").lock, "job");
         assert_eq!(keys("dlock", "job").single().pop().as_deref(), Some("{dlock:job}\u{1}once:3600000"));
         let never = Keys::of(&Claim::example("dlock", "job").expect("valid names"));
-        assert_eq!((never.single().len(), never.voting().len()), (7, 5));
+        assert_eq!((never.single().len(), never.voting().len()), (9, 6));
     }
 
     #[test]

@@ -16,15 +16,20 @@ pub(super) mod answers;
 pub(super) mod connection;
 pub(super) mod damage;
 mod driver;
+pub(super) mod ear;
 mod errors;
+pub(super) mod facts;
+pub(super) mod inspect;
 pub(super) mod keys;
 pub(super) mod meeting;
 mod namesakes;
+pub(super) mod probes;
+pub(super) mod raw;
 pub(super) mod rights;
 mod safety;
 mod script;
 mod sentinel;
-mod stream;
+mod steering;
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -35,8 +40,11 @@ use self::answers::{Attempted, Obstacle};
 use self::connection::Outstanding;
 pub(super) use self::connection::Server;
 pub(crate) use self::driver::{DRIVER, PORT, database};
+use self::ear::Ear;
+use self::inspect::RedisSurvey;
 use self::keys::Keys;
 use self::meeting::{RedisBarrier, RedisLatch, Visitor};
+use self::probes::{RedisProbes, Watchers};
 use self::rights::Rights;
 pub(super) use self::safety::{concerns, inspection};
 pub(super) use self::script::{condensed, millis, script};
@@ -44,11 +52,15 @@ use self::sentinel::{Master, Sentinels};
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
+use crate::backend::probing::{Probes, Wish};
+use crate::backend::survey::Survey;
 use crate::backend::{
-    Attempt, Busy, Claim, Contender, Error, Grant, Lease, Once, Queue, Released, Renewal, Service, Used,
+    Adopted, Attempt, Busy, Claim, Contender, Error, Grant, Lease, Once, Queue, Released, Renewal, Service, Used,
 };
 use crate::clock::{Instant, before, sleep_until};
 use crate::holder::Holder;
+use crate::holder::ask::Ask;
+use crate::key::Namespace;
 
 /// A script, made of these files: each may use what those before it define.
 macro_rules! script_of {
@@ -57,7 +69,8 @@ macro_rules! script_of {
 
 static ATTEMPT: LazyLock<String> =
     script_of!("value.lua" "group.lua" "counter.lua" "entering.lua" "queue.lua" "attempt.lua");
-/// The same for a claim with a period. Others are not to pay for a longer text, which servers hash for each request.
+/// An attempt of a claim with a period. Other claims are not to pay for the longer text, which servers hash for each
+/// request.
 static ATTEMPT_ONCE: LazyLock<String> =
     script_of!("value.lua" "group.lua" "counter.lua" "entering.lua" "queue.lua" "once.lua" "attempt.lua");
 static RENEW: LazyLock<String> = script_of!("value.lua" "group.lua" "renew.lua");
@@ -74,8 +87,7 @@ const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 /// How much longer than requested a blocking wait may take before the connection counts as dead.
 const WAKE_SLACK: Duration = Duration::from_secs(2);
-
-/// The longest time that replicas have to confirm a write, however long the leases are.
+/// The longest time that replicas have to confirm a write.
 const MAX_REPLICATION: Duration = Duration::from_secs(1);
 
 /// How long a waiter stays in the queue after its last heartbeat. With a heartbeat every third of this time, a waiter
@@ -123,6 +135,8 @@ struct RedisContender {
     look_again: Duration,
     /// When the last attempt was sent.
     looked: Instant,
+    /// What listens for those who intervene, from the first renewal on.
+    ear: Option<Ear>,
 }
 
 impl RedisService {
@@ -148,7 +162,11 @@ impl RedisService {
     /// The way to the server for the lock of `claim`, or what else has its names; not connected yet.
     fn master(&self, claim: &Claim) -> Master {
         let rights = Rights::for_locks(claim, rights::SINGLE);
-        let rights = if self.replicas == 0 { rights } else { rights.and("+wait") };
+        self.with(if self.replicas == 0 { rights } else { rights.and("+wait") })
+    }
+
+    /// The way to the server for a user who needs these rights there; not connected yet.
+    fn with(&self, rights: Rights) -> Master {
         match &self.place {
             Place::Server(server) => Master::named(server.clone().needing(rights)),
             Place::Master { location, name, database, tls } => {
@@ -173,6 +191,7 @@ impl Service for RedisService {
             concerns: Vec::new(),
             look_again: FOREIGN_POLL,
             looked: Instant::now(),
+            ear: None,
         })
     }
 
@@ -182,6 +201,20 @@ impl Service for RedisService {
 
     fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
         Ok(Box::new(RedisBarrier::new(self.visitor(meeting), parties)))
+    }
+
+    fn survey(&self, namespace: Namespace) -> Box<dyn Survey> {
+        let way = self.with(Rights::for_all_locks(&namespace, rights::LOOK));
+        Box::new(RedisSurvey::by(way, namespace))
+    }
+
+    fn probes(&self, wish: Wish) -> Box<dyn Probes> {
+        let watchers = match &self.place {
+            Place::Server(_) => None,
+            Place::Master { location, name, tls, .. } => Some(Watchers::new(location, name, tls.as_ref())),
+        };
+        let way = self.with(RedisProbes::rights(&wish.namespace));
+        Box::new(RedisProbes::by(way, watchers, self.replicas, wish.namespace))
     }
 }
 
@@ -204,7 +237,7 @@ impl RedisContender {
     /// Makes the key last for the minimum hold, before the lock is used.
     async fn hold_on(&mut self) -> Result<Lease, Error> {
         match self.renew().await? {
-            Renewal::Extended(lease) => Ok(lease),
+            Renewal::Extended(lease) | Renewal::Asked(lease, _) => Ok(lease),
             Renewal::NotMine(why) => Err(Error::unavailable(why)),
         }
     }
@@ -246,6 +279,17 @@ impl Contender for RedisContender {
 
     async fn connect(&mut self) -> Result<(), Error> {
         self.connection.connect().await
+    }
+
+    async fn adopt(&mut self, _held: &Adopted) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn passed_on(&mut self, held: &Adopted) -> Result<bool, Error> {
+        let mut command = ::redis::cmd("GET");
+        command.arg(Keys::of(&self.claim).fence());
+        let counter = self.connection.ask(&command, Outstanding::Request).await?;
+        Ok(answers::token(&counter).is_some_and(|counter| counter > held.token))
     }
 
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
@@ -300,21 +344,23 @@ impl Contender for RedisContender {
         let claim = &self.claim;
         let keys = Keys::of(claim);
         // At most ten words: a server that wants a password first closes the connection on longer requests, without a word.
-        let command = script(
-            &RENEW,
-            &keys.single()[..3],
-            &[claim.owner.as_str(), &claim.prefix(), &millis(claim.ttl), &claim.mode.name()],
-        );
+        let command = script(&RENEW, &keys.renewed(), &[&claim.prefix(), &millis(claim.ttl), &claim.mode.name()]);
         let sent = Instant::now();
         let (answer, _) = self.connection.ask_master(&command, &[]).await?;
         match answers::renewed(&answer).ok_or_else(|| self.connection.nonsense())? {
-            Ok(()) => {
+            Ok(request) => {
                 // Short enough for the answer to arrive before the request times out; there are further tries.
                 self.replicate(self.claim.ttl / 20).await?;
-                Ok(Renewal::Extended(Lease::until(sent, self.claim.ttl)))
+                let asked = request.and_then(|request| Ask::read(&request, self.claim.owner.as_str()));
+                Ok(Renewal::of(Lease::until(sent, self.claim.ttl), asked))
             }
             Err(why) => Ok(Renewal::NotMine(why)),
         }
+    }
+
+    async fn disturbed(&mut self) {
+        let list = Keys::of(&self.claim).ear(self.claim.owner.as_str());
+        Ear::hear(&mut self.ear, self.connection.server(), list).await;
     }
 
     async fn release(&mut self, used: Used) -> Result<Released, Error> {

@@ -3,6 +3,7 @@ The rights that a user needs at a server, as `ACL SETUSER` takes them: for advic
 */
 
 use crate::backend::Claim;
+use crate::key::Namespace;
 
 /// What dlock asks of a single server.
 pub(super) const SINGLE: &str = "+eval +blpop +type +getrange +pttl +pexpire +time +zrem +hdel +del +zrange +hget +hset \
@@ -11,6 +12,12 @@ pub(super) const SINGLE: &str = "+eval +blpop +type +getrange +pttl +pexpire +ti
 /// What dlock asks of each of several servers.
 pub(in crate::backend) const MAJORITY: &str = "+eval +type +getrange +pttl +pexpire +time +del +get +set +zrange +zadd \
                                                +zrem +zscore +zcard +zrangebyscore +hget +hset +hdel +hvals";
+/// What those who only look ask of a server.
+pub(in crate::backend) const LOOK: &str = "+multi +exec +time +type +getrange +get +pttl +zcard +zrange +hmget +scan";
+/// What those who break a lock ask of a server, in addition to looking.
+pub(in crate::backend) const STEER: &str = "+multi +exec +time +type +getrange +get +pttl +zcard +zrange +hmget +scan +eval \
+                                            +pexpire +set +del +exists +hget +hset +hdel +zadd +zrem +zscore +zrangebyscore \
+                                            +lpush";
 /// What dlock asks of a sentinel.
 pub(super) const SENTINEL: &str = "+sentinel";
 
@@ -23,25 +30,35 @@ pub(in crate::backend) struct Rights {
     commands: String,
 }
 
+/// A pattern that matches what begins with this text, but for the `*` at its end.
+#[must_use]
+pub(super) fn escaped(text: &str) -> String {
+    text.chars().fold(String::new(), |mut pattern, character| {
+        if "*?[]\\".contains(character) {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+        pattern
+    })
+}
+
 impl Rights {
     /// The rights for these commands, which use no keys.
     #[must_use]
-    pub(super) fn without_keys(commands: &str) -> Self {
+    pub(in crate::backend) fn without_keys(commands: &str) -> Self {
         Self { patterns: String::new(), commands: commands.to_owned() }
     }
 
     /// The rights for these commands on all locks in the namespace of `claim`.
     #[must_use]
     pub(in crate::backend) fn for_locks(claim: &Claim, commands: &str) -> Self {
-        let lock = claim.namespace.join(':', &claim.key);
-        let prefix = lock.strip_suffix(&claim.key.encoded()).unwrap_or_default();
-        let mut pattern = String::new();
-        for character in prefix.chars() {
-            if "*?[]\\".contains(character) {
-                pattern.push('\\');
-            }
-            pattern.push(character);
-        }
+        Self::for_all_locks(&claim.namespace, commands)
+    }
+
+    /// The rights for these commands on all locks in this namespace.
+    #[must_use]
+    pub(in crate::backend) fn for_all_locks(namespace: &Namespace, commands: &str) -> Self {
+        let pattern = escaped(&namespace.prefix(':'));
         let patterns = if pattern.is_empty() { "~*".to_owned() } else { format!("~{pattern}* ~{{{pattern}*") };
         Self { patterns, commands: commands.to_owned() }
     }
@@ -60,7 +77,7 @@ impl Rights {
         match () {
             () if patterns.is_empty() => format!("ACL SETUSER {user} {commands}"),
             () if keys => format!("ACL SETUSER {user} {patterns} {commands}"),
-            () => format!("ACL SETUSER {user} {commands}, on the keys {patterns}"),
+            () => format!("ACL SETUSER {user} {commands} (and {patterns}, unless it may use all keys)"),
         }
     }
 }
@@ -88,7 +105,10 @@ mod tests {
             let rights = Rights::for_locks(&claim, MAJORITY).and("+select");
             let commands = format!("{MAJORITY} +select");
             assert_eq!(rights.advice("u", true), format!("ACL SETUSER u {patterns} {commands}"));
-            assert_eq!(rights.advice("u", false), format!("ACL SETUSER u {commands}, on the keys {patterns}"));
+            assert_eq!(
+                rights.advice("u", false),
+                format!("ACL SETUSER u {commands} (and {patterns}, unless it may use all keys)")
+            );
         }
         assert_eq!(Rights::without_keys(SENTINEL).advice("u", false), "ACL SETUSER u +sentinel");
     }

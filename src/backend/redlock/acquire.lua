@@ -1,5 +1,5 @@
 -- Takes this server's vote, or says why not; repeating it changes nothing.
---   KEYS  lock, holders, details, fence, intent, and once where the client has a period
+--   KEYS  lock, holders, details, fence, intent, stop, and once where the client has a period
 --   ARGV  owner's prefix, number of the attempt, rest of the text, ttl ms, proposal for the counter, the attempt's
 --         token if a majority has granted it already, else '', minimum hold ms, mode, slot or -1, ms for which nobody
 --         joins a group that is in the way, ids of the runs around this one; with a period that must not be done its
@@ -58,7 +58,7 @@ if attempt and attempt <= number then
 end
 
 local done_by = ARGV[12]
-  and done_in(KEYS[6], period_of(tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])))
+  and done_in(KEYS[7], period_of(tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])))
 if done_by then
   return { 6, done_by }
 end

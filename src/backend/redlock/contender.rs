@@ -5,8 +5,12 @@ The state of a contender at a majority of redis servers.
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::select_all;
+
 use crate::backend::Claim;
 use crate::backend::redis::Server;
+use crate::backend::redis::ear::Ear;
+use crate::backend::redis::keys::Keys;
 use crate::backend::redlock::scripts::Try;
 use crate::backend::redlock::voters::Voters;
 use crate::clock::Instant;
@@ -56,6 +60,8 @@ pub(super) struct RedlockContender {
     pub introduced: bool,
     /// When a waiter looks again.
     pub look_again: Instant,
+    /// What listens for those who intervene, at each server, from the first renewal on.
+    ears: Vec<Option<Ear>>,
 }
 
 impl RedlockContender {
@@ -79,7 +85,18 @@ impl RedlockContender {
             reached: false,
             introduced: false,
             look_again: Instant::now(),
+            ears: Vec::new(),
         }
+    }
+
+    /// Resolves when one of the servers was told to let this holder know that it is worth looking at the lock.
+    pub(super) async fn heard(&mut self) {
+        let list = Keys::of(&self.claim).ear(self.claim.owner.as_str());
+        let servers = self.voters.servers();
+        self.ears.resize_with(servers.len(), || None);
+        let listening = self.ears.iter_mut().zip(servers);
+        let listening: Vec<_> = listening.map(|(ear, server)| Box::pin(Ear::hear(ear, server, list.clone()))).collect();
+        select_all(listening).await;
     }
 
     /// The slot to ask for, if the claim wants one: any of them, unless more is known.

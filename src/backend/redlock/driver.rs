@@ -4,7 +4,7 @@ How a URL names several independent redis servers.
 
 use std::fmt;
 
-use crate::backend::driver::{Abilities, Driver, Follows, Form, Place, Scheme};
+use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Place, Scheme};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::redis::{PORT, Server, database};
@@ -25,7 +25,14 @@ pub(crate) static DRIVER: Driver = Driver {
     kill_after_share: 2,
     delay_share: Some(0),
     has_lease: true,
-    abilities: Abilities { replicas: false, strict_fencing: true },
+    abilities: Abilities {
+        replicas: false,
+        strict_fencing: true,
+        breaks: Breaks::Taking,
+        handles: true,
+        meetings: Meetings::Latches,
+    },
+    setup: None,
 };
 
 /// One database of each of several redis servers.

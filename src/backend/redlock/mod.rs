@@ -27,10 +27,12 @@ mod contender;
 mod count;
 mod driver;
 mod errors;
+mod inspect;
 mod introduction;
 mod meeting;
 #[cfg(test)]
 mod model;
+mod probes;
 mod quorum;
 mod requests;
 mod scripts;
@@ -45,16 +47,24 @@ use self::attempt::Tried;
 use self::contender::{BETWEEN_LOOKS, LAST_RELEASES, RedlockContender, patience, random};
 pub(crate) use self::driver::DRIVER;
 use self::errors::Failures;
+use self::inspect::RedlockSurvey;
 use self::meeting::{NO_BARRIER, RedlockLatch};
+use self::probes::RedlockProbes;
 use self::quorum::{Ballot, Outcome};
 use self::requests::{Answer, Request};
-use self::scripts::{Occupant, Return};
+use self::scripts::{Occupant, Return, Try};
 use crate::backend::meeting::{Barrier, Latch, Meeting};
+use crate::backend::probing::{Probes, Wish};
 use crate::backend::redis::Server;
 use crate::backend::redis::rights::{MAJORITY, Rights};
-use crate::backend::{Attempt, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used};
-use crate::clock::{Instant, sleep_until};
+use crate::backend::survey::Survey;
+use crate::backend::{
+    Adopted, Attempt, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used,
+};
+use crate::clock::{Instant, sleep_until, wall_micros};
 use crate::holder::Holder;
+use crate::holder::ask::Ask;
+use crate::key::Namespace;
 
 /// How long the slower servers may take to accept a connection once a majority has.
 const FIRST_CONTACT: Duration = Duration::from_millis(250);
@@ -95,6 +105,14 @@ impl Service for RedlockService {
 
     fn barrier(&self, _meeting: Meeting, _parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
         Err(NO_BARRIER)
+    }
+
+    fn survey(&self, namespace: Namespace) -> Box<dyn Survey> {
+        Box::new(RedlockSurvey::new(&self.servers, &namespace))
+    }
+
+    fn probes(&self, wish: Wish) -> Box<dyn Probes> {
+        Box::new(RedlockProbes::new(&self.servers, self.strict, wish.namespace))
     }
 }
 
@@ -161,6 +179,19 @@ impl Contender for RedlockContender {
         }
     }
 
+    async fn adopt(&mut self, held: &Adopted) -> Result<(), Error> {
+        let number = held.attempt.unwrap_or_default();
+        let attempt = Try::new(&self.claim, number, wall_micros(), None, Queue::Pass);
+        (self.number, self.attempt, self.token) = (number, Some(Arc::new(attempt)), Some(held.token));
+        self.voters.start();
+        self.voters.tell_all(&Request::Adopt(number), patience(self.claim.ttl));
+        Ok(())
+    }
+
+    fn granted_attempt(&self) -> Option<u64> {
+        self.token.map(|_| self.number)
+    }
+
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         let limit = Instant::now() + SPLIT.min(self.claim.ttl / 10);
         let mut longest = SPLIT_PAUSE;
@@ -173,7 +204,9 @@ impl Contender for RedlockContender {
                 Tried::Held(grant) => {
                     // Only now the votes last for the minimum hold.
                     return match self.renew().await? {
-                        Renewal::Extended(lease) => Ok(Attempt::Held(Grant { lease, ..grant })),
+                        Renewal::Extended(lease) | Renewal::Asked(lease, _) => {
+                            Ok(Attempt::Held(Grant { lease, ..grant }))
+                        }
                         Renewal::NotMine(why) => Err(Error::unavailable(why)),
                     };
                 }
@@ -208,7 +241,7 @@ impl Contender for RedlockContender {
         let sent = Instant::now();
         let round = self.voters.tell_all(&Request::Renew(Arc::clone(&attempt)), patience);
         let mut ballots = vec![Ballot::Pending; self.voters.len()];
-        let (mut failures, mut occupants) = (Failures::new(), Vec::new());
+        let (mut failures, mut occupants, mut asked) = (Failures::new(), Vec::new(), None);
         loop {
             match quorum::outcome(&ballots) {
                 Outcome::Undecided => {}
@@ -216,14 +249,18 @@ impl Contender for RedlockContender {
                     // Only after a majority confirmed: a server that joins must not replace one that lost its vote.
                     let lacking = |index: usize| ballots[index] != Ballot::Yes;
                     self.voters.tell(lacking, &Request::Join(attempt, token), patience);
-                    return Ok(Renewal::Extended(Lease::until(sent, self.claim.ttl)));
+                    return Ok(Renewal::of(Lease::until(sent, self.claim.ttl), asked));
                 }
                 Outcome::No => return Ok(Renewal::NotMine(describe(&occupants, self.voters.len()))),
                 Outcome::Unknown => return Err(errors::no_majority(&failures, self.voters.len())),
             }
             let Some(event) = self.voters.hear_of(round, None).await? else { continue };
             ballots[event.voter] = match event.answer {
-                Answer::Extended => Ballot::Yes,
+                Answer::Extended(request) => {
+                    let request = request.and_then(|request| Ask::read(&request, self.claim.owner.as_str()));
+                    asked = asked.or(request);
+                    Ballot::Yes
+                }
                 Answer::NotOurs(occupant) => {
                     occupants.push(occupant);
                     Ballot::No
@@ -238,6 +275,10 @@ impl Contender for RedlockContender {
                 ballots[event.voter] = Ballot::Silent;
             }
         }
+    }
+
+    async fn disturbed(&mut self) {
+        self.heard().await;
     }
 
     async fn release(&mut self, used: Used) -> Result<Released, Error> {

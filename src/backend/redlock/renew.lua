@@ -1,12 +1,13 @@
 -- Extends the vote if it is this attempt's; never creates it.
---   KEYS  lock, holders, details
---   ARGV  owner's prefix, number of the attempt, ttl ms, mode
--- Returns {1} or {0, type, text}.
-local owner, mine = ARGV[1], ARGV[4]
+--   KEYS  lock, holders, details, stop
+--   ARGV  owner's prefix with the number of the attempt, ttl ms, mode
+-- Returns {1}, {2, request} where its owner was asked to stop, or {0, type, text}.
+local prefix, mine = ARGV[1], ARGV[3]
+local id = id_of(prefix)
 local kind, value, mode = look()
-local own = mode == mine and text_of(id_of(owner), mode, value)
-if own and attempt_of(own, owner) == tonumber(ARGV[2]) then
-  extend(id_of(owner), own, tonumber(ARGV[3]), mode)
-  return { 1 }
+local own = mode == mine and text_of(id, mode, value)
+if own and starts_with(own, prefix) then
+  extend(id, own, tonumber(ARGV[2]), mode)
+  return extended(KEYS[4], id)
 end
 return { 0, kind, value }

@@ -15,6 +15,8 @@ use crate::backend::redlock::scripts::{Acquired, Occupant, Return, Try};
 pub(super) enum Request {
     /// Connect, and find out whether the server may be used.
     Contact,
+    /// Send nothing: the attempt with this number was made by another process, and the server may have granted it.
+    Adopt(u64),
     /// Ask for the vote. Earlier requests have released all earlier attempts.
     Acquire(Arc<Try>),
     /// Ask for the vote of an attempt that a majority has granted with this token, unless this server may have granted
@@ -48,8 +50,8 @@ pub(super) enum Answer {
     Acquired(Acquired, Option<Introduction>),
     /// Whether its counter is at least the token.
     WroteBack(bool),
-    /// The vote is extended.
-    Extended,
+    /// The vote is extended, perhaps with a request to stop.
+    Extended(Option<Vec<u8>>),
     /// The vote is not ours; this is at the key instead.
     NotOurs(Occupant),
     /// Whether one of our votes was given back.

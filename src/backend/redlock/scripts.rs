@@ -29,7 +29,8 @@ macro_rules! script_of {
 static ACQUIRE: LazyLock<String> = script_of!(
     "../redis/value.lua" "../redis/group.lua" "../redis/counter.lua" "../redis/entering.lua" "common.lua" "acquire.lua"
 );
-/// The same for a claim with a period. Others are not to pay for a longer text, which servers hash for each request.
+/// A request for the vote by a claim with a period. Other claims are not to pay for the longer text, which servers hash for
+/// each request.
 static ACQUIRE_ONCE: LazyLock<String> = script_of!(
     "../redis/value.lua" "../redis/group.lua" "../redis/counter.lua" "../redis/entering.lua" "../redis/once.lua"
     "common.lua" "acquire.lua"
@@ -53,8 +54,10 @@ pub(super) enum Return {
 /// One attempt of one claim, the same for all servers.
 #[derive(Debug)]
 pub(super) struct Try {
-    /// The lock's keys, in the order in which the scripts want them: renewals need the first three, write-backs one more.
+    /// The lock's keys, in the order in which the scripts want them; write-backs need the first four.
     keys: Vec<String>,
+    /// Those that renewals need.
+    renewed: Vec<String>,
     /// The prefix of the text of every attempt of this owner.
     owner: String,
     /// The owner's id.
@@ -84,8 +87,10 @@ impl Try {
     /// The attempt `number` of `claim`, at `now` in microseconds since 1970 by the wall clock, for this `slot` if it has
     /// slots.
     pub(super) fn new(claim: &Claim, number: u64, now: u64, slot: Option<u32>, queue: Queue) -> Self {
+        let keys = Keys::of(claim);
         Self {
-            keys: Keys::of(claim).voting(),
+            keys: keys.voting(),
+            renewed: keys.renewed(),
             owner: claim.prefix(),
             id: claim.owner.as_str().to_owned(),
             number,
@@ -139,8 +144,8 @@ impl Try {
 
     /// The request to extend the vote.
     pub(super) fn renew(&self) -> Cmd {
-        let number = self.number.to_string();
-        script(&RENEW, &self.keys[..3], &[&self.owner, &number, &self.ttl, &self.mode.name()])
+        let prefix = format!("{}\"try\":{},", self.owner, self.number);
+        script(&RENEW, &self.renewed, &[&prefix, &self.ttl, &self.mode.name()])
     }
 
     /// The request to give back the vote of this attempt and of earlier ones and, where others were kept out for it, to
@@ -221,11 +226,12 @@ pub(super) fn acquired(answer: &Value) -> Option<Acquired> {
     }
 }
 
-/// Reads the answer to [`Try::renew`]: extended, or what is at the key instead; `None` when it makes no sense.
-pub(super) fn renewed(answer: &Value) -> Option<Result<(), Occupant>> {
+/// Reads the answer to [`Try::renew`]: extended, perhaps with a request to stop, or what is at the key instead; `None` when it makes no sense.
+pub(super) fn renewed(answer: &Value) -> Option<Result<Option<Vec<u8>>, Occupant>> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
-        [Value::Int(1)] => Some(Ok(())),
+        [Value::Int(1)] => Some(Ok(None)),
+        [Value::Int(2), request] => Some(Ok(Some(bytes(request)?.to_vec()))),
         [Value::Int(0), kind, value] => Some(Err(occupant(kind, value)?)),
         _ => None,
     }
@@ -255,7 +261,7 @@ mod tests {
                 prop_assert!(parts.len() == 2 && parts[0] == Value::Int(1), "{parts:?}");
                 prop_assert!(count < 1 << 53 && text_of(&parts[1]).is_some_and(|text| text.parse() == Ok(count)));
             }
-            prop_assert_eq!(renewed(&answer) == Some(Ok(())), answer == Value::Array(vec![Value::Int(1)]));
+            prop_assert_eq!(renewed(&answer) == Some(Ok(None)), answer == Value::Array(vec![Value::Int(1)]));
             Ok(())
         });
     }

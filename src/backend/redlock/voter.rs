@@ -94,6 +94,7 @@ impl Voter {
             let Some(Dispatch { round, request, patience }) = next else { return };
             let done = match &request {
                 Request::Contact => self.contact(patience).await,
+                Request::Adopt(attempt) => Ok(self.adopt(*attempt)),
                 Request::Release(attempt, what) => self.release(attempt, *what, patience).await,
                 _ if self.is_outdated() => Err(self.unasked()),
                 Request::Acquire(attempt) => self.acquire(attempt, patience).await,
@@ -139,6 +140,12 @@ impl Voter {
         }
         self.trust(patience).await?;
         Ok(Answer::Ready)
+    }
+
+    /// The server may have granted this attempt to another process: it is not asked for that vote again, and gets a release.
+    fn adopt(&mut self, attempt: u64) -> Answer {
+        (self.asked, self.perhaps) = (true, attempt);
+        Answer::Ready
     }
 
     async fn acquire(&mut self, attempt: &Try, patience: Duration) -> Result<Answer, Failure> {
@@ -196,9 +203,9 @@ impl Voter {
         self.connect(patience).await?;
         let answer = self.ask(&attempt.renew(), patience).await?;
         match self.read(&answer, scripts::renewed)? {
-            Ok(()) => {
+            Ok(request) => {
                 self.perhaps = attempt.number;
-                Ok(Answer::Extended)
+                Ok(Answer::Extended(request))
             }
             Err(occupant) => Ok(Answer::NotOurs(occupant)),
         }

@@ -57,6 +57,11 @@ impl Voters {
         Self { servers, strict, peers: Vec::new(), events: None, round: 0, concerns }
     }
 
+    /// The servers.
+    pub(super) fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
     /// The number of servers.
     pub(super) fn len(&self) -> usize {
         self.servers.len()

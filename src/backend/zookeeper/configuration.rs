@@ -6,6 +6,7 @@ short name where another uses a long one, and know a new member a little earlier
 when their settings have no member in common.
 */
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// The members of an ensemble, as one of them knows them; none where the server works alone.
@@ -43,6 +44,12 @@ impl Configuration {
     /// Whether the server that says this works alone.
     pub(super) fn is_of_one(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// How many members there are; none where the server works alone.
+    pub(super) fn members(&self) -> usize {
+        let ids: BTreeSet<u64> = self.0.iter().map(|member| member.id).collect();
+        ids.len()
     }
 
     /// Whether `host` is named as a member's.

@@ -2,13 +2,10 @@
 What a contender at ZooKeeper knows, and the session that it opens and closes.
 */
 
-use std::fmt;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::zookeeper_client::{Client, Error as ZkError};
+use ::zookeeper_client::Error as ZkError;
 
 use crate::backend::net::location::{Location, nested_hint};
 use crate::backend::zookeeper::ensemble::Ensemble;
@@ -16,18 +13,13 @@ use crate::backend::zookeeper::errors::{self, About};
 use crate::backend::zookeeper::membership;
 use crate::backend::zookeeper::names::Directory;
 use crate::backend::zookeeper::nodes::acls;
+use crate::backend::zookeeper::opening::{Opening, login};
 use crate::backend::zookeeper::session::Session;
-use crate::backend::zookeeper::tunnel::Tunnel;
 use crate::backend::{Claim, Error, Released};
-use crate::clock::{Alarm, Instant};
+use crate::clock::Instant;
 
 /// The longest session that can be asked for.
 const MAX_SESSION: Duration = Duration::from_millis(i32::MAX as u64);
-/// How many descriptors must be free: three for the library itself, five for one connection and its way to a server, and
-/// timers.
-const DESCRIPTORS: usize = 12;
-/// How many bytes it needs at first in addition to its thread's stack, with some to spare.
-const MEMORY: usize = 1024 * 1024;
 
 /// One claim at one ZooKeeper ensemble.
 #[derive(Debug)]
@@ -43,20 +35,6 @@ pub(super) struct ZookeeperContender {
     /// Whether there was a record of the claim's periods when it was last looked for.
     pub has_record: bool,
     pub concerns: Vec<String>,
-}
-
-/// A session that the library is about to open.
-pub(super) struct Opening {
-    tunnel: Tunnel,
-    /// Taken before the library was asked.
-    asked: Instant,
-    client: Pin<Box<dyn Future<Output = Result<Client, ZkError>>>>,
-}
-
-impl fmt::Debug for Opening {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Opening({})", self.tunnel.address())
-    }
 }
 
 impl ZookeeperContender {
@@ -77,18 +55,6 @@ impl ZookeeperContender {
     /// Where the ensemble is.
     pub(super) fn location(&self) -> &Location {
         self.ensemble.location()
-    }
-
-    /// Who we are, as ZooKeeper's `digest` scheme has it.
-    fn login(&self) -> Result<Option<String>, Error> {
-        let login = &self.location().login;
-        let lacks = |what| errors::half_login(self.location(), what);
-        match (&login.user, &login.password) {
-            (None, None) => Ok(None),
-            (Some(user), Some(password)) => Ok(Some(format!("{user}:{password}"))),
-            (Some(_), None) => Err(lacks("password")),
-            (None, Some(_)) => Err(lacks("user")),
-        }
     }
 
     /// Makes sure that there is a live session, with a server of the only ensemble that the URL names.
@@ -112,35 +78,19 @@ impl ZookeeperContender {
         }
         let directory = Directory::of(&self.location().path, &self.claim)
             .map_err(|reason| errors::unspeakable(self.location(), &reason))?;
-        let login = self.login()?;
-        let opening =
-            if let Some(opening) = self.opening.take() { opening } else { self.begin(login.as_deref()).await? };
-        // It stays there when this future is dropped.
-        let opening = self.opening.insert(opening);
-        let opened = tokio::select! {
-            biased;
-            opened = &mut opening.client => Ok(opened),
-            failed = opening.tunnel.failed() => Err(failed),
+        let login = login(self.location())?;
+        let opening = match self.opening.take() {
+            Some(opening) => opening,
+            None => Opening::begin(&self.ensemble, self.claim.ttl.min(MAX_SESSION)).await?,
         };
+        // It stays there when this future is dropped.
+        let opened = self.opening.insert(opening).opened().await;
         let Some(Opening { tunnel, asked, .. }) = self.opening.take() else { return Err(self.vanished()) };
         let client = opened?.map_err(|error| self.explain_with(&error, tunnel.reason()))?;
         let session = Session::new(&self.claim, directory, client, tunnel, asked, acls(login.is_some()));
         self.session = Some(session);
         self.compared = false;
         Ok(())
-    }
-
-    /// Asks the library for a session.
-    async fn begin(&self, login: Option<&str>) -> Result<Opening, Error> {
-        room_for_library().map_err(|error| errors::no_room(&error))?;
-        let tunnel = Tunnel::open(Arc::clone(&self.ensemble)).await.map_err(|error| errors::no_listener(&error))?;
-        let mut connector = Client::connector().with_session_timeout(self.claim.ttl.min(MAX_SESSION));
-        if let Some(login) = login {
-            connector = connector.with_auth("digest", login.as_bytes());
-        }
-        let (asked, address) = (Instant::now(), tunnel.address());
-        let client = Box::pin(async move { connector.connect(&address).await });
-        Ok(Opening { tunnel, asked, client })
     }
 
     /// That there is no session, although there was one a moment ago.
@@ -174,19 +124,4 @@ impl ZookeeperContender {
             session.close().await;
         }
     }
-}
-
-/// Whether there are enough descriptors, memory, and a thread with a stack like that of the library's own, which panics
-/// where there are none.
-fn room_for_library() -> io::Result<()> {
-    let descriptors: Result<Vec<Alarm>, _> = (0..DESCRIPTORS).map(|_| Alarm::new()).collect();
-    drop(descriptors?);
-    let mut memory: Vec<u8> = Vec::new();
-    memory.try_reserve_exact(MEMORY).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    let thread = std::thread::Builder::new().spawn(|| {})?;
-    // It does nothing that could fail.
-    let _ = thread.join();
-    // Kept until now, so that there is room for both it and the stack.
-    drop(memory);
-    Ok(())
 }

@@ -4,7 +4,7 @@ How a ZooKeeper ensemble is named in a URL.
 
 use std::fmt;
 
-use crate::backend::driver::{Abilities, Driver, Follows, Form, Place, Scheme};
+use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Place, Scheme};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::zookeeper::ZookeeperService;
@@ -26,7 +26,14 @@ pub(crate) static DRIVER: Driver = Driver {
     kill_after_share: 4,
     delay_share: Some(6),
     has_lease: true,
-    abilities: Abilities { replicas: false, strict_fencing: false },
+    abilities: Abilities {
+        replicas: false,
+        strict_fencing: false,
+        breaks: Breaks::Taking,
+        handles: false,
+        meetings: Meetings::Both,
+    },
+    setup: None,
 };
 
 /// The servers of one ensemble, or some of them; the path is the chroot.

@@ -59,6 +59,11 @@ impl Hold {
         &self.published.id
     }
 
+    /// When it is over, in milliseconds since 1970 by the servers' clock.
+    pub(super) fn until(&self) -> u64 {
+        self.until
+    }
+
     /// How the lock is kept; alone, where that is not known.
     pub(super) fn mode(&self) -> Mode {
         self.published.mode().unwrap_or_default()

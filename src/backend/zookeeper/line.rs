@@ -105,16 +105,31 @@ pub(super) struct Line {
     kept: Option<Vec<Kept>>,
 }
 
+/// The contenders whose nodes are among the `children` of a lock's directory, oldest first. Which slots they have entered is
+/// not known from that.
+pub(super) fn contenders(children: &[String]) -> Vec<(Entry, Rival)> {
+    let mut nodes: BTreeMap<String, Vec<(i64, &String)>> = BTreeMap::new();
+    for child in children {
+        if let Some(sequence) = sequence(child) {
+            nodes.entry(contender(child)).or_default().push((sequence, child));
+        }
+    }
+    let of = |(name, mut nodes): (String, Vec<(i64, &String)>)| {
+        nodes.sort_unstable();
+        let (&(order, first), &(_, last)) = (nodes.first()?, nodes.last()?);
+        let mode = joint(nodes.iter().map(|(_, node)| mode_in(node)));
+        let rival = Rival { first: first.clone(), last: last.clone() };
+        Some((Entry { order, name, mode, slot: None }, rival))
+    };
+    let mut contenders: Vec<(Entry, Rival)> = nodes.into_iter().filter_map(of).collect();
+    contenders.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    contenders
+}
+
 impl Line {
     /// The line that the `children` of a lock's directory make, for the one with these names. By the name of its last node,
     /// `entered` has the slot of some who have entered one.
     pub(super) fn read(children: &[String], names: &Names, entered: &BTreeMap<String, u32>) -> Self {
-        let mut contenders: BTreeMap<String, Vec<(i64, &String)>> = BTreeMap::new();
-        for child in children {
-            if let Some(sequence) = sequence(child) {
-                contenders.entry(contender(child)).or_default().push((sequence, child));
-            }
-        }
         let own = contender(&names.last);
         let mut line = Self {
             entries: Vec::new(),
@@ -124,17 +139,14 @@ impl Line {
             read: BTreeSet::new(),
             kept: None,
         };
-        for (name, mut nodes) in contenders {
-            nodes.sort_unstable();
-            let (Some(&(order, first)), Some(&(_, last))) = (nodes.first(), nodes.last()) else { continue };
-            let (mode, slot) = (joint(nodes.iter().map(|(_, node)| mode_in(node))), entered.get(last).copied());
+        for (entry, rival) in contenders(children) {
+            let slot = entered.get(&rival.last).copied();
             if slot.is_some() {
-                line.read.insert(name.clone());
+                line.read.insert(entry.name.clone());
             }
-            line.nodes.insert(name.clone(), Rival { first: first.clone(), last: last.clone() });
-            line.entries.push(Entry { order, name, mode, slot });
+            line.nodes.insert(entry.name.clone(), rival);
+            line.entries.push(Entry { slot, ..entry });
         }
-        line.entries.sort_unstable();
         line
     }
 

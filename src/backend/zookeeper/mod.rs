@@ -17,6 +17,7 @@ mod errors;
 mod finding;
 mod frames;
 mod hold;
+mod inspect;
 mod latch;
 mod line;
 mod meeting;
@@ -24,9 +25,13 @@ mod membership;
 mod names;
 mod nodes;
 mod once;
+mod opening;
 mod own;
+mod probes;
 mod queueing;
+mod seen;
 mod session;
+mod steering;
 mod texts;
 mod timeline;
 mod traffic;
@@ -38,14 +43,19 @@ use self::barrier::ZookeeperBarrier;
 use self::contender::ZookeeperContender;
 pub(crate) use self::driver::DRIVER;
 use self::ensemble::Ensemble;
+use self::inspect::ZookeeperSurvey;
 use self::latch::ZookeeperLatch;
 use self::meeting::Visitor;
 use self::nodes::{Placed, is_refusal};
+use self::probes::ZookeeperProbes;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
+use crate::backend::probing::{Probes, Wish};
+use crate::backend::survey::Survey;
 use crate::backend::{Attempt, Claim, Contender, Error, Queue, Released, Renewal, Service, Used};
 use crate::clock::Instant;
+use crate::key::Namespace;
 
 /// The locks of one ZooKeeper ensemble.
 #[derive(Debug)]
@@ -80,6 +90,14 @@ impl Service for ZookeeperService {
     fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
         Ok(Box::new(ZookeeperBarrier::new(self.visitor(meeting, "meet"), parties)))
     }
+
+    fn survey(&self, namespace: Namespace) -> Box<dyn Survey> {
+        Box::new(ZookeeperSurvey::new(Ensemble::new(self.location.clone(), self.tls.clone()), namespace))
+    }
+
+    fn probes(&self, wish: Wish) -> Box<dyn Probes> {
+        Box::new(ZookeeperProbes::new(Ensemble::new(self.location.clone(), self.tls.clone()), self.tls.clone(), &wish))
+    }
 }
 
 #[async_trait::async_trait(?Send)]
@@ -107,9 +125,7 @@ impl Contender for ZookeeperContender {
         // A session without a place in the queue is of no use, and would stay at the server for a while.
         let is_over = match &attempted {
             Ok(Attempt::Held(_)) => false,
-            Ok(Attempt::Busy(_) | Attempt::Around(_) | Attempt::OtherSlots(_) | Attempt::Done(_) | Attempt::Partly) => {
-                self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere)
-            }
+            Ok(_) => self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere),
             Err(error) => !error.may_pass(),
         };
         if is_over {
@@ -148,7 +164,8 @@ impl Contender for ZookeeperContender {
             Ok(Some(stat)) if session.is_own(&stat) => {
                 session.note_connection();
                 session.refresh().await?;
-                Ok(Renewal::Extended(session.lease()))
+                let asked = session.asked(self.claim.owner.as_str());
+                Ok(Renewal::of(session.lease(), asked))
             }
             Ok(Some(_)) => Ok(Renewal::NotMine("its node is another session's".to_owned())),
             Ok(None) => Err(errors::nonsense(self.location())),

@@ -13,8 +13,11 @@ know only nodes in their own spelling, so a contender has three, made in one req
 
 use std::fmt::Write;
 
+use percent_encoding::percent_decode_str;
+
 use crate::backend::Claim;
 use crate::holder::Owner;
+use crate::key::{Key, Namespace};
 use crate::lock::admission::Mode;
 
 /// How the names of the directories next to a lock's own end: of the one with the minimum holds, and of latches and barriers.
@@ -50,7 +53,12 @@ pub(super) struct Directory {
 impl Directory {
     /// Where `claim` has its nodes; the error says what no path of ZooKeeper can be.
     pub(super) fn of(chroot: &str, claim: &Claim) -> Result<Self, String> {
-        let joined = claim.namespace.join('/', &claim.key);
+        Self::named(chroot, &claim.namespace, &claim.key)
+    }
+
+    /// Where the lock with this name has its nodes; the error says what no path of ZooKeeper can be.
+    pub(super) fn named(chroot: &str, namespace: &Namespace, key: &Key) -> Result<Self, String> {
+        let joined = namespace.join('/', key);
         // An encoded key has no slash: what is before the last one is the namespace.
         let (namespace, key) = joined.rsplit_once('/').unwrap_or(("", &joined));
         let mut path = String::new();
@@ -73,6 +81,14 @@ impl Directory {
     /// Its path.
     pub(super) fn path(&self) -> &str {
         &self.path
+    }
+
+    /// The path of the directory that it is in.
+    pub(super) fn above(&self) -> &str {
+        match self.path.rsplit_once('/') {
+            Some((above, _)) if !above.is_empty() => above,
+            _ => "/",
+        }
     }
 
     /// The path of the directory next to it, whose nodes keep the lock taken after it was used.
@@ -120,6 +136,13 @@ fn fitted(encoded: &str) -> String {
         }
         text
     })
+}
+
+/// The key of the lock whose directory, or the one next to it, is called like this; none where there is no such key.
+pub(super) fn key_of(name: &str) -> Option<Key> {
+    let name = name.strip_suffix(BESIDE).unwrap_or(name);
+    let key = percent_decode_str(name).decode_utf8().ok()?;
+    Key::parse(key.as_ref().as_ref()).ok().filter(|key| fitted(&key.encoded()) == name)
 }
 
 /// The names of our nodes, without their sequence numbers, in the order in which they are made.

@@ -53,6 +53,19 @@ impl ZookeeperContender {
     /// Removes our nodes, wherever they are known to be, and records that the command has succeeded, where that is to be
     /// recorded.
     pub(super) async fn leave_after(&mut self, used: Used) -> Result<bool, Error> {
+        let left = self.leave_and_record(used).await;
+        // Whoever ends a session closes its connection as well, and the answer to a request under way does not come.
+        if left.is_err()
+            && let Some(session) = &mut self.session
+            && session.connect().await.is_ok()
+            && session.end().is_some()
+        {
+            return Ok(false);
+        }
+        left
+    }
+
+    async fn leave_and_record(&mut self, used: Used) -> Result<bool, Error> {
         let Some(once) = self.claim.once_per.filter(|_| used == Used::Success) else { return self.leave().await };
         let Some(session) = &mut self.session else { return Ok(false) };
         let Placed::At(triple) = session.placed.clone() else { return self.leave().await };

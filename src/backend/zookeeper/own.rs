@@ -1,5 +1,5 @@
 /*!
-Hearing at once when our nodes or our session are taken away.
+Hearing at once when our nodes or our session are taken away, and when we are asked to stop.
 */
 
 use std::fmt;
@@ -7,9 +7,9 @@ use std::pin::Pin;
 
 use ::zookeeper_client::{Client, Error as ZkError};
 
-/// Watches on our nodes, for their end alone.
+/// Watches on our nodes, for their end, and for requests in the one that we never write to.
 ///
-/// They are set on the nodes' children: an ephemeral node never has any, so unlike a watch on its data these are not
+/// The others are set on the nodes' children: an ephemeral node never has any, so unlike a watch on its data these are not
 /// used up by our own writing.
 pub(super) struct OwnWatch(Pin<Box<dyn Future<Output = ()>>>);
 
@@ -20,13 +20,24 @@ impl fmt::Debug for OwnWatch {
 }
 
 impl OwnWatch {
-    /// Watches the nodes at these paths. That one is not there is the error [`ZkError::NoNode`].
-    pub(super) async fn set(client: &Client, one: &str, other: &str) -> Result<Self, ZkError> {
-        let set = tokio::try_join!(client.get_and_watch_children(one), client.get_and_watch_children(other));
-        let ((_, _, one), (_, _, other)) = set?;
+    /// Watches the nodes at these paths, of which the one in the middle was last seen as this `known` version. That one is not
+    /// there is the error [`ZkError::NoNode`].
+    pub(super) async fn set(client: &Client, paths: &[String; 3], known: Option<i32>) -> Result<Self, ZkError> {
+        let [one, middle, other] = paths;
+        let set = tokio::try_join!(
+            client.get_and_watch_children(one),
+            client.get_and_watch_data(middle),
+            client.get_and_watch_children(other)
+        );
+        let ((_, _, one), (_, stat, middle), (_, _, other)) = set?;
+        let is_news = known.is_some_and(|known| known != stat.version);
         Ok(Self(Box::pin(async move {
+            if is_news {
+                return;
+            }
             tokio::select! {
                 _ = one.changed() => {}
+                _ = middle.changed() => {}
                 _ = other.changed() => {}
             }
         })))

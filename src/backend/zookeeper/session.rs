@@ -25,12 +25,14 @@ use crate::backend::zookeeper::names::{Directory, Names};
 use crate::backend::zookeeper::nodes::{Placed, absent};
 use crate::backend::zookeeper::own::OwnWatch;
 use crate::backend::zookeeper::session::clock::ServerClock;
+pub(super) use crate::backend::zookeeper::session::records::is_record;
 use crate::backend::zookeeper::texts;
 use crate::backend::zookeeper::timeline::Timeline;
 use crate::backend::zookeeper::traffic::Traffic;
 use crate::backend::zookeeper::tunnel::Tunnel;
 use crate::backend::{Claim, Error, Lease};
 use crate::clock::{Instant, before, wall_millis};
+use crate::holder::ask::Ask;
 
 /// A lock is renewed whenever this fraction of a session has passed (one sixth).
 const RENEWALS: u32 = 6;
@@ -78,6 +80,8 @@ pub(super) struct Session {
     pub hold_asked: bool,
     /// The watches on our nodes, while the lock is ours.
     own_watch: Option<OwnWatch>,
+    /// What the last renewal has read in the node for requests to stop.
+    heard: Option<Content>,
     /// Whether it asked for something to be made.
     pub used: bool,
     /// Whether the nodes that were made last are counted; see [`Session::count`].
@@ -118,6 +122,7 @@ impl Session {
             own_hold: None,
             hold_asked: false,
             own_watch: None,
+            heard: None,
             used: false,
             counted: false,
             data: texts::waiting(claim),
@@ -221,6 +226,11 @@ impl Session {
             Placed::At(triple) => self.entered.get(&triple.last).copied(),
             Placed::Nowhere | Placed::Unsure => None,
         }
+    }
+
+    /// The request to stop that was made to this owner, as the last renewal has read it.
+    pub(super) fn asked(&self, owner: &str) -> Option<Ask> {
+        self.heard.as_ref().and_then(|(data, _)| Ask::read(data, owner))
     }
 
     /// Whether a node is this session's.

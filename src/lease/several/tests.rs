@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::*;
-use crate::backend::Busy;
+use crate::backend::{Busy, ErrorKind};
 use crate::clock::pause;
 use crate::holder::{Holder, Published};
 use crate::lease::taking::{Limits, give_back, take};
 use crate::lease::timing::Delay;
-use crate::lease::waiting::{Refused, Wait};
+use crate::lease::waiting::{Failed, Refused, Trouble, Wait};
 
 const MS: Duration = Duration::from_millis(1);
 const GRACE: Grace = Grace { asked: None, share: 2 };
@@ -42,6 +42,7 @@ type Shared = Rc<RefCell<Table>>;
 struct Member {
     claim: Claim,
     table: Shared,
+    kept_as: Option<String>,
 }
 
 impl Member {
@@ -74,6 +75,10 @@ impl Contender for Member {
     }
 
     fn forget_around(&mut self) {}
+
+    fn kept_as(&self) -> Option<&str> {
+        self.kept_as.as_deref()
+    }
 
     async fn connect(&mut self) -> Result<(), Error> {
         Ok(())
@@ -127,10 +132,15 @@ impl Contender for Member {
 
 /// A contender for the locks of these names, as a user has typed them, and their table.
 fn several(names: &[&str]) -> (Several, Shared) {
+    several_kept_as(names, |_| None)
+}
+
+/// A contender as [`several`] makes it, to a service that may keep some of these locks by another name.
+fn several_kept_as(names: &[&str], kept_as: fn(&str) -> Option<String>) -> (Several, Shared) {
     let table = Shared::default();
     let member = |name: &&str| {
         let claim = Claim { ttl: PATIENCE, ..Claim::example("", name).expect("a name") };
-        Box::new(Member { claim, table: table.clone() }) as Box<dyn Contender>
+        Box::new(Member { claim, table: table.clone(), kept_as: kept_as(name) }) as Box<dyn Contender>
     };
     (Several::new(names.iter().map(member).collect(), GRACE, Duration::ZERO), table)
 }
@@ -189,6 +199,17 @@ fn without_a_wait_all_are_held_or_none() {
     assert_eq!(log(&table), ["ask for a", "ask for b", "release a"]);
     assert_eq!(table.borrow().holders.len(), 1);
     remove(&table, "b");
+    assert!(play(taken(&mut several, Wait::No)).is_ok());
+}
+
+#[test]
+fn two_keys_that_are_one_lock_are_refused_by_their_names() {
+    let (mut several, table) = several_kept_as(&["b", "a", "A"], |name| Some(name.to_uppercase()));
+    let refused = play(taken(&mut several, Wait::Forever)).expect_err("it would wait for itself");
+    let Refused::Failed(Failed { kind, trouble: Trouble::Said(why) }) = refused else { panic!("{refused:?}") };
+    assert_eq!((kind, why.as_str()), (ErrorKind::Misused, "A and a are one lock there: give one of these keys"));
+    assert_eq!(log(&table), ["ask for A", "ask for a", "release a", "release A"]);
+    let (mut several, _) = several_kept_as(&["a", "b"], |name| Some(name.to_uppercase()));
     assert!(play(taken(&mut several, Wait::No)).is_ok());
 }
 

@@ -53,6 +53,7 @@ fn the_first_answer_decides_where_nobody_waits() {
         (Ok(Attempt::Around(around())), Next::Refuse(Refused::Around(around()))),
         (Ok(Attempt::OtherSlots(other_slots())), Next::Refuse(Refused::OtherSlots(other_slots()))),
         (Ok(Attempt::Partly), Next::Again),
+        (Ok(Attempt::Unprepared), Next::Again),
         (Ok(Attempt::Done(done().into())), Next::Refuse(Refused::Done(done().into()))),
         (Err(failed(ErrorKind::Unreachable)), Next::Refuse(Refused::Failed(failed(ErrorKind::Unreachable)))),
         (Err(failed(ErrorKind::Denied)), Next::Refuse(Refused::Failed(failed(ErrorKind::Denied)))),
@@ -147,19 +148,24 @@ fn a_limited_wait_rides_out_the_first_contact_but_no_mistake() {
 #[test]
 fn connecting_and_answers_are_bounded_by_the_wait() {
     let (ms, usual) = (Duration::from_millis, 5 * S);
-    for (wait, connect, answer) in [
-        (Wait::Forever, usual, usual),
-        (Wait::No, 2 * S, usual),
-        (Wait::Until(at(200)), usual, usual),
-        (Wait::Until(at(103)), 3 * S, 3 * S),
+    for (wait, connect, first, later) in [
+        (Wait::Forever, usual, usual, 2 * S),
+        (Wait::No, 2 * S, 2 * S, 2 * S),
+        (Wait::Until(at(200)), usual, usual, 2 * S),
+        (Wait::Until(at(103)), 3 * S, 3 * S, 2 * S),
         // However short it is.
-        (Wait::Until(at(100) + ms(50)), S, S),
-        (Wait::Until(at(90)), S, S),
+        (Wait::Until(at(100) + ms(50)), S, S, S),
+        (Wait::Until(at(90)), S, S, S),
     ] {
-        let waiting = Waiting::new(wait, GRACE);
+        let mut waiting = Waiting::new(wait, GRACE);
         assert_eq!(waiting.connect_within(at(100), usual), connect, "{wait:?}");
-        assert_eq!(waiting.answer_within(at(100), usual), answer, "{wait:?}");
         assert_eq!(waiting.connect_within(at(100), ms(200)), ms(200), "{wait:?}");
+        assert_eq!(waiting.answer_within(at(100), 30 * S, usual), first, "{wait:?}");
+        // Never so long that too little is left of the lease, and never shorter than later ones.
+        assert_eq!(waiting.answer_within(at(100), 3 * S, usual), S, "{wait:?}");
+        assert_eq!(waiting.answer_within(at(100), 30 * S, ms(200)), later, "{wait:?}");
+        waiting.answered = true;
+        assert_eq!(waiting.answer_within(at(100), 30 * S, usual), later, "{wait:?}");
     }
 }
 
@@ -236,5 +242,21 @@ fn after_each_failure_in_a_row_it_is_tried_later_up_to_a_part_of_the_lease() {
         let ttl = ms(ttl);
         assert_eq!(backoff(failures, ttl, 0), ms(least), "{failures} {ttl:?}");
         assert_eq!(backoff(failures, ttl, u16::MAX), ms(most), "{failures} {ttl:?}");
+    }
+}
+
+#[test]
+fn what_is_ridden_out_before_the_first_answer() {
+    use ErrorKind::{Contended, Denied, Full, Mistaken, Unavailable, Unreachable};
+    for (kind, until, forever) in [
+        (Unreachable, true, false),
+        (Unavailable, true, false),
+        (Full, true, true),
+        (Contended, true, true),
+        (Mistaken, false, false),
+        (Denied, false, false),
+    ] {
+        let rides = [Wait::No, Wait::Until(at(1)), Wait::Forever].map(|wait| rides_out(wait, kind));
+        assert_eq!(rides, [false, until, forever], "{kind:?}");
     }
 }

@@ -153,7 +153,8 @@ impl Session {
         Ok(false)
     }
 
-    /// Publishes `text` on our first node, and confirms that the others are there. Says what the first one's status is then.
+    /// Publishes `text` on our first node, and confirms that the others are there. Says what the first one's status is then,
+    /// and takes note of a request to stop.
     pub(in crate::backend::zookeeper) async fn renew(
         &mut self,
         triple: &Triple,
@@ -164,9 +165,14 @@ impl Session {
         writer.add_set_data(&self.directory.node(&triple.first), text.as_bytes(), None)?;
         // Not written to: their watchers would wake for nothing.
         self.check(&mut writer, &[&triple.middle, &triple.last])?;
+        // Who asks us to stop writes to the one between them.
+        let middle = self.directory.node(&triple.middle);
         let sent = self.traffic.begin();
-        let written = writer.commit().await.map_err(ZkError::from);
+        let (written, read) = tokio::join!(writer.commit(), client.get_data(&middle));
+        let written = written.map_err(ZkError::from);
+        self.traffic.end(sent, false, &read);
         self.traffic.end(sent, true, &written);
+        self.heard = read.ok();
         match written?.first() {
             Some(MultiWriteResult::SetData { stat }) => Ok(Some(*stat)),
             _ => Ok(None),

@@ -13,7 +13,7 @@ const NAME: &str = "once-";
 const TRIES: usize = 8;
 
 /// Whether a node next to those of minimum holds has this name.
-pub(super) fn is_record(name: &str) -> bool {
+pub(in crate::backend::zookeeper) fn is_record(name: &str) -> bool {
     name.starts_with(NAME)
 }
 

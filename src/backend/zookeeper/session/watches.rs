@@ -64,18 +64,19 @@ impl Session {
         }
     }
 
-    /// Resolves when something has happened to our nodes or the session has ended; never when that cannot be heard.
+    /// Resolves when something has happened to our nodes, we were asked to stop or the session has ended; never when that cannot
+    /// be heard.
     pub(in crate::backend::zookeeper) async fn disturbed(&mut self) {
         let Placed::At(triple) = self.placed.clone() else { return std::future::pending().await };
         let mut state = self.client.state_watcher();
-        // The loss of the one between them alone is noticed at the next renewal: each watch is one request more.
-        let paths = [&triple.first, &triple.last].map(|name| self.directory.node(name));
+        let paths = triple.all().map(|name| self.directory.node(name));
+        let known = self.heard.as_ref().map(|(_, stat)| stat.version);
         // What the server owes here is not waited for, so it is not noted as overdue either.
         let (client, own_watch) = (self.client.clone(), &mut self.own_watch);
         let event = async {
             let watch = match own_watch {
                 Some(watch) => watch,
-                None => match OwnWatch::set(&client, &paths[0], &paths[1]).await {
+                None => match OwnWatch::set(&client, &paths, known).await {
                     Ok(watch) => own_watch.insert(watch),
                     Err(ZkError::NoNode) => return,
                     Err(_) => return std::future::pending().await,

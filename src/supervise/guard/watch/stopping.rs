@@ -39,6 +39,9 @@ impl Watch {
             }
         }
         if step == Step::Kill && self.kill_again.is_none_or(|again| now >= again) {
+            if self.kill_again.is_none() && self.leaving.is_none() {
+                self.line.tell(Notice::Killing);
+            }
             self.kill_all();
             // A process that may not be killed can live for long.
             let pause = if self.unkillable.is_some() { KILL_REFUSED_AGAIN } else { KILL_AGAIN };
