@@ -199,7 +199,7 @@ fn a_dlock_gets_its_arguments_and_surroundings_exactly() {
     let root = scratch.root().display();
     let surroundings = stand_in(&scratch, "env | grep -v ^PWD= | cut -d= -f1 | sort; pwd; cat; umask; ulimit -n");
     let surroundings = surroundings.env("X", "1").env_remove("TMPDIR").umask(0o27).limit(libc::RLIMIT_NOFILE, 64);
-    surroundings.output().success().stdout_is(&format!("HOME\nPATH\nX\n{root}\n0027\n64\n"));
+    surroundings.output().success().stdout_is(&format!("DLOCK_CONFIG\nHOME\nPATH\nX\n{root}\n0027\n64\n"));
 
     let other = stand_in(&scratch, "echo ready; read -r _").stdin(Stdio::piped()).unprivileged().without_fd(2);
     let other = other.ignoring(Signal::SIGHUP).blocking(Signal::SIGUSR1).spawn();

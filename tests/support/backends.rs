@@ -25,6 +25,8 @@ macro_rules! on_every_server {
         crate::support::backends::on_backend! { redlock: redis_services::Redlock3 { $($test)* } }
         crate::support::backends::on_backend! { etcd: service::EtcdService { $($test)* } }
         crate::support::backends::on_backend! { zookeeper: service::ZooKeeperService { $($test)* } }
+        crate::support::backends::on_backend! { postgres: database_services::PostgresService { $($test)* } }
+        crate::support::backends::on_backend! { mysql: database_services::MysqlService { $($test)* } }
     };
 }
 pub(crate) use on_every_server;
@@ -88,10 +90,10 @@ pub struct Detour {
 impl Detour {
     pub fn to<S: Service>(service: &S) -> Self {
         let proxies: Vec<Proxy> = service.cluster().ports().into_iter().map(Proxy::to).collect();
-        let places: Vec<String> = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
-        let url = service.url();
-        let (scheme, _) = url.split_once("://").unwrap();
-        Self { url: format!("{scheme}://{}", places.join(",")), proxies }
+        let place = |port: u16| format!("127.0.0.1:{port}");
+        let ways = service.cluster().ports().into_iter().zip(&proxies);
+        let url = ways.fold(service.url(), |url, (port, proxy)| url.replace(&place(port), &place(proxy.port())));
+        Self { proxies, url }
     }
 
     /// The URL to give to `--backend`.

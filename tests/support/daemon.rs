@@ -167,6 +167,11 @@ impl Daemon {
         self.running_pid().unwrap_or_else(|| panic!("{} is not running", self.name))
     }
 
+    /// Whether it was started, and not killed since.
+    pub fn has_started(&self) -> bool {
+        self.running_pid().is_some()
+    }
+
     /// Whether it is running, and neither frozen nor [set aside](Self::set_aside).
     pub fn is_at_work(&self) -> bool {
         let works = |pid| process::is_alive(pid) && process::state(pid) != State::Stopped;

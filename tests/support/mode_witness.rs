@@ -13,6 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::witness::{overlaps, without_overlaps};
+
 /// How a command holds the lock under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -232,16 +234,12 @@ impl ModeWitness {
 
     /// The verdict for a lock that may fail now and then: commands that should not have run are left out.
     pub fn verdict_but_overlaps(&self) -> Result<Vec<Section>, String> {
-        let log = self.log();
-        let lines = log.lines().filter(|line| !line.starts_with("OVERLAP")).map(|line| format!("{line}\n"));
-        parse(&lines.collect::<String>())
+        parse(&without_overlaps(&self.log()))
     }
 
     /// When each command that should not have run found that out, by `CLOCK_BOOTTIME` and up to 10 ms earlier than the truth.
     pub fn overlaps(&self) -> Vec<Duration> {
-        let log = self.log();
-        let overlaps = log.lines().filter(|line| line.starts_with("OVERLAP"));
-        overlaps.filter_map(|line| Some(Duration::from_nanos(line.rsplit(' ').next()?.parse().ok()?))).collect()
+        overlaps(&self.log())
     }
 }
 

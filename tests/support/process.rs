@@ -61,6 +61,12 @@ pub fn wait_stopped(pid: i32) {
     eventually(&format!("{pid} to stop"), || (state(pid) == State::Stopped).then_some(()));
 }
 
+/// Waits until `pid` is stopped, or has ended without being stopped any more.
+#[track_caller]
+pub fn wait_stopped_or_gone(pid: i32) {
+    eventually(&format!("{pid} to stop or to end"), || (state(pid) == State::Stopped || !is_alive(pid)).then_some(()));
+}
+
 /// The parent of `pid`, if `pid` exists.
 pub fn ppid(pid: i32) -> Option<i32> {
     stat(pid)?.get(1)?.parse().ok()

@@ -23,6 +23,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, setsid, tcgetpgrp};
 
+use super::dlock::NO_CONFIG;
 use super::rendezvous::eventually;
 
 /// What [`bash`] prints when it waits for a command.
@@ -87,6 +88,7 @@ impl Pty {
     /// Starts `command` as the leader of a new session whose controlling terminal, standard input, output and error
     /// are a new terminal. `command` is used up by it: its three streams point nowhere afterwards.
     pub fn spawn(command: &mut Command) -> Pty {
+        command.envs([NO_CONFIG]);
         // Not openpty(3): its descriptors would leak into processes that other threads start at the same moment, and a
         // copy of the terminal in another process keeps it from ever hanging up.
         let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).expect("could not open a pty");

@@ -8,14 +8,14 @@ what `tests/contract.rs` says then holds for it too.
 
 use std::ffi::OsString;
 use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::certificates::Tls;
 use super::cluster::{self, Cluster};
-use super::dlock::{Dlock, Outcome, Running};
+use super::dlock::Dlock;
 use super::etcd::{Etcd, EtcdOptions};
-use super::rendezvous::{Gate, eventually};
+pub use super::gated::Gated;
+use super::rendezvous::{eventually, eventually_within};
 use super::scratch::Scratch;
 use super::servers::Redis;
 use super::zookeeper::{ZooKeeper, ZooKeeperOptions};
@@ -65,6 +65,18 @@ pub trait Service {
         self.cluster().litter(keys)
     }
 
+    /// Asserts that nothing is left of locks, as [`litter`](Self::litter) has it. A server may see a moment later that a client
+    /// has gone.
+    #[track_caller]
+    fn assert_tidy(&self, keys: &[&str]) {
+        let mut litter = Vec::new();
+        let tidy = eventually_within(Duration::from_secs(5), || {
+            litter = self.litter(keys);
+            litter.is_empty().then_some(())
+        });
+        assert!(tidy.is_some(), "{litter:?}");
+    }
+
     /// `dlock run --key KEY --backend URL`, and the other options that it needs.
     fn run(&self, key: &str) -> Dlock {
         self.scratch().dlock().run(key).backend(self.url()).args(self.options())
@@ -111,66 +123,6 @@ pub trait Service {
     fn assert_held(&self, key: &str) {
         let refused = self.run(key).args(["-n", "-q"]).command(["echo", "overlap"]).output();
         refused.code(75).stdout_is("").quiet();
-    }
-}
-
-/// A dlock whose command prints `held` and then runs until it is let go.
-pub struct Gated {
-    gate: Gate,
-    pub running: Running,
-}
-
-impl Gated {
-    /// Starts `dlock`, which must not have a command yet; it may have to wait for its lock.
-    #[track_caller]
-    pub fn spawn(scratch: &Scratch, dlock: Dlock) -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let gate = Gate::new(scratch.path(format!("gate-{}", NUMBER.fetch_add(1, Ordering::Relaxed))));
-        let running = dlock.shell(format!("echo held $DLOCK_TOKEN $DLOCK_SLOT; {}", gate.wait())).spawn();
-        Self { gate, running }
-    }
-
-    /// Waits until its command runs.
-    #[track_caller]
-    pub fn wait_held(&self) {
-        self.running.wait_stdout("held");
-    }
-
-    /// Waits until its command runs; returns its token.
-    #[track_caller]
-    pub fn token(&self) -> u64 {
-        let line = self.running.wait_stdout("held");
-        let token = line.split_whitespace().nth(1).and_then(|token| token.parse().ok());
-        token.unwrap_or_else(|| panic!("no token: {line:?}"))
-    }
-
-    /// Waits until its command runs; returns its slot, if it has one.
-    #[track_caller]
-    pub fn slot(&self) -> Option<u32> {
-        let line = self.running.wait_stdout("held");
-        line.split_whitespace().nth(2).map(|slot| slot.parse().unwrap_or_else(|_| panic!("no slot: {line:?}")))
-    }
-
-    /// Whether its command has run.
-    pub fn has_held(&self) -> bool {
-        self.running.stdout_so_far().contains("held")
-    }
-
-    /// The process id of dlock.
-    pub fn pid(&self) -> i32 {
-        self.running.pid()
-    }
-
-    /// Lets the command end.
-    pub fn open(&self) {
-        self.gate.open();
-    }
-
-    /// Lets the command end, and waits for dlock to end, which must come later.
-    #[track_caller]
-    pub fn let_go(self) -> Outcome {
-        self.gate.open();
-        self.running.wait()
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fs;
 
 use super::cluster;
+use super::database_services::DatabaseService;
+use super::databases::Engine;
 use super::redis_services::Redlock3;
 use super::service::{EtcdService, FileService, RedisService, Service, ZooKeeperService};
 
@@ -46,5 +48,12 @@ impl Taken for ZooKeeperService {
         for node in self.zookeeper.children(&lock).expect("a lock that is held") {
             self.zookeeper.delete(&format!("{lock}/{node}"));
         }
+    }
+}
+
+impl<E: Engine> Taken for DatabaseService<E> {
+    fn take_away(&self, key: &str) {
+        let name = cluster::databases::name(key);
+        self.sql(&format!("UPDATE shedlock SET lock_until = :now WHERE name = '{name}'"));
     }
 }

@@ -130,18 +130,25 @@ impl Witness {
 
     /// The verdict for a lock that may fail now and then: commands that found another one running are left out.
     pub fn verdict_but_overlaps(&self) -> Result<Vec<Section>, String> {
-        let log = self.log();
-        let lines = log.lines().filter(|line| !line.starts_with("OVERLAP")).map(|line| format!("{line}\n"));
-        parse(&lines.collect::<String>())
+        parse(&without_overlaps(&self.log()))
     }
 
     /// When each command that found another one running found it, by `CLOCK_BOOTTIME` and up to [`RESOLUTION_NS`] earlier
     /// than the truth.
     pub fn overlaps(&self) -> Vec<Duration> {
-        let log = self.log();
-        let overlaps = log.lines().filter(|line| line.starts_with("OVERLAP"));
-        overlaps.filter_map(|line| Some(Duration::from_nanos(line.rsplit(' ').next()?.parse().ok()?))).collect()
+        overlaps(&self.log())
     }
+}
+
+/// A log without the lines of commands that found another one running.
+pub fn without_overlaps(log: &str) -> String {
+    log.split_inclusive('\n').filter(|line| !line.starts_with("OVERLAP")).collect()
+}
+
+/// When each command of a log that found another one running found it; see [`Witness::overlaps`].
+pub fn overlaps(log: &str) -> Vec<Duration> {
+    let overlaps = log.lines().filter(|line| line.starts_with("OVERLAP"));
+    overlaps.filter_map(|line| Some(Duration::from_nanos(line.rsplit(' ').next()?.parse().ok()?))).collect()
 }
 
 /// The number in a file that [`Witness::counter_command`] has written; 0 if there is none.

@@ -1,6 +1,7 @@
 //! Tests of the support for etcd, ZooKeeper and certificates. They need no working dlock.
 
 mod etcd;
+mod postgres;
 mod redis;
 mod zookeeper;
 

@@ -5,6 +5,7 @@ A backend has one [`Cluster`] here, which the contract suite inspects (see `serv
 `tests/faults/world.rs`).
 */
 
+pub mod databases;
 pub mod etcd;
 mod file;
 pub mod redis;
@@ -30,6 +31,11 @@ pub trait Node: Deref<Target = Daemon> {
     /// Continues it if it is frozen.
     fn thaw(&self) {
         self.deref().cont();
+    }
+
+    /// Kills it, frozen or not. Returns once it is gone.
+    fn kill(&self) {
+        self.deref().kill();
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a dlock inherits that is neither argument nor variable: its group and session, signals, umask, limits and
 //! descriptors.
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::{io, mem};
 
 use nix::sys::signal::Signal;
@@ -73,6 +74,13 @@ impl Dlock {
                 done(libc::setrlimit(resource, &raw const limits))
             })
         }
+    }
+
+    /// Starts it with a copy of `descriptor` as its own descriptor `number`.
+    pub fn with_fd(self, descriptor: impl Into<OwnedFd>, number: i32) -> Self {
+        let descriptor = descriptor.into();
+        // SAFETY: dup2 is async-signal-safe, and its copy is not closed by the exec.
+        unsafe { self.pre_exec(move || done(libc::dup2(descriptor.as_raw_fd(), number))) }
     }
 
     /// Starts it without descriptor `fd`, such as one of the standard streams.

@@ -32,6 +32,9 @@ pub static DLOCK: LazyLock<&str> = LazyLock::new(|| match env::var("TESTED_DLOCK
     Err(_) => env!("CARGO_BIN_EXE_dlock"),
 });
 
+/// The variable, and its value, with which a dlock reads none of this machine's config files.
+pub const NO_CONFIG: (&str, &str) = ("DLOCK_CONFIG", "/dev/null");
+
 /// The name of the process that receives, for the guard, signals to the caller's process group.
 pub const EAR: &str = "lockear";
 
@@ -48,7 +51,7 @@ pub fn command_of(guard: i32) -> Option<i32> {
 
 type Hook = Box<dyn FnMut() -> io::Result<()> + Send + Sync>;
 
-/// A dlock that is about to be started: with no environment but `PATH`, `HOME` and `TMPDIR`, no input, and its output
+/// A dlock that is about to be started: with no environment but `PATH`, `HOME`, `TMPDIR` and `DLOCK_CONFIG`, no input, and its output
 /// collected. It has no backend unless a test sets one.
 pub struct Dlock {
     program: PathBuf,
@@ -70,7 +73,8 @@ impl Dlock {
     pub fn new(home: &Path) -> Self {
         let path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
         let home_value = home.as_os_str().to_owned();
-        let env = [("PATH", path), ("HOME", home_value.clone()), ("TMPDIR", home_value)];
+        let config = OsString::from(NO_CONFIG.1);
+        let env = [("PATH", path), ("HOME", home_value.clone()), ("TMPDIR", home_value), (NO_CONFIG.0, config)];
         Self {
             program: (*DLOCK).into(),
             wrapper: Vec::new(),

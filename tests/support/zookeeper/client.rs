@@ -61,6 +61,8 @@ pub enum Acl {
     Open,
     /// The user that the client has logged in as.
     Mine,
+    /// That user; and everyone may read.
+    Readable,
 }
 
 /// A connection to a ZooKeeper server with a session of its own, which it does not keep alive: the session ends when
@@ -122,17 +124,24 @@ impl Client {
     /// Creates a node, and returns its path.
     pub fn create(&mut self, path: &str, data: &str, kind: Kind, acl: Acl) -> Result<String, Error> {
         const ALL: i32 = 31;
+        const READ: i32 = 1;
         let flags = match kind {
             Kind::Persistent => 0,
             Kind::Ephemeral => 1,
             Kind::EphemeralSequential => 3,
         };
-        let (scheme, id) = match acl {
-            Acl::Open => ("world", "anyone"),
-            Acl::Mine => ("auth", ""),
+        let (anyone, own) = ((ALL, "world", "anyone"), (ALL, "auth", ""));
+        let entries = match acl {
+            Acl::Open => vec![anyone],
+            Acl::Mine => vec![own],
+            Acl::Readable => vec![own, (READ, "world", "anyone")],
         };
         let mut body = Jute::default();
-        body.text(path).text(data).int(1).int(ALL).text(scheme).text(id).int(flags);
+        body.text(path).text(data).int(entries.len().try_into().expect("a few"));
+        for (rights, scheme, id) in entries {
+            body.int(rights).text(scheme).text(id);
+        }
+        body.int(flags);
         Ok(self.request(1, &body)?.text()?)
     }
 
