@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 
 use super::episode::Length;
+use super::listed;
 use super::matrix::{self, Cell};
 use super::results::Results;
 use super::{AT_ONCE, play};
@@ -113,7 +114,7 @@ pub fn run() -> i32 {
 
 fn try_run(options: &Options) -> Result<i32, String> {
     if options.list {
-        for fault in matrix::FAULTS {
+        for fault in listed::FAULTS {
             let columns: Vec<String> = matrix::cells()
                 .filter(|cell| std::ptr::eq(cell.fault, fault))
                 .map(|cell| format!("{} ({:?})", cell.service(), cell.class))
@@ -169,7 +170,7 @@ fn chosen(options: &Options) -> Result<Vec<Cell>, String> {
         }
     }
     for name in &options.fault {
-        if !matrix::FAULTS.iter().any(|fault| fault.name == name) {
+        if !listed::FAULTS.iter().any(|fault| fault.name == name) {
             return Err(format!("there is no fault {name}; see --list"));
         }
     }

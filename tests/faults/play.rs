@@ -36,7 +36,7 @@ thread_local! {
 /// How many services of a column may exist at the same time: some keep a machine busy by running.
 pub fn limit(column: Column) -> usize {
     match column {
-        Column::Redis => 5,
+        Column::Redis | Column::Postgres | Column::Mysql => 5,
         Column::File | Column::Redlock | Column::Etcd | Column::ZooKeeper => 4,
         Column::Sentinel | Column::Redlock3 => 2,
     }

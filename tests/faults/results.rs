@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::episode::Report;
 use super::held::Held;
+use super::listed;
 use super::matrix::{self, Cell, Class};
 use super::world::Column;
 
@@ -144,7 +145,15 @@ impl Results {
 
     /// The table of the cells in which everything has to hold, fault by service, of locks that are held like this.
     pub fn matrix(&self, held: Held) -> String {
-        let columns = [Column::File, Column::Redis, Column::Redlock, Column::Etcd, Column::ZooKeeper];
+        let columns = [
+            Column::File,
+            Column::Redis,
+            Column::Redlock,
+            Column::Etcd,
+            Column::ZooKeeper,
+            Column::Postgres,
+            Column::Mysql,
+        ];
         let mut text = String::from("| fault |");
         for column in columns {
             let _ = write!(text, " {} |", column.title());
@@ -152,7 +161,7 @@ impl Results {
         text += "\n| --- |";
         text += &" --- |".repeat(columns.len());
         text.push('\n');
-        for fault in matrix::FAULTS {
+        for fault in listed::FAULTS {
             let cells: Vec<Option<Cell>> = columns
                 .iter()
                 .map(|&column| {

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::support::cluster::{Cluster, Node};
 use crate::support::etcd::{Etcd, EtcdOptions};
 use crate::support::islands::Islands;
+use crate::support::mysql::Mysql;
+use crate::support::postgres::Postgres;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_sets::{RedisGroup, RedisSentinels};
 use crate::support::scratch::Scratch;
@@ -34,12 +36,25 @@ pub enum Column {
     Etcd,
     /// Three servers.
     ZooKeeper,
+    /// One server.
+    Postgres,
+    /// One server, a MariaDB.
+    Mysql,
 }
 
 impl Column {
     /// All columns, in the order of the matrix.
-    pub const ALL: [Self; 7] =
-        [Self::File, Self::Redis, Self::Sentinel, Self::Redlock3, Self::Redlock, Self::Etcd, Self::ZooKeeper];
+    pub const ALL: [Self; 9] = [
+        Self::File,
+        Self::Redis,
+        Self::Sentinel,
+        Self::Redlock3,
+        Self::Redlock,
+        Self::Etcd,
+        Self::ZooKeeper,
+        Self::Postgres,
+        Self::Mysql,
+    ];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -51,6 +66,8 @@ impl Column {
             Self::Redlock => "redlock",
             Self::Etcd => "etcd",
             Self::ZooKeeper => "zookeeper",
+            Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
         }
     }
 
@@ -62,7 +79,7 @@ impl Column {
             Self::Redlock => "redlock of 5",
             Self::Etcd => "etcd of 3",
             Self::ZooKeeper => "zookeeper of 3",
-            Self::File | Self::Redis => self.name(),
+            Self::File | Self::Redis | Self::Postgres | Self::Mysql => self.name(),
         }
     }
 
@@ -100,6 +117,8 @@ pub enum Servers {
     Redlock(RedisGroup),
     Etcd(Etcd),
     ZooKeeper(ZooKeeper),
+    Postgres(Box<Postgres>),
+    Mysql(Box<Mysql>),
 }
 
 impl Servers {
@@ -111,6 +130,8 @@ impl Servers {
             Self::Redlock(group) => group,
             Self::Etcd(etcd) => etcd,
             Self::ZooKeeper(zookeeper) => zookeeper,
+            Self::Postgres(postgres) => &**postgres,
+            Self::Mysql(mysql) => &**mysql,
         }
     }
 }
@@ -128,6 +149,9 @@ pub struct World {
 /// Makes redis write everything to disk before it answers.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
+/// A database for hundreds of holders, each of which has a connection.
+const ROOMY: [&str; 1] = ["max_connections=700"];
+
 impl World {
     /// A service that is ready, and on which nothing was ever locked.
     pub fn fresh(column: Column) -> Self {
@@ -139,6 +163,8 @@ impl World {
             Column::Redlock => Servers::Redlock(RedisGroup::with(5, DURABLE)),
             Column::Etcd => Servers::Etcd(Etcd::with(Self::quick_etcd())),
             Column::ZooKeeper => Servers::ZooKeeper(ZooKeeper::with(ZooKeeperOptions::ensemble())),
+            Column::Postgres => Servers::Postgres(Box::new(Postgres::with(&ROOMY))),
+            Column::Mysql => Servers::Mysql(Box::new(Mysql::with(&ROOMY))),
         };
         Self::of(column, servers)
     }
@@ -152,6 +178,8 @@ impl World {
             Column::ZooKeeper => {
                 Servers::ZooKeeper(ZooKeeper::with(ZooKeeperOptions { clocks: true, ..ZooKeeperOptions::ensemble() }))
             }
+            Column::Postgres => Servers::Postgres(Box::new(Postgres::with_clock())),
+            Column::Mysql => Servers::Mysql(Box::new(Mysql::with_clock())),
             _ => panic!("the clocks of {column} cannot be moved"),
         };
         Self::of(column, servers)
@@ -189,10 +217,9 @@ impl World {
         if self.proxies.is_empty() {
             return self.url();
         }
-        let places: Vec<String> = self.proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
-        let url = self.url();
-        let (scheme, _) = url.split_once("://").expect("a URL");
-        format!("{scheme}://{}", places.join(","))
+        let place = |port: u16| format!("127.0.0.1:{port}");
+        let ways = self.ports().into_iter().zip(&self.proxies);
+        ways.fold(self.url(), |url, (port, proxy)| url.replace(&place(port), &place(proxy.port())))
     }
 
     /// The proxies, one in front of each server.

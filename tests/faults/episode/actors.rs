@@ -14,7 +14,7 @@ use super::{Episode, KEY, Way};
 pub struct Holder {
     pub running: Running,
     /// Its `DLOCK_OWNER`, if its command was seen to begin.
-    pub(super) owner: Option<String>,
+    pub owner: Option<String>,
     lifeline: Lifeline,
     gate: Option<Gate>,
     tree: Option<(Tree, Members)>,

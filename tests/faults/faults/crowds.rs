@@ -295,6 +295,12 @@ pub fn keys(episode: &mut Episode<'_>) {
     for redis in episode.world.redis() {
         redis.cli(&["FLUSHALL"]);
     }
+    if let Servers::Postgres(postgres) = &episode.world.servers {
+        postgres.sql(&format!("DELETE FROM shedlock WHERE name <> 'dlock:{KEY}'"));
+    }
+    if let Servers::Mysql(mysql) = &episode.world.servers {
+        mysql.sql(&format!("DELETE FROM shedlock WHERE name <> 'dlock:{KEY}'"));
+    }
     if let Servers::File(scratch) = &episode.world.servers {
         for name in names.iter().filter(|name| **name != KEY) {
             fs::remove_file(scratch.lock_dir().join(format!("{name}.lock"))).unwrap();

@@ -1,5 +1,6 @@
 //! The faults, by where they strike.
 
+pub mod breaks;
 pub mod clocks;
 pub mod crowds;
 pub mod failover;
@@ -16,6 +17,7 @@ pub mod network;
 pub mod partitions;
 pub mod process;
 pub mod redis;
+pub mod rows;
 pub mod servers;
 pub mod signals;
 pub mod storms;

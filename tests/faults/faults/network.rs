@@ -90,7 +90,9 @@ pub fn late_then_silent(episode: &mut Episode<'_>) {
     // Not so late that it counts as lost, and later than the margin where there is time for that.
     let (late, options) = match episode.world.column {
         Column::Redlock => (episode.rng.u64(40..=80), &[][..]),
-        Column::Redis => (episode.rng.u64(148..=152) * ttl.as_secs(), &["--kill-after", "0"][..]),
+        Column::Redis | Column::Postgres | Column::Mysql => {
+            (episode.rng.u64(148..=152) * ttl.as_secs(), &["--kill-after", "0"][..])
+        }
         Column::ZooKeeper => (episode.rng.u64(60..=100), &[][..]),
         _ => (episode.rng.u64(90..=140), &[][..]),
     };

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 
 use crate::episode::{Ending, Episode, Invariant, KEY, Way};
 use crate::quick::{self, Stay};
-use crate::support::dlock::{DLOCK, Dlock};
+use crate::support::dlock::{DLOCK, Dlock, NO_CONFIG};
 use crate::support::process;
 use crate::support::proxy::Mode;
 use crate::support::pty::Pty;
@@ -170,6 +170,7 @@ pub(super) fn on_terminal(episode: &Episode<'_>, options: &[&str], command: &[Os
 pub(super) fn surround(episode: &Episode<'_>, command: &mut Command) {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     command.env_clear().env("PATH", path).env("HOME", episode.scratch.root()).current_dir(episode.scratch.root());
+    command.envs([NO_CONFIG]);
     // SAFETY: it only makes system calls.
     unsafe { command.pre_exec(usual_signals) };
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::rows;
 use crate::episode::{Ending, Episode, Invariant, KEY, Way};
 use crate::support::dlock::{Outcome, Running};
 use crate::support::etcd::Etcd;
@@ -37,9 +38,13 @@ pub fn key_taken(episode: &mut Episode<'_>) {
     let mut left = Vec::new();
     // Whether another contender can take the lock from now on.
     let mut is_free = true;
+    // When another program's hold ends by itself.
+    let mut theirs = None;
     match &world.servers {
         Servers::Etcd(etcd) => is_free = take_from_etcd(episode, etcd),
         Servers::ZooKeeper(zookeeper) => take_from_zookeeper(episode, zookeeper),
+        Servers::Postgres(postgres) => theirs = Some(rows::take(episode, &**postgres)),
+        Servers::Mysql(mysql) => theirs = Some(rows::take(episode, &**mysql)),
         _ => left = take_from_redis(episode),
     }
     let taken = boottime();
@@ -58,7 +63,7 @@ pub fn key_taken(episode: &mut Episode<'_>) {
     }
     holder.died_at();
     episode.ends(holder.running, &allowed);
-    let mut free = taken;
+    let mut free = theirs.map_or(taken, |until| taken.max(until));
     for what in &left {
         free = free.max(what.look(episode));
     }
@@ -178,15 +183,15 @@ fn foreign_text(episode: &mut Episode<'_>) -> (Vec<u8>, String) {
 }
 
 /// What another program has put where the lock should be.
-struct Obstacle<'w> {
+pub struct Obstacle<'w> {
     /// How dlock names it, in one of these ways; empty if it keeps nobody out.
-    shown: Vec<String>,
+    pub shown: Vec<String>,
     /// Reads what is there.
-    look: Box<dyn Fn() -> String + 'w>,
+    pub look: Box<dyn Fn() -> String + 'w>,
     /// Removes it, as its owner would.
-    remove: Box<dyn FnOnce() + 'w>,
+    pub remove: Box<dyn FnOnce() + 'w>,
     /// Cleans up, as its owner would, when nobody uses the lock.
-    tidy: Box<dyn FnOnce() + 'w>,
+    pub tidy: Box<dyn FnOnce() + 'w>,
 }
 
 /// While it is there, the lock is held for every contender, and nobody touches it.
@@ -196,6 +201,8 @@ pub fn foreign_in_the_way(episode: &mut Episode<'_>) {
     let obstacle = match &world.servers {
         Servers::Etcd(etcd) => etcd_obstacle(episode, etcd),
         Servers::ZooKeeper(zookeeper) => zookeeper_obstacle(episode, zookeeper),
+        Servers::Postgres(postgres) => rows::obstacle(episode, &**postgres),
+        Servers::Mysql(mysql) => rows::obstacle(episode, &**mysql),
         _ => redis_obstacle(episode),
     };
     let before = (obstacle.look)();
