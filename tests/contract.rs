@@ -1,5 +1,6 @@
 /*!
-What the words of the contract mean: one suite for every backend, and one line per backend at its end.
+What the words of the contract mean: one suite for every backend, and one line per backend at its end. For other ways to the
+same backend, such as TLS, it is a shorter one.
 
 Nothing here knows which backend it runs on. What only one backend promises is tested in the files named after
 behaviours.
@@ -10,6 +11,11 @@ mod holding;
 mod queueing;
 mod refusing;
 
+use crate::support::database_services::{
+    MysqlService, MysqlTlsService, PostgresService, PostgresTlsService, SocketService,
+};
+use crate::support::mysql::MariaDb;
+use crate::support::postgres::PostgreSql;
 use crate::support::redis_services::{
     RedissService, Redlock3, Redlock5, RedlocksService, ReplicasService, SentinelService, UnixService,
 };
@@ -18,11 +24,11 @@ use crate::support::service::{
     ZooKeeperService, ZooKeeperTlsService,
 };
 
-/// Names the tests, file by file, and defines the macro that runs all of them on one backend. A test that is missing
-/// here is dead code, which the compiler reports.
+/// Names tests, file by file, and defines the macro that runs them on one backend. A test that is missing here is dead
+/// code, which the compiler reports.
 macro_rules! contract {
-    ($($part:ident { $($test:ident)* })*) => {
-        macro_rules! holds_on {
+    ($holds_on:ident: $($part:ident { $($test:ident)* })*) => {
+        macro_rules! $holds_on {
             ($backend:ident: $service:ty) => {
                 mod $backend {
                     #[allow(unused_imports)]
@@ -35,6 +41,7 @@ macro_rules! contract {
 }
 
 contract! {
+    holds_on:
     refusing {
         a_second_run_is_refused_in_one_line_that_says_who_holds_it
         the_conflict_code_is_the_users_choice
@@ -69,15 +76,38 @@ contract! {
     }
 }
 
+// What another way to the same servers, or another number of them, could break.
+contract! {
+    holds_by:
+    refusing {
+        a_second_run_is_refused_in_one_line_that_says_who_holds_it
+        a_wait_that_runs_out_is_a_refusal
+    }
+    queueing {
+        who_waits_gets_the_lock_when_it_is_free
+        many_contenders_never_overlap
+        a_dead_waiter_delays_the_others_by_less_than_a_ttl
+    }
+    holding {
+        tokens_strictly_rise
+        the_command_is_told_about_its_lock
+        odd_keys_exclude_themselves_and_nobody_else
+    }
+    ending {
+        the_lock_is_free_after_every_end_of_the_command
+        nothing_is_left_behind
+    }
+}
+
 holds_on!(file: FileService);
 
 holds_on!(redis: RedisService);
 
-holds_on!(redis_socket: UnixService);
+holds_by!(redis_socket: UnixService);
 
-holds_on!(redis_tls: RedissService);
+holds_by!(redis_tls: RedissService);
 
-holds_on!(redis_replicas: ReplicasService);
+holds_by!(redis_replicas: ReplicasService);
 
 holds_on!(redis_sentinel: SentinelService);
 
@@ -85,16 +115,28 @@ holds_on!(etcd: EtcdService);
 
 holds_on!(etcd_cluster: EtcdClusterService);
 
-holds_on!(etcd_tls: EtcdTlsService);
+holds_by!(etcd_tls: EtcdTlsService);
 
 holds_on!(zookeeper: ZooKeeperService);
 
 holds_on!(zookeeper_ensemble: ZooKeeperEnsembleService);
 
-holds_on!(zookeeper_tls: ZooKeeperTlsService);
+holds_by!(zookeeper_tls: ZooKeeperTlsService);
+
+holds_on!(postgres: PostgresService);
+
+holds_by!(postgres_socket: SocketService<PostgreSql>);
+
+holds_by!(postgres_tls: PostgresTlsService);
+
+holds_on!(mysql: MysqlService);
+
+holds_by!(mysql_socket: SocketService<MariaDb>);
+
+holds_by!(mysql_tls: MysqlTlsService);
 
 holds_on!(redlock_3: Redlock3);
 
-holds_on!(redlock_5: Redlock5);
+holds_by!(redlock_5: Redlock5);
 
-holds_on!(redlock_tls: RedlocksService);
+holds_by!(redlock_tls: RedlocksService);

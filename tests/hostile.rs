@@ -99,8 +99,9 @@ fn after_the_grant(behaviour: Behaviour) {
 fn at_the_release(behaviour: Behaviour) {
     let scratch = Scratch::new();
     let server = Hostile::after(GRANTED, behaviour);
-    let dlock = impatient(&scratch, &url(server.port())).shell("printf $DLOCK_TOKEN; exit 3");
-    let outcome = wait_within_memory(dlock.spawn());
+    // Long enough for the grant on a busy machine.
+    let dlock = scratch.dlock().run("k").backend(url(server.port())).args(["--connect-timeout", "1s", "--ttl", "6s"]);
+    let outcome = wait_within_memory(dlock.shell("printf $DLOCK_TOKEN; exit 3").spawn());
     outcome.code(3).stdout_is("7").stderr_is_one_line("could not release k");
     assert_harmless(&outcome.stderr());
     assert!(outcome.elapsed() < Duration::from_secs(6), "{outcome:?}");

@@ -1,12 +1,17 @@
 //! Which part of the source may use which, and how long its parts may be. Read from the files, so that a wrong `use`
 //! fails here.
 
+mod checks;
 mod graph;
+mod handles;
+mod lengths;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use self::graph::{circle, from_texts, read_sources, sources};
+use self::checks::CHECKS;
+use self::graph::{circle, from_texts, read_sources};
+use self::handles::HANDLES;
 
 /// What a file may use of dlock's own modules: (place in `src`, allowed modules). The longest matching place decides. A
 /// file may always use what is below it.
@@ -19,6 +24,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "cli",
             "command",
             "exit",
+            "handle",
+            "here",
             "holder",
             "key",
             "lease",
@@ -28,62 +35,140 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "printable",
             "readable",
             "report",
+            "schema",
             "settings",
             "supervise",
             "variables",
         ],
     ),
     ("cli", &["cli", "backend::registry", "backend::url", "exit", "lock", "output", "report::event", "variables"]),
-    ("settings", &["backend", "cli", "exit", "key", "lease::timing", "lock", "report", "settings", "variables"]),
+    (
+        "settings",
+        &[
+            "backend",
+            "cli",
+            "exit",
+            "handle",
+            "key",
+            "lease::timing",
+            "lock",
+            "printable",
+            "report",
+            "settings",
+            "variables",
+        ],
+    ),
     ("report", &[]),
+    ("report/mod.rs", &["lease::waiting", "report", "schema::events"]),
+    ("report/journal", &["clock", "schema::events"]),
+    ("report/journal/entries.rs", &["holder", "report::event", "report::line", "schema::events"]),
+    ("report/journal/opening.rs", &[]),
     ("report/event.rs", &["holder", "key", "lease::waiting", "lease::renewal", "lock", "supervise::protocol"]),
+    ("report/event/breaking.rs", &["holder", "key"]),
+    ("report/event/look.rs", &[]),
     ("report/level.rs", &["report::event"]),
     (
         "report/line.rs",
-        &["holder", "key", "lease::waiting", "lease::renewal", "lock", "report::event", "supervise::protocol"],
+        &[
+            "holder",
+            "key",
+            "lease::waiting",
+            "lease::renewal",
+            "lock",
+            "printable",
+            "report::event",
+            "supervise::protocol",
+        ],
     ),
     ("report/event/lack.rs", &["supervise::protocol"]),
     ("report/event/meeting.rs", &["key", "lease::waiting", "meeting::news"]),
+    ("report/line/breaking.rs", &["holder", "report::event"]),
+    ("report/line/look.rs", &["report::event"]),
     ("report/line/lack.rs", &["report::event", "supervise::protocol"]),
     ("report/line/meeting.rs", &["lease::waiting", "meeting::news", "report::event"]),
+    ("report/picture.rs", &["backend::survey", "holder", "lock", "printable", "report::picture"]),
+    ("report/picture/columns.rs", &["backend::survey", "holder", "printable", "report::picture"]),
     ("report/terminal.rs", &["printable"]),
+    ("schema/events.rs", &["backend::survey", "holder", "key", "schema"]),
+    ("schema/events/course.rs", &["schema::events"]),
+    ("schema/events/fields.rs", &[]),
+    ("schema/listing.rs", &["backend::survey", "schema"]),
+    ("schema/settings.rs", &["schema"]),
+    ("schema.rs", &["backend::survey", "holder", "lock", "printable", "schema"]),
+    ("schema/fields.rs", &[]),
     ("output.rs", &["exit", "report::event"]),
     ("exit.rs", &["report::event"]),
+    ("exit/meanings.rs", &[]),
+    ("here.rs", &[]),
     ("holder.rs", &["lock", "printable"]),
+    ("holder/ask.rs", &[]),
     ("holder/done.rs", &["holder", "lock", "printable"]),
     ("key.rs", &[]),
     ("printable.rs", &[]),
     ("readable.rs", &[]),
     ("variables.rs", &[]),
     ("clock.rs", &["readable"]),
-    ("command/generate", &["backend::registry", "cli", "exit", "output", "report::event", "variables"]),
+    ("command/config.rs", &["exit", "output", "report", "schema", "settings"]),
+    ("command/generate", &["backend::registry", "backend::url", "cli", "exit", "output", "report::event", "variables"]),
+    ("command/generate/manual/configuration.rs", &["cli", "command::generate::manual::parts"]),
+    ("command/generate/manual/documents.rs", &["command::generate::manual::parts", "schema"]),
+    ("command/generate/manual/parts.rs", &[]),
     ("command/mod.rs", &[]),
-    ("command/progress.rs", &["clock", "meeting", "report"]),
+    ("command/pace.rs", &["clock", "report"]),
+    ("command/progress.rs", &["command::pace", "meeting", "report"]),
     ("command/session.rs", &["backend", "exit", "holder", "report", "settings", "supervise"]),
+    ("command/journal.rs", &["exit", "here", "holder", "key", "report", "schema::events", "settings"]),
     ("command/latch", MEETINGS),
     ("command/barrier", MEETINGS),
     (
-        "command/run",
+        "command/list.rs",
+        &[
+            "backend::survey",
+            "clock",
+            "command::looking",
+            "command::watch",
+            "exit",
+            "key",
+            "output",
+            "report",
+            "schema",
+            "settings",
+        ],
+    ),
+    (
+        "command/breaking",
         &[
             "backend",
-            "cli",
             "clock",
-            "command::run",
+            "command::breaking",
+            "command::looking",
+            "command::session",
             "exit",
+            "here",
             "holder",
             "key",
-            "lease",
-            "lock",
-            "readable",
+            "printable",
             "report",
             "settings",
-            "supervise",
-            "variables",
         ],
+    ),
+    // What is found decides what is done, and is known before anything is asked.
+    ("command/breaking/found.rs", &["backend::survey", "holder", "report::event"]),
+    (
+        "command/looking.rs",
+        &["backend", "clock", "command::session", "exit", "here", "holder", "key", "report", "schema", "settings"],
+    ),
+    (
+        "command/status.rs",
+        &["backend::survey", "command::looking", "command::watch", "exit", "output", "report", "schema", "settings"],
+    ),
+    (
+        "command/watch.rs",
+        &["clock", "command::looking", "exit", "key", "output", "printable", "report", "schema", "settings"],
     ),
     ("lease", &["backend", "clock", "holder", "key", "lease"]),
     ("meeting", &["backend", "clock", "lease::waiting", "meeting"]),
-    ("backend", &["backend", "clock", "holder", "key", "lock", "printable"]),
+    ("backend", &["backend", "clock", "here", "holder", "key", "lock", "printable"]),
     ("backend/error.rs", &[]),
     ("backend/net", &["backend::error", "backend::net", "clock", "variables"]),
     // Decisions here follow from data alone, and can be tested without a service.
@@ -97,17 +182,24 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["backend::error", "backend::net::wire::Address", "backend::redis::rights::Rights", "printable"],
     ),
     ("backend/redis/damage.rs", &["backend::TOKEN_LIMIT", "printable"]),
-    ("backend/redis/rights.rs", &["backend::Claim"]),
+    ("backend/redis/rights.rs", &["backend::Claim", "key"]),
     ("backend/redlock/errors.rs", &["backend::error", "backend::redlock::quorum"]),
     ("backend/redlock/quorum.rs", &[]),
     ("backend/etcd/errors.rs", &["backend::error", "backend::net::tls", "backend::net::wire::Address", "printable"]),
     ("backend/etcd/names.rs", &["backend::Claim", "lock"]),
     ("backend/etcd/standing.rs", &["backend::etcd::names", "holder::Published", "lock::admission"]),
+    ("backend/postgres/errors.rs", &["backend::error", "backend::sql::link", "printable"]),
+    ("backend/mysql/errors.rs", &["backend::error", "backend::sql::link", "printable"]),
+    ("backend/sql", &["backend", "clock", "here", "holder", "key", "lock", "printable"]),
+    ("backend/sql/answers.rs", &["backend", "holder", "lock"]),
+    ("backend/sql/crowd.rs", &["clock"]),
+    ("backend/sql/template.rs", &[]),
+    ("backend/sql/turn.rs", &["backend::sql", "lock"]),
     ("backend/zookeeper/errors.rs", &["backend::error", "backend::net::tls", "printable"]),
     ("backend/zookeeper/frames.rs", &[]),
     ("backend/zookeeper/hold.rs", &["clock", "holder", "lock"]),
     ("backend/zookeeper/line.rs", &["backend::zookeeper::hold", "backend::zookeeper::names", "clock", "lock"]),
-    ("backend/zookeeper/names.rs", &["backend::Claim", "holder", "lock"]),
+    ("backend/zookeeper/names.rs", &["backend::Claim", "holder", "key", "lock"]),
     ("backend/zookeeper/texts.rs", &["backend::Claim", "backend::claim", "holder"]),
     ("backend/zookeeper/timeline.rs", &["clock"]),
     ("lock", &["lock"]),
@@ -163,8 +255,12 @@ fn a_file_uses_only_what_its_place_allows() {
     let sources = read_sources();
     for source in &sources {
         let place = &source.place;
-        let rule =
-            MAY_USE.iter().filter(|(prefix, _)| place.starts_with(prefix)).max_by_key(|(prefix, _)| prefix.len());
+        let rule = MAY_USE
+            .iter()
+            .chain(HANDLES)
+            .chain(CHECKS)
+            .filter(|(prefix, _)| place.starts_with(prefix))
+            .max_by_key(|(prefix, _)| prefix.len());
         let (_, allowed) = rule.unwrap_or_else(|| panic!("no rule for src/{place}: say what it may use"));
         let passed_on = source.imports.iter().filter(|import| import.is_public).map(|import| import.path.clone());
         for used in source.uses().into_iter().chain(passed_on) {
@@ -234,92 +330,7 @@ fn one_file_writes_to_each_of_the_standard_streams_and_the_words_know_of_neither
     }
 }
 
-/// The longest that a source file may be, in lines: one idea needs no more.
-const LONGEST_FILE: usize = 400;
-/// The longest that a function may be, in lines.
-const LONGEST_FUNCTION: usize = 60;
-
-/// The functions in a text formatted by rustfmt, each with its number of lines.
-fn functions(text: &str) -> Vec<(&str, usize)> {
-    let lines: Vec<&str> = text.lines().collect();
-    let begins = |line: &str| {
-        let (before, _) = line.split_once("fn ")?;
-        let is_known = |word: &str| {
-            ["const", "async", "unsafe", "extern", "\"C\""].contains(&word)
-                || word.starts_with("pub")
-                || word.ends_with(')')
-        };
-        before.split_whitespace().all(is_known).then(|| line.len() - line.trim_start().len())
-    };
-    let length = |first: usize, indent: usize| {
-        let ends = |line: &str| {
-            let (before, rest) = line.split_at_checked(indent).unwrap_or(("", ""));
-            before.trim().is_empty() && (rest == "}" || rest.starts_with(')') && rest.ends_with(';'))
-        };
-        let is_one_line = lines[first].ends_with(['}', ';']);
-        if is_one_line { 1 } else { lines[first..].iter().position(|line| ends(line)).unwrap() + 1 }
-    };
-    let function = |(first, line): (usize, &&'_ str)| Some((lines[first], length(first, begins(line)?)));
-    lines.iter().enumerate().filter_map(function).collect()
-}
-
-#[test]
-fn no_file_and_no_function_is_long() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let (mut files, mut counted) = (Vec::new(), 0);
-    sources(&root, &mut files);
-    for file in files {
-        let text = fs::read_to_string(&file).unwrap();
-        let lines = text.lines().count();
-        assert!(lines <= LONGEST_FILE, "{} has {lines} lines: which ideas are in it?", file.display());
-        for (function, lines) in functions(&text) {
-            assert!(lines <= LONGEST_FUNCTION, "{}: {} has {lines} lines", file.display(), function.trim());
-            counted += 1;
-        }
-    }
-    assert!(counted > 1000, "{counted}");
-}
-
-/// The files in `tests` that are longer than [`LONGEST_FILE`] as yet.
-const LONG_TESTS: &[&str] = &["input/mod.rs", "redlock.rs", "surroundings.rs", "terminal.rs", "tls.rs", "waiting.rs"];
-
-#[test]
-fn no_other_file_of_the_tests_is_long() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let mut files = Vec::new();
-    sources(&root, &mut files);
-    let is_long = |file: &PathBuf| fs::read_to_string(file).unwrap().lines().count() > LONGEST_FILE;
-    let mut long: Vec<String> = files.into_iter().filter(is_long).map(|file| place(&root, &file)).collect();
-    long.sort();
-    assert_eq!(long, LONG_TESTS, "which ideas are in a new one? One that is short now leaves the list");
-}
-
 /// The place of `file` below `root`.
 fn place(root: &Path, file: &Path) -> String {
     file.strip_prefix(root).unwrap().to_str().unwrap().to_owned()
-}
-
-#[test]
-fn functions_are_counted_from_their_first_line_to_their_last() {
-    let text = "\
-/// fn no
-fn f() {}
-impl A {
-    pub(in crate::a) async fn g(
-        a: u8,
-    ) -> u8 {
-        if a {
-        }
-        a
-    }
-}
-trait T {
-    fn h(&self);
-    fn i(
-        a: u8,
-    ) -> u8;
-}
-";
-    let found: Vec<usize> = functions(text).into_iter().map(|(_, lines)| lines).collect();
-    assert_eq!(found, [1, 7, 1, 3]);
 }

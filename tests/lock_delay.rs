@@ -64,7 +64,7 @@ fn a_release_frees_the_lock_at_once<S: Service>(service: &S) {
     }
     service.run("job").args(["--lock-delay", "5s"]).command(["true"]).output().success();
     service.assert_free("job");
-    assert_eq!(service.litter(&["job"]), Vec::<String>::new());
+    service.assert_tidy(&["job"]);
 }
 
 fn the_command_counts_on_its_lease_alone<S: Service>(service: &S) {

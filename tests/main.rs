@@ -27,10 +27,14 @@ mod layers;
 // README and Cargo.toml: what they claim holds.
 mod project;
 
+// The recipes in examples/, as far as this machine can run them.
+mod recipes;
+
 // The ways of breaking dlock that `tests/run mutations` has the other tests notice: they fit the source as it is.
 mod mutations;
 
 // What the words of the contract mean: one suite, run on every backend.
+mod config;
 mod contract;
 
 // Which exit code means what, and that the one line on stderr is the right one.
@@ -50,6 +54,12 @@ mod once_per;
 
 // Locks that several hold together: readers next to each other, writers alone, slots with their numbers.
 mod modes;
+
+// Locks that outlive the process that took them, and their handles.
+mod handles;
+
+// --events: a line for each thing that happens to a run, whoever reads it.
+mod events;
 
 // Latches and barriers: who is let through, who is told what, and what is left behind.
 mod meetings;
@@ -117,6 +127,15 @@ mod redlock;
 // The same locks taken by other programs, each by its own library, on every backend.
 mod interop;
 
+// Who holds a lock and who waits for it, as `status` and `list` tell: for all to see, and without a trace.
+mod looking;
+
+// Whether locks work at a backend, and what could make them unsafe.
+mod checking;
+
+// The holder of a lock is asked to stop, or the lock is taken away: who stops, who does not, and who is told what.
+mod breaking;
+
 // No room on the disk, no descriptor, no process: of dlock, of its guard, and of servers.
 mod exhausted;
 
@@ -145,6 +164,15 @@ mod redis;
 // that fails: members that die, freeze or cannot be reached, leaders that change, and answers that are lost. Servers that
 // are no etcd, or lie as one.
 mod etcd;
+
+// What the locks of all databases promise and suffer: a table that others use, hands that change it.
+mod databases;
+
+// What only MySQL's locks promise and suffer: user locks, engines and collations, few connections.
+mod mysql;
+
+// What only PostgreSQL's locks promise and suffer: a table that others use, privileges, few connections.
+mod postgres;
 
 // What only ZooKeeper's locks promise and suffer: two spellings, sessions that outlive connections, servers that follow.
 mod zookeeper;

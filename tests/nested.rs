@@ -299,7 +299,7 @@ fn other_namespace<S: Service>(service: &S) {
     for options in ["", "-w 60", "-n"] {
         let nested = inner_on(service, "job", options, "echo overlap");
         let outcome = service.run("job").shell(format!("unshare -rpf --mount-proc {nested}")).output();
-        outcome.code(75).stdout_is("").stderr_is_one_line("PID namespace");
+        outcome.code(64).stdout_is("").stderr_is_one_line("PID namespace");
     }
     assert_eq!(service.queued("job"), 0);
     // Another key is independent.

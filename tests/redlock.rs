@@ -48,8 +48,7 @@ fn votes(servers: &RedisGroup) -> usize {
     servers.running().filter(|redis| redis.get(KEY).is_some()).count()
 }
 
-/// The scripts that clients ran at a server, by the number of their keys: 3 for renewals, 4 for write-backs, 5 for requests
-/// for a vote and releases.
+/// The scripts that clients ran at a server, by the number of their keys: 6 for requests for a vote and releases.
 fn scripts(monitor: &Monitor) -> Vec<String> {
     let commands = monitor.client_commands();
     commands.into_iter().filter(|words| words[0] == "EVAL").map(|words| words[2].clone()).collect()
@@ -446,7 +445,7 @@ mod tokens {
             let monitors: Vec<_> = service.servers.iter().map(Redis::monitor).collect();
             token(&service);
             for monitor in &monitors {
-                assert_eq!(scripts(monitor), ["5", "5"], "one to get the vote, one to give it back");
+                assert_eq!(scripts(monitor), ["6", "6"], "one to get the vote, one to give it back");
             }
         }
         let counters: Vec<_> = service.servers.iter().map(|redis| redis.get(FENCE)).collect();

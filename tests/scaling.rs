@@ -5,7 +5,10 @@ use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 
+use crate::support::database_services::{MysqlLoggedService, PostgresLoggedService};
+use crate::support::databases::Engine;
 use crate::support::dlock::Running;
+use crate::support::mysql::MariaDb;
 use crate::support::process;
 use crate::support::rendezvous::eventually;
 use crate::support::service::{EtcdService, RedisService, Service, ZooKeeperService};
@@ -48,6 +51,41 @@ impl Counted for ZooKeeperService {
         let mut requests = counter.so_far();
         requests.remove("ping");
         requests
+    }
+}
+
+impl Counted for PostgresLoggedService {
+    fn count(&self, work: impl FnOnce()) -> BTreeMap<String, u64> {
+        const KINDS: [(&str, &str); 4] = [
+            ("join", "INSERT INTO \"dlock_queue\""),
+            ("attempt", "INSERT INTO \"dlock_holder\""),
+            ("release", "date_trunc('milliseconds'"),
+            ("renewal", "UPDATE \"shedlock\""),
+        ];
+        let before = self.log().len();
+        work();
+        let log = self.log().split_off(before);
+        let mut requests = BTreeMap::new();
+        // A request is one message, however many statements it has.
+        for request in log.split("LOG:  statement: ").skip(1) {
+            let kind = KINDS.iter().find(|(_, text)| request.contains(text));
+            if let Some((kind, _)) = kind {
+                *requests.entry((*kind).to_owned()).or_default() += 1;
+            }
+        }
+        requests
+    }
+}
+
+impl Counted for MysqlLoggedService {
+    fn count(&self, work: impl FnOnce()) -> BTreeMap<String, u64> {
+        const KINDS: [(&str, &str); 3] =
+            [("wait", "'gone', GET_LOCK"), ("attempt", "INSERT INTO `dlock_holder`"), ("release", "'released'")];
+        let before = MariaDb::requests(self).len();
+        work();
+        let log = MariaDb::requests(self).split_off(before);
+        let counted = KINDS.iter().map(|(kind, text)| ((*kind).to_owned(), log.matches(text).count() as u64));
+        counted.filter(|(_, count)| *count > 0).collect()
     }
 }
 
@@ -121,6 +159,8 @@ hand_overs! {
     redis: RedisService, 100;
     etcd: EtcdService, 500;
     zookeeper: ZooKeeperService, 100;
+    postgres: PostgresLoggedService, 100;
+    mysql: MysqlLoggedService, 100;
 }
 
 /// What a crowd costs an etcd that does nothing else.

@@ -6,6 +6,8 @@ What every backend has to do is one suite, as in `contract.rs`; whatever is refu
 front of every server counts.
 */
 
+mod backends;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -16,144 +18,16 @@ use std::thread;
 use crate::secrets::{SECRET, assert_kept, assert_silent, encoded};
 use crate::support::certificates::{Certificates, ClientCertificate, Identity, Tls};
 use crate::support::dlock::{DLOCK, Dlock};
-use crate::support::etcd::{Etcd, EtcdOptions};
 use crate::support::proxy::{Behaviour, Hostile, Proxy};
 use crate::support::rendezvous::{Fifo, Gate};
 use crate::support::scratch::Scratch;
 use crate::support::servers::Redis;
 use crate::support::service::Gated;
-use crate::support::zookeeper::{Acl, Kind, ZooKeeper, ZooKeeperOptions};
+
+use backends::{Secure, SecureEtcd, SecureMysql, SecurePostgres, SecureRedis, SecureZooKeeper};
 
 /// The user that has [`SECRET`].
 const USER: &str = "worker";
-
-/// A backend with TLS and passwords.
-trait Secure: Sized {
-    /// The scheme that means TLS.
-    const TLS: &'static str;
-    /// The scheme that means plain text.
-    const PLAIN: &'static str;
-    /// A lease within which its servers can be restarted, in seconds.
-    const LEASE: u64 = 4;
-
-    /// A service whose servers speak TLS, or plain text without it.
-    fn start(tls: Option<Tls>) -> Self;
-    /// Where its servers listen for clients, all on 127.0.0.1.
-    fn ports(&self) -> Vec<u16>;
-    /// What clients of each server with TLS need, which is the same for all. Fails the test without.
-    fn certificates(&self) -> Vec<&Certificates>;
-    /// Kills the servers and starts them again, with their data and with the certificates that are there now.
-    fn restart(&self);
-    /// Lets only [`USER`] use it from now on, with [`SECRET`].
-    fn guard(&self);
-    /// Whether nothing is locked, or ever was.
-    fn is_untouched(&self) -> bool;
-}
-
-/// Redis: one server, or several that know nothing of each other. What they hold survives a restart.
-struct SecureRedis<const N: usize>(Vec<Redis>);
-
-impl<const N: usize> Secure for SecureRedis<N> {
-    const TLS: &'static str = if N == 1 { "rediss" } else { "redlocks" };
-    const PLAIN: &'static str = if N == 1 { "redis" } else { "redlock" };
-
-    fn start(tls: Option<Tls>) -> Self {
-        let persistent = ["--appendonly", "yes", "--appendfsync", "always"];
-        let redis = |_| tls.map_or_else(|| Redis::with(persistent), |tls| Redis::with_tls(tls, persistent));
-        Self((0..N).map(redis).collect())
-    }
-
-    fn ports(&self) -> Vec<u16> {
-        self.0.iter().map(|redis| if redis.is_tls() { redis.tls_port() } else { redis.port() }).collect()
-    }
-
-    fn certificates(&self) -> Vec<&Certificates> {
-        self.0.iter().map(Redis::certificates).collect()
-    }
-
-    fn restart(&self) {
-        self.0.iter().for_each(Redis::restart);
-    }
-
-    fn guard(&self) {
-        for redis in &self.0 {
-            redis.cli(&["ACL", "SETUSER", USER, "on", &format!(">{SECRET}"), "~*", "&*", "+@all"]);
-            redis.cli(&["ACL", "SETUSER", "default", "off"]);
-        }
-    }
-
-    fn is_untouched(&self) -> bool {
-        self.0.iter().all(|redis| redis.keys().is_empty())
-    }
-}
-
-/// An etcd.
-struct SecureEtcd(Etcd);
-
-impl Secure for SecureEtcd {
-    const TLS: &'static str = "etcds";
-    const PLAIN: &'static str = "etcd";
-
-    fn start(tls: Option<Tls>) -> Self {
-        Self(Etcd::with(EtcdOptions { tls, ..EtcdOptions::single() }))
-    }
-
-    fn ports(&self) -> Vec<u16> {
-        self.0.members().iter().map(crate::support::etcd::Member::port).collect()
-    }
-
-    fn certificates(&self) -> Vec<&Certificates> {
-        vec![self.0.certificates()]
-    }
-
-    fn restart(&self) {
-        self.0.restart();
-    }
-
-    fn guard(&self) {
-        self.0.guard(USER, SECRET, "dlock/");
-    }
-
-    fn is_untouched(&self) -> bool {
-        self.0.keys("").is_empty() && self.0.leases().is_empty()
-    }
-}
-
-/// A ZooKeeper.
-struct SecureZooKeeper(ZooKeeper);
-
-impl Secure for SecureZooKeeper {
-    const TLS: &'static str = "zks";
-    const PLAIN: &'static str = "zk";
-    const LEASE: u64 = 16;
-
-    fn start(tls: Option<Tls>) -> Self {
-        Self(ZooKeeper::with(ZooKeeperOptions { tls, ..ZooKeeperOptions::single() }))
-    }
-
-    fn ports(&self) -> Vec<u16> {
-        let tls = self.0.is_tls();
-        self.0.servers().iter().map(|server| if tls { server.secure_port() } else { server.port() }).collect()
-    }
-
-    fn certificates(&self) -> Vec<&Certificates> {
-        vec![self.0.certificates()]
-    }
-
-    fn restart(&self) {
-        self.0.restart();
-    }
-
-    fn guard(&self) {
-        let mut client = self.0.client();
-        client.add_auth(USER, SECRET).unwrap();
-        client.create("/dlock", "", Kind::Persistent, Acl::Mine).unwrap();
-    }
-
-    fn is_untouched(&self) -> bool {
-        self.0.tree().is_empty()
-    }
-}
 
 /// A service, and a proxy in front of each of its servers, which counts who connects.
 struct Site<S> {
@@ -188,7 +62,7 @@ impl<S: Secure> Site<S> {
     /// What comes after the scheme, and the credentials if there are any.
     fn hosts(&self) -> String {
         let hosts: Vec<String> = self.proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
-        hosts.join(",")
+        hosts.join(",") + S::DATABASE
     }
 
     fn url(&self) -> String {
@@ -197,7 +71,11 @@ impl<S: Secure> Site<S> {
 
     /// `run --key k` through TLS, and with no authorities but the system's.
     fn run(&self) -> Dlock {
-        self.scratch.dlock().run("k").backend(self.url())
+        let run = self.scratch.dlock().run("k").backend(self.url());
+        match S::ME {
+            Some(me) => run.env("DLOCK_USER", me),
+            None => run,
+        }
     }
 
     /// `run --key k` through TLS that trusts the authority of the servers.
@@ -252,6 +130,7 @@ macro_rules! suite {
 
 suite! {
     the_authority_that_is_named_is_trusted
+    looking_is_done_by_tls_too
     the_systems_authorities_are_trusted_by_default
     a_server_that_cannot_be_trusted_is_not_used
     the_name_of_the_certificate_can_be_given
@@ -268,12 +147,16 @@ secure!(redis: SecureRedis<1>);
 secure!(redlock: SecureRedis<3>);
 secure!(etcd: SecureEtcd);
 secure!(zookeeper: SecureZooKeeper);
+secure!(postgres: SecurePostgres);
+secure!(mysql: SecureMysql);
 
 fn the_authority_that_is_named_is_trusted<S: Secure>() {
     let site = Site::<S>::tls();
     let outcome = site.trusting().arg("-v").command(["true"]).output();
     outcome.code(0).stderr_ends_with_line("released k");
-    assert!(outcome.stderr().contains(&format!("acquired k at {}, token ", site.url())), "{outcome:?}");
+    let told = outcome.stderr();
+    let is_told = [format!("acquired k at {}://", S::TLS), format!("{}, token ", site.hosts())];
+    assert!(is_told.iter().all(|part| told.contains(part)), "{outcome:?}");
     // By its variable as well, and with the server's other name.
     let by_name = format!("{}://{}", S::TLS, site.hosts().replace("127.0.0.1", "localhost"));
     let run = site.scratch.dlock().run("k").backend(by_name).env("DLOCK_TLS_CA", site.files().ca());
@@ -282,6 +165,16 @@ fn the_authority_that_is_named_is_trusted<S: Secure>() {
     let both = [site.files().other_ca(), site.files().ca()].map(|file| fs::read(file).unwrap());
     let both = site.scratch.file("both.pem", both.concat());
     site.run().arg("--tls-ca").arg(both).command(["true"]).output().success();
+}
+
+fn looking_is_done_by_tls_too<S: Secure>() {
+    let site = Site::<S>::tls();
+    for words in [&["status", "-k", "k"][..], &["list", "-q"]] {
+        let look = || site.scratch.dlock().args(words).backend(site.url());
+        look().arg("--tls-ca").arg(site.files().ca()).output().success();
+        look().output().code(69).stdout_is("").stderr_is_one_line("could not look at ");
+    }
+    assert!(site.service.is_untouched());
 }
 
 fn the_systems_authorities_are_trusted_by_default<S: Secure>() {
@@ -330,7 +223,7 @@ fn our_certificate_is_shown_where_one_is_wanted<S: Secure>() {
     };
     // More than once: the refusal comes after the handshake, and must not depend on who is faster.
     for _ in 0..5 {
-        site.refused(site.trusting(), 77, &["refused the TLS connection", "--tls-cert and --tls-key"]);
+        site.refused(site.trusting(), 77, &[S::NO_CERTIFICATE, "--tls-cert and --tls-key"]);
         site.refused(showing(Identity::ClientOfStranger), 77, &["refused the TLS connection", "our certificate"]);
     }
     assert!(site.service.is_untouched());
@@ -371,10 +264,10 @@ fn a_plain_server_is_no_way_out<S: Secure>() {
     assert!(site.service.is_untouched());
     // And nothing that means anything has gone there.
     let (port, heard) = listener();
-    let outcome = run(format!("{}://127.0.0.1:{port}", S::TLS)).command(["touch", "ran"]).output();
-    outcome.code(69).stderr_is_one_line("it does not speak TLS on this port");
+    let outcome = run(format!("{}://127.0.0.1:{port}{}", S::TLS, S::DATABASE)).command(["touch", "ran"]).output();
+    outcome.code(69).stderr_is_one_line(S::NO_TLS);
     let heard = heard.join().unwrap();
-    assert_eq!(heard.first(), Some(&0x16), "not a handshake: {heard:?}");
+    assert_eq!(heard.first().copied(), S::ASKS, "not a handshake: {heard:?}");
     assert_kept(&String::from_utf8_lossy(&heard), "what was sent");
     assert!(!site.scratch.path("ran").exists());
 }
@@ -382,7 +275,7 @@ fn a_plain_server_is_no_way_out<S: Secure>() {
 fn a_server_with_tls_cannot_be_used_in_plain_text<S: Secure>() {
     let site = Site::<S>::tls();
     let plain = site.scratch.dlock().run("k").backend(format!("{}://{}", S::PLAIN, site.hosts()));
-    let tries = site.refused_after_tries(plain, 69, &[&format!("{}://", S::PLAIN)]);
+    let tries = site.refused_after_tries(plain, S::REFUSES_PLAIN, &[&format!("{}://", S::PLAIN)]);
     // An attempt that may have arrived is taken back.
     assert!(tries <= 3, "{tries} connections");
     assert!(site.service.is_untouched());
@@ -390,7 +283,7 @@ fn a_server_with_tls_cannot_be_used_in_plain_text<S: Secure>() {
 
 fn a_server_that_says_nothing_is_given_up<S: Secure>() {
     let (scratch, files, server) = (Scratch::new(), Certificates::new(), Hostile::start(Behaviour::Silence));
-    let run = scratch.dlock().run("k").backend(format!("{}://127.0.0.1:{}", S::TLS, server.port()));
+    let run = scratch.dlock().run("k").backend(format!("{}://127.0.0.1:{}{}", S::TLS, server.port(), S::DATABASE));
     let run = run.arg("--tls-ca").arg(files.ca()).args(["--connect-timeout", "0.2"]);
     run.command(["touch", "ran"]).output().code(69).stderr_is_one_line("did not answer within 200ms");
     assert!(!scratch.path("ran").exists());
@@ -541,13 +434,15 @@ mod files {
     use super::*;
 
     /// URLs of every backend with TLS, at a port where nobody listens.
-    const URLS: [&str; 6] = [
+    const URLS: [&str; 8] = [
         "rediss://127.0.0.1:1",
         "valkeys://127.0.0.1:1",
         "rediss+sentinel://127.0.0.1:1/name",
         "redlocks://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
         "etcds://127.0.0.1:1",
         "zks://127.0.0.1:1",
+        "postgress://127.0.0.1:1",
+        "mysqls://127.0.0.1:1/locks",
     ];
 
     /// 64, and one line with `parts`.
@@ -638,6 +533,9 @@ mod files {
             "etcd",
             "zk://127.0.0.1:1",
             "zk",
+            "postgres://127.0.0.1:1",
+            "postgres",
+            "mysql://127.0.0.1:1/locks",
         ] {
             for (name, value) in options(&files) {
                 let run = || scratch.dlock().run("k").backend(url);

@@ -542,3 +542,52 @@ fn verbose_says_when_the_server_is_in_trouble_while_the_lock_is_held() {
     holder.running.wait_stderr("renewed again");
     holder.let_go().code(0).stderr_ends_with_line("released job");
 }
+
+#[test]
+fn without_a_terminal_a_new_holder_is_told_before_the_next_line_is_due() {
+    let service = FileService::fresh();
+    let holder = service.hold("job");
+    let next = service.queue_up("job", &["-q"]);
+    let waiter = service.queue_up("job", &[]);
+    let who = |pid: i32| format!("pid {pid} (sh), since ");
+    let line = waiter.running.wait_stderr(&who(holder.pid()));
+    assert!(line.starts_with("dlock: waiting for job: held by "), "{line:?}");
+    let pid = next.pid();
+    holder.let_go().success();
+    let line = waiter.running.wait_stderr(&who(pid));
+    assert!(line.starts_with("dlock: waiting for job: ") && line.contains("s so far; held by "), "{line:?}");
+    assert!(!line.contains(" 30s so far"), "when the next line is due: {line:?}");
+    assert!(line.ends_with("; next in line"), "{line:?}");
+    next.let_go().success();
+    let outcome = waiter.let_go();
+    outcome.code(0);
+    assert_eq!(outcome.stderr().lines().count(), 2, "{outcome:?}");
+}
+
+#[test]
+fn on_a_narrow_terminal_a_long_name_leaves_room_for_what_matters() {
+    let service = FileService::fresh();
+    let key = "a-name-that-is-longer-than-the-terminal-is-wide";
+    let holder = service.hold(key);
+    let wait = |columns: u16, term: &str| {
+        let mut command = Command::new("sh");
+        // The size is set before dlock starts.
+        command.args(["-c", r#"read -r _; exec "$0" run --key "$1" --backend "$2" -- true"#]);
+        command.arg(*DLOCK).args([key, &service.url()]).current_dir(service.scratch().root());
+        command.env_clear().envs([("TERM", term), ("PATH", "/usr/bin:/bin")]);
+        let terminal = Pty::spawn(&mut command);
+        terminal.resize(24, columns);
+        terminal.send("\n");
+        terminal
+    };
+    let (narrow, dumb) = (wait(40, "xterm"), wait(40, "dumb"));
+    // 39 columns, of which the name has a quarter.
+    narrow.expect("\r\x1b[2Kdlock: a-name-t…: waiting 0s, next in …");
+    let who = format!("pid {} (sh), since ", holder.pid());
+    let line = dumb.expect(&who);
+    assert!(line.contains(&format!("dlock: waiting for {key}: held by ")) && !line.contains('\x1b'), "{line:?}");
+    holder.let_go().success();
+    narrow.expect(&format!("\r\x1b[2Kdlock: {key}: got it after "));
+    assert!(narrow.wait().success() && dumb.wait().success());
+    assert!(!dumb.screen().contains("got it"), "{:?}", dumb.screen());
+}

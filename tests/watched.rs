@@ -49,7 +49,7 @@ fn on_etcd(change: impl FnOnce(&EtcdService, &Entry), why: &str) {
     let (tree, dlock) = hold(&service);
     assert_eq!(watchers(&service.etcd), 0, "a run that ends before its first renewal would pay for it");
     renewed(&service.etcd);
-    eventually("a watch on its own key", || (watchers(&service.etcd) == 1).then_some(()));
+    eventually("watches on its own key and on requests", || (watchers(&service.etcd) == 2).then_some(()));
     let held = contenders(&service).remove(0);
     ends_at_once(&tree, || change(&service, &held));
     assert_lost(&dlock.wait(), why);
@@ -63,7 +63,7 @@ fn a_holder_whose_value_is_overwritten_again_and_again_asks_at_most_ten_times_a_
     let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
     holder.wait_held();
     renewed(&service.etcd);
-    eventually("a watch on its own key", || (watchers(&service.etcd) == 1).then_some(()));
+    eventually("watches on its own key and on requests", || (watchers(&service.etcd) == 2).then_some(()));
     let held = contenders(&service).remove(0);
     let requests = service.etcd.count_requests();
     let begun = boottime();

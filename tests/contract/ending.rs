@@ -56,12 +56,7 @@ pub(super) fn nothing_is_left_behind<S: Service>(service: &S) {
     service.run("other").args(["-q", "--max-run", "0.05"]).command(["sleep", "60"]).output().code(124);
     // The guard ends after dlock, and the server notices a closed connection only later.
     eventually("the last process to go", || service.scratch().processes().is_empty().then_some(()));
-    let mut litter = Vec::new();
-    let clean = crate::support::rendezvous::eventually_within(Duration::from_secs(1), || {
-        litter = service.litter(&["job", "other"]);
-        litter.is_empty().then_some(())
-    });
-    assert!(clean.is_some(), "{litter:?}");
+    service.assert_tidy(&["job", "other"]);
 }
 
 /// Shell code of a command that leaves a process in the background, in a session of its own, and then waits at `gate`.

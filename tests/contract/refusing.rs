@@ -61,6 +61,7 @@ pub(super) fn a_wait_that_runs_out_is_a_refusal<S: Service>(service: &S) {
     let patience = Duration::from_millis(300);
     let refused = service.run("job").args(["-w", "0.3"]).command(["echo", "overlap"]).output();
     refused.code(75).stdout_is("").stderr_ends_with_line("did not get job within 300ms: held by ");
+    assert!(refused.stderr().contains("; see dlock status --backend "), "{refused:?}");
     assert!(refused.elapsed() >= patience, "{refused:?}");
     assert!(refused.elapsed() < patience + Duration::from_secs(5), "{refused:?}");
     assert_eq!(service.queued("job"), 0, "who gave up must not stand in the way of others");

@@ -176,8 +176,8 @@ fn every_reader_loses_what_is_taken_from_all() {
 fn ends_all(change: impl FnOnce(&EtcdService), why: &str) {
     let service = EtcdService::fresh();
     let readers = [(); 3].map(|()| hold_with(&service, &["-s", "-t", "6s"]));
-    // Each has renewed its lease once, and watches its own key since.
-    wait_watching(&service, 3);
+    // Each has renewed its lease once, and watches its own key and for requests since.
+    wait_watching(&service, 6);
     let changed = boottime();
     change(&service);
     for reader in readers {

@@ -44,6 +44,20 @@ fn require_backend() {
     }
 }
 
+#[test]
+fn handle() {
+    let (scratch, redis) = (Scratch::new(), Redis::start());
+    let acquire = scratch.dlock().args(["acquire", "-k", "k", "--ttl", "30s"]).backend(redis.url()).output();
+    acquire.success();
+    let run = || scratch.dlock().arg("run").env("DLOCK_HANDLE", acquire.stdout().trim_end());
+    run().shell("echo $DLOCK_KEY").output().success().stdout_is("k\n");
+    // A key is another lock, and a flag beats it.
+    let other = run().args(["-k", "other"]).backend(redis.url()).shell("echo $DLOCK_KEY");
+    other.output().success().stdout_is("other\n");
+    run().args(["--handle", "nonsense"]).shell("echo $DLOCK_KEY").output().code(64).stderr_is_one_line("--handle: ");
+    run().env("DLOCK_HANDLE", "nonsense").command(["true"]).output().code(64).stderr_is_one_line("DLOCK_HANDLE: ");
+}
+
 /// It is what a lock is by default, and accepted for those who know flock.
 #[test]
 fn exclusive() {
@@ -200,15 +214,15 @@ fn min_hold() {
 fn lock_delay() {
     let (scratch, redis) = (Scratch::new(), Redis::start());
     for (flags, value, shown) in [
-        (&[][..], "5", "\"ttl\":35000,\"delay\":5000}"),
-        (&["--lock-delay", "7"], "5", "\"ttl\":37000,\"delay\":7000}"),
-        (&[], "", "\"ttl\":30000}"),
+        (&[][..], "5", "\"ttl\":35000,\"delay\":5000,"),
+        (&["--lock-delay", "7"], "5", "\"ttl\":37000,\"delay\":7000,"),
+        (&[], "", "\"ttl\":30000,\"boot\":"),
     ] {
         let run = run(&scratch).backend(redis.url()).args(flags).env("DLOCK_LOCK_DELAY", value);
         let holder = crate::support::service::Gated::spawn(&scratch, run);
         holder.wait_held();
         let published = redis.cli(&["GET", "dlock:k"]);
-        assert!(published.trim_end().ends_with(shown), "{published}");
+        assert!(published.contains(shown), "{published}");
         holder.let_go().success();
     }
 }
@@ -301,6 +315,18 @@ fn reason() {
     assert_eq!(reason(run()).as_deref(), Some("a \"reason\""));
     assert_eq!(reason(run().args(["--reason", "another"])).as_deref(), Some("another"));
     assert_eq!(reason(run_file(&scratch).env("DLOCK_REASON", "")), None);
+}
+
+#[test]
+fn events() {
+    let scratch = Scratch::new();
+    let lines = |name: &str| std::fs::read_to_string(scratch.path(name)).map_or(0, |text| text.lines().count());
+    let run = || run_file(&scratch).env("DLOCK_EVENTS", "variable");
+    run().command(["true"]).output().success();
+    assert_eq!(lines("variable"), 5);
+    run().args(["--events", "flag"]).command(["true"]).output().success();
+    run_file(&scratch).env("DLOCK_EVENTS", "").command(["true"]).output().success();
+    assert_eq!((lines("variable"), lines("flag")), (5, 5));
 }
 
 #[test]

@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::Signal;
 
 use crate::support::backends::on_backend;
-use crate::support::dlock::{DLOCK, Dlock, Running};
+use crate::support::dlock::{DLOCK, Dlock, NO_CONFIG, Running};
 use crate::support::redis_services::Redlock3;
 use crate::support::service::Service;
 
-use super::{dlock, nothing_is_left};
+use super::dlock;
 
 /// Makes a module of tests for each kind of backend that has barriers.
 macro_rules! on_every_backend_with_barriers {
@@ -78,7 +78,7 @@ fn rounds_in_a_loop_do_not_mix<S: Service>(service: &S) {
         let script = format!("i=1; while [ $i -le {ROUNDS} ]; do {round}; i=$((i + 1)); done");
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", &script]).current_dir(service.scratch().root()).stdin(Stdio::null());
-        shell.env_clear().env("PATH", "/usr/bin:/bin");
+        shell.env_clear().envs([("PATH", "/usr/bin:/bin"), NO_CONFIG]);
         shell.spawn().unwrap()
     });
     for mut party in parties {
@@ -88,7 +88,7 @@ fn rounds_in_a_loop_do_not_mix<S: Service>(service: &S) {
     let passed: Vec<usize> = fs::read_to_string(log).unwrap().lines().map(|line| line.parse().unwrap()).collect();
     let expected: Vec<usize> = (1..=ROUNDS).flat_map(|round| [round; 3]).collect();
     assert_eq!(passed, expected);
-    nothing_is_left(service);
+    service.assert_tidy(&[]);
 }
 
 fn one_that_is_told_to_stop_breaks_it<S: Service>(service: &S) {
@@ -97,7 +97,7 @@ fn one_that_is_told_to_stop_breaks_it<S: Service>(service: &S) {
     other.signal(Signal::SIGTERM);
     other.wait().signal(Signal::SIGTERM).stderr_is_one_line("waiting for barrier k");
     one.wait().code(79).stderr_ends_with_line("barrier k is broken: b left or died");
-    nothing_is_left(service);
+    service.assert_tidy(&[]);
 }
 
 fn one_that_is_killed_breaks_it<S: Service>(service: &S) {
@@ -139,7 +139,7 @@ fn another_number_is_refused<S: Service>(service: &S) {
     one.signal(Signal::SIGINT);
     one.wait().signal(Signal::SIGINT).stderr_is_one_line("waiting for barrier k");
     dlock(service, "barrier").args(["--parties", "1", "--as", "b"]).output().success();
-    nothing_is_left(service);
+    service.assert_tidy(&[]);
 }
 
 fn who_is_patient_waits_on<S: Service>(service: &S) {

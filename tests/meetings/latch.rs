@@ -4,14 +4,25 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::on_every_backend;
+use crate::support::backends::on_backend;
 use crate::support::dlock::Dlock;
 use crate::support::rendezvous::{boottime, last_until};
 use crate::support::service::Service;
 
-use super::{dlock, nothing_is_left};
+use super::dlock;
 
-on_every_backend! {
+/// Makes a module of tests for each kind of backend that has latches.
+macro_rules! on_every_backend_with_latches {
+    ($($test:ident)*) => {
+        on_backend! { file: service::FileService { $($test)* } }
+        on_backend! { redis: service::RedisService { $($test)* } }
+        on_backend! { redlock: redis_services::Redlock3 { $($test)* } }
+        on_backend! { etcd: service::EtcdService { $($test)* } }
+        on_backend! { zookeeper: service::ZooKeeperService { $($test)* } }
+    };
+}
+
+on_every_backend_with_latches! {
     a_name_counts_once_and_a_wait_after_the_fact_returns_at_once
     who_waits_is_let_through_by_the_last_name
     a_failure_reaches_those_who_wait_now_and_later
@@ -95,7 +106,7 @@ fn what_is_forgotten_leaves_nothing_behind<S: Service>(service: &S) {
     let verbose = forget().arg("-v").output();
     verbose.code(0).stderr_is_one_line("is forgotten");
     wait(service, 1).args(["-w", "0"]).output().code(75).stderr_is_one_line("latch k is not open: none of 1 is down");
-    nothing_is_left(service);
+    service.assert_tidy(&[]);
 }
 
 fn a_name_counts_for_as_long_as_it_is_kept<S: Service>(service: &S) {
@@ -120,5 +131,5 @@ fn a_wait_that_runs_out_is_told_from_a_signal<S: Service>(service: &S) {
     waiter.wait_stderr("waiting for latch k");
     waiter.signal(Signal::SIGTERM);
     waiter.wait().signal(Signal::SIGTERM).stderr_is_one_line("waiting for latch k");
-    nothing_is_left(service);
+    service.assert_tidy(&[]);
 }

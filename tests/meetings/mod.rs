@@ -7,7 +7,6 @@ mod latch;
 mod trouble;
 
 use crate::support::dlock::Dlock;
-use crate::support::rendezvous::eventually_within;
 use crate::support::service::{FileService, Service};
 
 /// The name of the latch or barrier.
@@ -17,18 +16,6 @@ const KEY: &str = "k";
 fn dlock<S: Service>(service: &S, subcommand: &str) -> Dlock {
     let dlock = service.scratch().dlock().args([subcommand, "--key", KEY]);
     dlock.backend(service.url()).args(service.options())
-}
-
-/// Fails the test unless nothing is left at the service.
-#[track_caller]
-fn nothing_is_left<S: Service>(service: &S) {
-    let mut litter = Vec::new();
-    // A server notices a closed connection only later.
-    let clean = eventually_within(std::time::Duration::from_secs(3), || {
-        litter = service.litter(&[]);
-        litter.is_empty().then_some(())
-    });
-    assert!(clean.is_some(), "{litter:?}");
 }
 
 #[test]
@@ -48,7 +35,7 @@ fn options_come_from_variables_too_and_a_flag_overrides_its_variable() {
     let barrier = || dlock(&service, "barrier").env("DLOCK_PARTIES", "2").env("DLOCK_AS", "a").env("DLOCK_WAIT", "0");
     barrier().output().code(75).stderr_is_one_line("barrier k is not open: 1 of 2 is here (a)");
     barrier().args(["--parties", "1"]).env("DLOCK_PATIENT", "1").output().success();
-    nothing_is_left(&service);
+    service.assert_tidy(&[]);
 }
 
 #[test]
@@ -61,12 +48,12 @@ fn what_is_wrong_with_the_options_is_told_in_one_line() {
         (&["latch", "fly"], "<ACTION> fly: use one of down, wait, fail, forget"),
         (&["latch", "forget", "--reason", "x"], "--reason is only for dlock latch fail"),
         (&["latch", "down", "--as", "a\nb"], "--as: a name must not contain control characters"),
-        (&["barrier"], "--parties <N> is missing"),
+        (&["barrier"], "the number of parties is missing: add --parties N"),
         (&["barrier", "--parties", "101"], "--parties 101: it is a number from 1 to 100"),
         (&["barrier", "--parties", "2", "-q", "-v"], "--quiet and --verbose exclude each other"),
     ] {
         let outcome = dlock(&service, words[0]).args(&words[1..]).output();
         outcome.code(64).stdout_is("").stderr_is_one_line(said);
     }
-    nothing_is_left(&service);
+    service.assert_tidy(&[]);
 }

@@ -6,7 +6,7 @@ use crate::support::backends::on_backend;
 use crate::support::redis_services::Redlock3;
 use crate::support::service::{FileService, RedisService, Service};
 
-use super::{KEY, dlock, nothing_is_left};
+use super::{KEY, dlock};
 
 /// Makes a module of tests for each kind of backend with barriers on servers.
 macro_rules! on_every_server_with_barriers {
@@ -35,7 +35,7 @@ fn a_crowd_that_comes_at_once_goes_on_together<S: Service>(service: &S) {
     for party in all {
         party.wait().code(0).quiet();
     }
-    nothing_is_left(service);
+    service.assert_tidy(&[]);
 }
 
 fn a_party_that_gave_up_while_the_servers_were_frozen_is_not_counted<S: Service>(service: &S) {

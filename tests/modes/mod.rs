@@ -6,6 +6,7 @@ What only one backend promises (who else shares its locks, what it keeps where) 
 
 mod inside;
 mod killed;
+mod min_hold;
 mod older;
 mod random;
 mod readers;
@@ -13,10 +14,8 @@ mod slots;
 mod taken_away;
 
 use std::ffi::OsStr;
-use std::time::Duration;
 
 use crate::support::dlock::Outcome;
-use crate::support::rendezvous::eventually_within;
 use crate::support::service::{Gated, Service};
 
 /// A dlock that wants `key` with these options, and holds it until it is let go.
@@ -77,11 +76,5 @@ fn assert_clean<S: Service>(service: &S, keys: &[&str]) {
     for key in keys {
         service.assert_free(key);
     }
-    let mut litter = Vec::new();
-    // A server may see a moment later that a client has gone.
-    let clean = eventually_within(Duration::from_secs(5), || {
-        litter = service.litter(keys);
-        litter.is_empty().then_some(())
-    });
-    assert!(clean.is_some(), "{litter:?}");
+    service.assert_tidy(keys);
 }

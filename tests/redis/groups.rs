@@ -77,7 +77,7 @@ fn a_group_is_a_string_at_the_locks_key_and_an_entry_for_each_holder() {
     writer.let_go().success();
     late.wait_held();
     late.let_go().success();
-    assert_eq!(redis.litter(&["job"]), Vec::<String>::new());
+    service.assert_tidy(&["job"]);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_slot_is_the_lowest_that_is_free() {
         holder.let_go().success();
     }
     service.run("job").args(["--slots", "3"]).shell("echo $DLOCK_SLOT").output().success().stdout_is("0\n");
-    assert_eq!(service.litter(&["job"]), Vec::<String>::new());
+    service.assert_tidy(&["job"]);
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn a_crowd_of_readers_takes_a_message_and_a_look_each() {
     for reader in readers {
         reader.let_go().success();
     }
-    assert_eq!(service.litter(&["job"]), Vec::<String>::new());
+    service.assert_tidy(&["job"]);
 }
 
 #[test]
@@ -316,30 +316,4 @@ fn a_replica_that_becomes_the_master_knows_all_who_hold_and_wait() {
     }
     writer.wait_held();
     writer.let_go().success();
-}
-
-/// Its slot is another one's only when it is over, and a writer waits for all.
-#[test]
-fn a_minimum_hold_keeps_the_place_of_one_that_has_finished() {
-    const HOLD: Duration = Duration::from_secs(5);
-    let service = RedisService::fresh();
-    let run = |options: &[&str]| service.run("job").arg("-q").args(options);
-    let lasted = |since: Duration| {
-        let passed = boottime() - since;
-        assert!((HOLD..HOLD + Duration::from_secs(4)).contains(&passed), "it lasted for {passed:?}");
-    };
-    let since = boottime();
-    run(&["--slots", "2", "--min-hold", "5s"]).command(["true"]).output().success();
-    let other = hold(&service, &["--slots", "2"]);
-    refused(&service, &["-n", "--slots", "2"], 75, "did not get job: all 2 slots are taken");
-    run(&["--slots", "2"]).command(["true"]).output().success();
-    lasted(since);
-    other.let_go().success();
-    let since = boottime();
-    run(&["-s", "--min-hold", "5s"]).command(["true"]).output().success();
-    run(&["-n", "-s"]).command(["true"]).output().success();
-    refused(&service, &["-n"], 75, "finished; kept until 2");
-    run(&[]).command(["true"]).output().success();
-    lasted(since);
-    service.assert_free("job");
 }

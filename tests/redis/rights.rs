@@ -20,8 +20,10 @@ fn advice(refused: &Outcome, may_use_all: bool) -> Vec<String> {
     // Of several servers, the first. A user that may use all keys already cannot be given some.
     let advice = advice.split_once("; ").map_or(advice, |(first, _)| first);
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    match advice.split_once(", on the keys ") {
-        Some((commands, patterns)) if !may_use_all => [words(commands), words(patterns)].concat(),
+    match advice.split_once(" (and ") {
+        Some((commands, rest)) if !may_use_all => {
+            [words(commands), words(rest.split_once(',').expect("the patterns").0)].concat()
+        }
         Some((commands, _)) => words(commands),
         None => words(advice),
     }
@@ -71,6 +73,32 @@ fn that_are_missing_are_told_with_the_patterns_and_commands_that_are_needed() {
             assert_works(&scratch, run);
         }
     }
+}
+
+/// Each line of the documentation is pasted as it is, with a password.
+#[test]
+fn of_the_documented_users_are_enough() {
+    let (scratch, redis) = (Scratch::new(), Redis::start());
+    let docs = include_str!("../../docs/backends.md");
+    let lines: Vec<&str> = docs.lines().filter(|line| line.starts_with("ACL SETUSER ")).collect();
+    assert_eq!(lines.len(), 2);
+    for line in lines {
+        let line = line.replace("PASSWORD", "hush");
+        assert_eq!(redis.cli(&line.split(' ').collect::<Vec<_>>()), "OK");
+    }
+    let run = || scratch.dlock().run("job").backend(redis.url_for("dlock", "hush", 0));
+    assert_works(&scratch, run);
+    let holder = Gated::spawn(&scratch, run());
+    holder.wait_held();
+    for user in ["dlock", "viewer"] {
+        let look = |words: &[&str]| {
+            let url = redis.url_for(user, "hush", 0);
+            scratch.dlock().args(words).args(["-b", &url]).output()
+        };
+        look(&["status", "-k", "job"]).code(75).quiet();
+        assert!(look(&["list"]).success().stdout().contains("job"));
+    }
+    holder.let_go().success();
 }
 
 #[test]

@@ -3,6 +3,24 @@
 use super::*;
 
 #[test]
+fn profile() {
+    let scratch = Scratch::new();
+    let backend =
+        format!("[profile.p]\nbackend = \"{}\"\n[profile.q]\nbackend = \"redis://127.0.0.1:1\"\n", scratch.file_url());
+    let file = scratch.secret("config.toml", backend);
+    let run = || run(&scratch).env("DLOCK_CONFIG", &file);
+    run().env("DLOCK_PROFILE", "p").command(["true"]).output().success();
+    // A flag beats it.
+    run().env("DLOCK_PROFILE", "q").args(["--profile", "p"]).command(["true"]).output().success();
+    run()
+        .env("DLOCK_PROFILE", "r")
+        .command(["true"])
+        .output()
+        .code(78)
+        .stderr_is_one_line("DLOCK_PROFILE: no config file");
+}
+
+#[test]
 fn connect_timeout() {
     let scratch = Scratch::new();
     let server = Hostile::start(Behaviour::Silence);

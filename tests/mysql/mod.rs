@@ -1,0 +1,12 @@
+/*!
+What only MySQL's locks promise and suffer, in addition to those of all databases: engines and collations, user locks, ways of
+logging in, and clusters.
+*/
+
+mod access;
+mod galera;
+mod hostile;
+mod renewals;
+mod tables;
+
+use crate::databases::assert_lost;
