@@ -26,15 +26,126 @@ end
 
 complete -c dlock -n "__fish_dlock_needs_command" -s h -l help -d 'Print help'
 complete -c dlock -n "__fish_dlock_needs_command" -s V -l version -d 'Print version'
-complete -c dlock -n "__fish_dlock_needs_command" -f -a "generate" -d 'Print the man page or a completion script'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "break" -d 'Ask the holder of a lock to stop and release it; with --now take the lock away'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "acquire" -d 'Take a lock that outlives this process, and print its handle'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "renew" -d 'Extend a lock by its handle'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "release" -d 'Give a lock back by its handle'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "check" -d 'Find out whether locks at this backend work, how far away it is, and what could make them unsafe'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "config" -d 'Show the settings, and the option, variable or config file that each comes from'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "generate" -d 'Print the man page, a completion script, or the SQL that creates the tables'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "help" -d 'Print the help of dlock or of a subcommand'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "run" -d 'Hold a lock while a command runs'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "status" -d 'Show who holds a lock, and who waits for it'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "list" -d 'Show every lock that is held in the namespace'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "latch" -d 'Wait until enough jobs are done, in any order'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "barrier" -d 'Wait until enough processes are there at the same time'
+complete -c dlock -n "__fish_dlock_using_subcommand break" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l owner -d 'The owner that dlock status shows; at least the first 8 characters of it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l reason -d 'Why; the holder reports it, and dlock status shows it. With --now nobody is told' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -s w -l wait -l timeout -d 'Wait no longer than this for the lock to be released; default: the length of the holder\'s lease and 15s' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file:' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l profile -d 'Use the values that the config files have for this profile' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l connect-timeout -d 'How long connecting to the backend may take' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l user -d 'User name at the backend, if the URL has none' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l now -d 'Take the lock away at once: until its holder notices, two commands can run. Not for file:'
+complete -c dlock -n "__fish_dlock_using_subcommand break" -s y -l yes -d 'Do not ask on a terminal whether that is meant'
+complete -c dlock -n "__fish_dlock_using_subcommand break" -s q -l quiet -d 'Errors only'
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
+complete -c dlock -n "__fish_dlock_using_subcommand break" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file:' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l profile -d 'Use the values that the config files have for this profile' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s t -l ttl -d 'Length of the lease, from 1s to 24h: the lock is free that long after it was acquired or last renewed. It has no variable, because it must fit the steps. etcd has a limit of its own (at least 2s by default) and grants the nearest length' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s w -l wait -l timeout -d 'Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; not 0: the next step would start without it. A 0 from a variable or config file, which is meant for dlock run, counts as 75' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l reason -d 'Text shown to waiters, and by status and list' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l events -d 'Append a JSON line for each thing that happens (waiting, acquired, trouble, refused, end) to this file, or write it to an open descriptor from fd:3 on: see dlock-json(7). Nothing waits for its reader' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l connect-timeout -d 'How long connecting to the backend may take' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l user -d 'User name at the backend, if the URL has none' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s n -l nonblock -l nb -d 'Do not wait: exit with 75 when the lock is held'
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l shell -d 'Print a line for eval in a shell: it exports DLOCK_HANDLE, DLOCK_KEY, DLOCK_TOKEN and DLOCK_OWNER, or fails with dlock\'s exit code'
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l json -d 'Print one JSON document, see dlock-json(7)'
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s q -l quiet -d 'Errors only'
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s v -l verbose -d 'Also report what was done'
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (appendfsync always is needed)'
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -l profile -d 'Use the values that the config files have for this profile' -r
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -l connect-timeout -d 'How long connecting to the backend may take' -r
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -l user -d 'User name at the backend, if the URL has none' -r
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -s q -l quiet -d 'Errors only'
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -s v -l verbose -d 'Also report what was done'
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (appendfsync always is needed)'
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand release" -l profile -d 'Use the values that the config files have for this profile' -r
+complete -c dlock -n "__fish_dlock_using_subcommand release" -l connect-timeout -d 'How long connecting to the backend may take' -r
+complete -c dlock -n "__fish_dlock_using_subcommand release" -l user -d 'User name at the backend, if the URL has none' -r
+complete -c dlock -n "__fish_dlock_using_subcommand release" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand release" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand release" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand release" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand release" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
+complete -c dlock -n "__fish_dlock_using_subcommand release" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand release" -s q -l quiet -d 'Errors only'
+complete -c dlock -n "__fish_dlock_using_subcommand release" -s v -l verbose -d 'Also report what was done'
+complete -c dlock -n "__fish_dlock_using_subcommand release" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (appendfsync always is needed)'
+complete -c dlock -n "__fish_dlock_using_subcommand release" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand check" -s t -l ttl -d 'Length of the lease that runs will ask for: what the service grants and how fast it answers are compared with it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand check" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file:' -r
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l profile -d 'Use the values that the config files have for this profile' -r
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l connect-timeout -d 'How long connecting to the backend may take' -r
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l user -d 'User name at the backend, if the URL has none' -r
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l json -d 'Print one JSON document, see dlock-json(7)'
+complete -c dlock -n "__fish_dlock_using_subcommand check" -s q -l quiet -d 'Print nothing unless --json is given; the exit code tells'
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (appendfsync always is needed)'
+complete -c dlock -n "__fish_dlock_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand config" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file:' -r
+complete -c dlock -n "__fish_dlock_using_subcommand config" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand config" -l profile -d 'Use the values that the config files have for this profile' -r
+complete -c dlock -n "__fish_dlock_using_subcommand config" -l connect-timeout -d 'How long connecting to the backend may take' -r
+complete -c dlock -n "__fish_dlock_using_subcommand config" -l user -d 'User name at the backend, if the URL has none' -r
+complete -c dlock -n "__fish_dlock_using_subcommand config" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand config" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand config" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand config" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand config" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
+complete -c dlock -n "__fish_dlock_using_subcommand config" -l json -d 'Print one JSON object; see dlock-json(7)'
+complete -c dlock -n "__fish_dlock_using_subcommand config" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
+complete -c dlock -n "__fish_dlock_using_subcommand config" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand generate" -s b -l backend -d 'With postgres or mysql: the URL of the locks, for the names of their table and their user' -r
 complete -c dlock -n "__fish_dlock_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand help" -s h -l help -d 'Print help'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters. Give it up to 16 times to hold several locks at once, all or none; every dlock takes them in the same order, so that no two wait for each other' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l handle -d 'Run under a lock that dlock acquire has taken, instead of taking one: it is renewed while the command runs, and stays held. Exit with 79, without running the command, if it is not held any more. Runs under one handle do not exclude each other. Not with options that say which lock, or how it is taken' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l profile -d 'Use the values that the config files have for this profile' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l slots -d 'Let up to N runs (1 to 1000) hold the lock at the same time; each finds a number of its own, from 0 to N-1, in DLOCK_SLOT. While the lock is in use with another N, exit with 64' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; 0 makes a skipped run a success' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l on-lost -d 'What to do with the command when the lock is lost' -r -f -a "stop\t'SIGTERM, then SIGKILL'
@@ -44,7 +155,8 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l leftovers -d 'What t
 wait\t'Hold the lock until they have ended'
 kill\t'Stop them, then release the lock'"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s c -l command -d 'Run STRING with /bin/sh -c instead of a command' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l reason -d 'Text shown to waiters' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l reason -d 'Text shown to waiters, and by status and list' -r
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l events -d 'Append a JSON line for each thing that happens (waiting, acquired, started, renewed, lost, stopping, exited, released, end and more) to this file, or write it to an open descriptor from fd:3 on: see dlock-json(7). COMMAND does not inherit it, and nothing waits for its reader' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l user -d 'User name at the backend, if the URL has none' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
@@ -52,7 +164,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-cert -d 'TLS: th
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file:' -r -f -a "file:\t''
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file:' -r -f -a "file:\t''
 redis://\t''
 rediss://\t''
 valkey://\t''
@@ -66,8 +178,17 @@ redlocks://\t''
 etcd://\t''
 etcds://\t''
 zk://\t''
-zks://\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s w -l wait -l timeout -d 'Wait no longer than this for the lock; 0 is --nonblock; default: no limit' -r -f -a "10s\t''
+zks://\t''
+postgres://\t''
+postgress://\t''
+postgresql://\t''
+postgres+unix://\t''
+mysql://\t''
+mysqls://\t''
+mariadb://\t''
+mariadbs://\t''
+mysql+unix://\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s w -l wait -l timeout -d 'Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once' -r -f -a "10s\t''
 1m\t''
 10m\t''
 1h\t''"
@@ -102,8 +223,91 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -s q -l quiet -d 'Error
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s v -l verbose -d 'Also report when the lock is acquired and released'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (appendfsync always is needed)'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand status" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l profile -d 'Use the values that the config files have for this profile' -r
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l user -d 'User name at the backend, if the URL has none' -r
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
+complete -c dlock -n "__fish_dlock_using_subcommand status" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file:' -r -f -a "file:\t''
+redis://\t''
+rediss://\t''
+valkey://\t''
+valkeys://\t''
+redis+unix://\t''
+redis+sentinel://\t''
+redis-sentinel://\t''
+rediss+sentinel://\t''
+redlock://\t''
+redlocks://\t''
+etcd://\t''
+etcds://\t''
+zk://\t''
+zks://\t''
+postgres://\t''
+postgress://\t''
+postgresql://\t''
+postgres+unix://\t''
+mysql://\t''
+mysqls://\t''
+mariadb://\t''
+mariadbs://\t''
+mysql+unix://\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l connect-timeout -d 'How long connecting to the backend may take' -r -f -a "1s\t''
+5s\t''
+10s\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l json -d 'Print one JSON document, see dlock-json(7); with --watch, one line for each change'
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l watch -d 'Keep the picture up to date until Ctrl-C'
+complete -c dlock -n "__fish_dlock_using_subcommand status" -s q -l quiet -d 'No remarks; status prints nothing then unless --json or --watch is given, and its exit code tells'
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
+complete -c dlock -n "__fish_dlock_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l limit -d 'Show at most this many locks, the first by name; 0 for all' -r
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l profile -d 'Use the values that the config files have for this profile' -r
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l user -d 'User name at the backend, if the URL has none' -r
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
+complete -c dlock -n "__fish_dlock_using_subcommand list" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file:' -r -f -a "file:\t''
+redis://\t''
+rediss://\t''
+valkey://\t''
+valkeys://\t''
+redis+unix://\t''
+redis+sentinel://\t''
+redis-sentinel://\t''
+rediss+sentinel://\t''
+redlock://\t''
+redlocks://\t''
+etcd://\t''
+etcds://\t''
+zk://\t''
+zks://\t''
+postgres://\t''
+postgress://\t''
+postgresql://\t''
+postgres+unix://\t''
+mysql://\t''
+mysqls://\t''
+mariadb://\t''
+mariadbs://\t''
+mysql+unix://\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l connect-timeout -d 'How long connecting to the backend may take' -r -f -a "1s\t''
+5s\t''
+10s\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l json -d 'Print one JSON document, see dlock-json(7); with --watch, one line for each change'
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l watch -d 'Keep the picture up to date until Ctrl-C'
+complete -c dlock -n "__fish_dlock_using_subcommand list" -s q -l quiet -d 'No remarks; status prints nothing then unless --json or --watch is given, and its exit code tells'
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
+complete -c dlock -n "__fish_dlock_using_subcommand list" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -s k -l key -d 'The latch\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l profile -d 'Use the values that the config files have for this profile' -r
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l as -d 'down: the name to put down; fail: who reports the failure (default: this host)' -r
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l count -d 'wait: how many names must be down' -r
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l reason -d 'fail: why, for those who wait' -r
@@ -129,7 +333,16 @@ redlocks://\t''
 etcd://\t''
 etcds://\t''
 zk://\t''
-zks://\t''"
+zks://\t''
+postgres://\t''
+postgress://\t''
+postgresql://\t''
+postgres+unix://\t''
+mysql://\t''
+mysqls://\t''
+mariadb://\t''
+mariadbs://\t''
+mysql+unix://\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -s w -l wait -d 'Wait no longer than this, and for the backend no longer either; 0 does not wait. Without it, the wait has no limit, and an error of the backend ends it' -r -f -a "10s\t''
 1m\t''
 10m\t''
@@ -147,6 +360,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand latch" -l strict-fencing -d 
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s k -l key -d 'The barrier\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l profile -d 'Use the values that the config files have for this profile' -r
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l parties -d 'How many parties must be there' -r
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l as -d 'This party\'s name, which no other party has; default: the host\'s name, on file: the process id' -r
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s E -l conflict-exit-code -d 'Exit code when the wait ran out' -r
@@ -157,7 +371,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l tls-cert -d 'TLS
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
-complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file:' -r -f -a "file:\t''
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, rediss+sentinel, etcds or zks; default file:' -r -f -a "file:\t''
 redis://\t''
 rediss://\t''
 valkey://\t''
@@ -171,7 +385,16 @@ redlocks://\t''
 etcd://\t''
 etcds://\t''
 zk://\t''
-zks://\t''"
+zks://\t''
+postgres://\t''
+postgress://\t''
+postgresql://\t''
+postgres+unix://\t''
+mysql://\t''
+mysqls://\t''
+mariadb://\t''
+mariadbs://\t''
+mysql+unix://\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s w -l wait -d 'Wait no longer than this, and for the backend no longer either; 0 does not wait. Without it, the wait has no limit, and an error of the backend ends it' -r -f -a "10s\t''
 1m\t''
 10m\t''
@@ -203,6 +426,8 @@ complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a man -d 'The 
 complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a bash -d 'Completions for bash'
 complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a zsh -d 'Completions for zsh'
 complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a fish -d 'Completions for fish'
+complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a postgres -d 'The statements that make the tables there'
+complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a mysql -d 'The statements that make the tables there'
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a down -d 'Put the name of --as down'
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a wait -d 'Wait until --count names are down'
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a fail -d 'Let the latch fail: whoever waits, now or later, exits with 79'

@@ -28,15 +28,175 @@ _dlock() {
         (( CURRENT += 1 ))
         curcontext="${curcontext%:*:*}:dlock-command-$line[1]:"
         case $line[1] in
-            (generate)
+            (break)
 _arguments "${_arguments_options[@]}" : \
+'-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'--owner=[The owner that dlock status shows; at least the first 8 characters of it]:ID:_default' \
+'--reason=[Why; the holder reports it, and dlock status shows it. With --now nobody is told]:TEXT:_default' \
+'-w+[Wait no longer than this for the lock to be released; default\: the length of the holder'\''s lease and 15s]:DURATION:_default' \
+'--wait=[Wait no longer than this for the lock to be released; default\: the length of the holder'\''s lease and 15s]:DURATION:_default' \
+'--timeout=[Wait no longer than this for the lock to be released; default\: the length of the holder'\''s lease and 15s]:DURATION:_default' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:_default' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:_default' \
+'--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'--profile=[Use the values that the config files have for this profile]:NAME:_default' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
+'--user=[User name at the backend, if the URL has none]:NAME:_default' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
+'--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
+'--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
+'--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
+'--now[Take the lock away at once\: until its holder notices, two commands can run. Not for file\:]' \
+'-y[Do not ask on a terminal whether that is meant]' \
+'--yes[Do not ask on a terminal whether that is meant]' \
+'-q[Errors only]' \
+'--quiet[Errors only]' \
+'--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(acquire)
+_arguments "${_arguments_options[@]}" : \
+'-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:_default' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:_default' \
+'--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'--profile=[Use the values that the config files have for this profile]:NAME:_default' \
+'-t+[Length of the lease, from 1s to 24h\: the lock is free that long after it was acquired or last renewed. It has no variable, because it must fit the steps. etcd has a limit of its own (at least 2s by default) and grants the nearest length]:DURATION:_default' \
+'--ttl=[Length of the lease, from 1s to 24h\: the lock is free that long after it was acquired or last renewed. It has no variable, because it must fit the steps. etcd has a limit of its own (at least 2s by default) and grants the nearest length]:DURATION:_default' \
+'-w+[Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once]:DURATION:_default' \
+'--wait=[Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once]:DURATION:_default' \
+'--timeout=[Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once]:DURATION:_default' \
+'-E+[Exit code when the lock was not acquired; not 0\: the next step would start without it. A 0 from a variable or config file, which is meant for dlock run, counts as 75]:N:_default' \
+'--conflict-exit-code=[Exit code when the lock was not acquired; not 0\: the next step would start without it. A 0 from a variable or config file, which is meant for dlock run, counts as 75]:N:_default' \
+'--reason=[Text shown to waiters, and by status and list]:TEXT:_default' \
+'--events=[Append a JSON line for each thing that happens (waiting, acquired, trouble, refused, end) to this file, or write it to an open descriptor from fd\:3 on\: see dlock-json(7). Nothing waits for its reader]:FILE:_files' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
+'--user=[User name at the backend, if the URL has none]:NAME:_default' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
+'--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
+'--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
+'--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
+'--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
+'--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \
+'-n[Do not wait\: exit with 75 when the lock is held]' \
+'--nonblock[Do not wait\: exit with 75 when the lock is held]' \
+'--nb[Do not wait\: exit with 75 when the lock is held]' \
+'--shell[Print a line for eval in a shell\: it exports DLOCK_HANDLE, DLOCK_KEY, DLOCK_TOKEN and DLOCK_OWNER, or fails with dlock'\''s exit code]' \
+'--json[Print one JSON document, see dlock-json(7)]' \
+'-q[Errors only]' \
+'--quiet[Errors only]' \
+'-v[Also report what was done]' \
+'--verbose[Also report what was done]' \
+'--strict-fencing[redlock\: refuse servers that could forget a fencing token (appendfsync always is needed)]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(renew)
+_arguments "${_arguments_options[@]}" : \
+'--profile=[Use the values that the config files have for this profile]:NAME:_default' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
+'--user=[User name at the backend, if the URL has none]:NAME:_default' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
+'--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
+'--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
+'--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
+'--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
+'-q[Errors only]' \
+'--quiet[Errors only]' \
+'-v[Also report what was done]' \
+'--verbose[Also report what was done]' \
+'--strict-fencing[redlock\: refuse servers that could forget a fencing token (appendfsync always is needed)]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'::handle -- What dlock acquire has printed:_default' \
+&& ret=0
+;;
+(release)
+_arguments "${_arguments_options[@]}" : \
+'--profile=[Use the values that the config files have for this profile]:NAME:_default' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
+'--user=[User name at the backend, if the URL has none]:NAME:_default' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
+'--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
+'--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
+'--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
+'--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
+'-q[Errors only]' \
+'--quiet[Errors only]' \
+'-v[Also report what was done]' \
+'--verbose[Also report what was done]' \
+'--strict-fencing[redlock\: refuse servers that could forget a fencing token (appendfsync always is needed)]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'::handle -- What dlock acquire has printed:_default' \
+&& ret=0
+;;
+(check)
+_arguments "${_arguments_options[@]}" : \
+'-t+[Length of the lease that runs will ask for\: what the service grants and how fast it answers are compared with it]:DURATION:_default' \
+'--ttl=[Length of the lease that runs will ask for\: what the service grants and how fast it answers are compared with it]:DURATION:_default' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:_default' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:_default' \
+'--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'--profile=[Use the values that the config files have for this profile]:NAME:_default' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
+'--user=[User name at the backend, if the URL has none]:NAME:_default' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
+'--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
+'--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
+'--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
+'--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
+'--json[Print one JSON document, see dlock-json(7)]' \
+'-q[Print nothing unless --json is given; the exit code tells]' \
+'--quiet[Print nothing unless --json is given; the exit code tells]' \
+'--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \
+'--strict-fencing[redlock\: refuse servers that could forget a fencing token (appendfsync always is needed)]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(config)
+_arguments "${_arguments_options[@]}" : \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:_default' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:_default' \
+'--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'--profile=[Use the values that the config files have for this profile]:NAME:_default' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
+'--user=[User name at the backend, if the URL has none]:NAME:_default' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
+'--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
+'--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
+'--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
+'--json[Print one JSON object; see dlock-json(7)]' \
+'--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(generate)
+_arguments "${_arguments_options[@]}" : \
+'-b+[With postgres or mysql\: the URL of the locks, for the names of their table and their user]:URL:_default' \
+'--backend=[With postgres or mysql\: the URL of the locks, for the names of their table and their user]:URL:_default' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
 ':what -- What to print:((man\:"The man page"
 bash\:"Completions for bash"
 zsh\:"Completions for zsh"
-fish\:"Completions for fish"))' \
-'::page -- With man\: the page of this subcommand:_default' \
+fish\:"Completions for fish"
+postgres\:"The statements that make the tables there"
+mysql\:"The statements that make the tables there"))' \
+'::page -- With man\: the page of this subcommand, json for dlock-json(7), or config.5 for dlock-config(5):_default' \
 && ret=0
 ;;
 (help)
@@ -50,7 +210,9 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '*-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters. Give it up to 16 times to hold several locks at once, all or none; every dlock takes them in the same order, so that no two wait for each other]:KEY:_default' \
 '*--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters. Give it up to 16 times to hold several locks at once, all or none; every dlock takes them in the same order, so that no two wait for each other]:KEY:_default' \
+'--handle=[Run under a lock that dlock acquire has taken, instead of taking one\: it is renewed while the command runs, and stays held. Exit with 79, without running the command, if it is not held any more. Runs under one handle do not exclude each other. Not with options that say which lock, or how it is taken]:HANDLE:_default' \
 '--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'--profile=[Use the values that the config files have for this profile]:NAME:_default' \
 '--slots=[Let up to N runs (1 to 1000) hold the lock at the same time; each finds a number of its own, from 0 to N-1, in DLOCK_SLOT. While the lock is in use with another N, exit with 64]:N:_default' \
 '-E+[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
 '--conflict-exit-code=[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
@@ -62,7 +224,8 @@ wait\:"Hold the lock until they have ended"
 kill\:"Stop them, then release the lock"))' \
 '-c+[Run STRING with /bin/sh -c instead of a command]:STRING:_default' \
 '--command=[Run STRING with /bin/sh -c instead of a command]:STRING:_default' \
-'--reason=[Text shown to waiters]:TEXT:_default' \
+'--reason=[Text shown to waiters, and by status and list]:TEXT:_default' \
+'--events=[Append a JSON line for each thing that happens (waiting, acquired, started, renewed, lost, stopping, exited, released, end and more) to this file, or write it to an open descriptor from fd\:3 on\: see dlock-json(7). COMMAND does not inherit it, and nothing waits for its reader]:FILE:_files' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
 '--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
@@ -70,11 +233,11 @@ kill\:"Stop them, then release the lock"))' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
 '--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
 '--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
-'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\://)' \
-'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\://)' \
-'-w+[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:(10s 1m 10m 1h)' \
-'--wait=[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:(10s 1m 10m 1h)' \
-'--timeout=[Wait no longer than this for the lock; 0 is --nonblock; default\: no limit]:DURATION:(10s 1m 10m 1h)' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
+'-w+[Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once]:DURATION:(10s 1m 10m 1h)' \
+'--wait=[Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once]:DURATION:(10s 1m 10m 1h)' \
+'--timeout=[Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once]:DURATION:(10s 1m 10m 1h)' \
 '-t+[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length]:DURATION:(10s 30s 1m 5m)' \
 '--ttl=[Length of the lease, at least 1s\: how long the lock outlives a dead holder. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own and grant the nearest length]:DURATION:(10s 30s 1m 5m)' \
 '--kill-after=[Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk\: a quarter); default\: the smaller of 5s and a quarter of the ttl]:DURATION:(1s 5s 10s)' \
@@ -103,11 +266,60 @@ kill\:"Stop them, then release the lock"))' \
 '*::argv -- The command to run, and its arguments:_default' \
 && ret=0
 ;;
+(status)
+_arguments "${_arguments_options[@]}" : \
+'-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'--profile=[Use the values that the config files have for this profile]:NAME:_default' \
+'--user=[User name at the backend, if the URL has none]:NAME:_default' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
+'--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
+'--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
+'--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
+'--json[Print one JSON document, see dlock-json(7); with --watch, one line for each change]' \
+'--watch[Keep the picture up to date until Ctrl-C]' \
+'-q[No remarks; status prints nothing then unless --json or --watch is given, and its exit code tells]' \
+'--quiet[No remarks; status prints nothing then unless --json or --watch is given, and its exit code tells]' \
+'--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(list)
+_arguments "${_arguments_options[@]}" : \
+'--limit=[Show at most this many locks, the first by name; 0 for all]:N:_default' \
+'--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'--profile=[Use the values that the config files have for this profile]:NAME:_default' \
+'--user=[User name at the backend, if the URL has none]:NAME:_default' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
+'--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
+'--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
+'--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
+'--json[Print one JSON document, see dlock-json(7); with --watch, one line for each change]' \
+'--watch[Keep the picture up to date until Ctrl-C]' \
+'-q[No remarks; status prints nothing then unless --json or --watch is given, and its exit code tells]' \
+'--quiet[No remarks; status prints nothing then unless --json or --watch is given, and its exit code tells]' \
+'--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'::prefix -- Show only locks whose names begin like this:_default' \
+&& ret=0
+;;
 (latch)
 _arguments "${_arguments_options[@]}" : \
 '-k+[The latch'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--key=[The latch'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'--profile=[Use the values that the config files have for this profile]:NAME:_default' \
 '--as=[down\: the name to put down; fail\: who reports the failure (default\: this host)]:NAME:_default' \
 '--count=[wait\: how many names must be down]:N:_default' \
 '--reason=[fail\: why, for those who wait]:TEXT:_default' \
@@ -120,8 +332,8 @@ _arguments "${_arguments_options[@]}" : \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
 '--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
 '--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
-'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\://)' \
-'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\://)' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
 '-w+[Wait no longer than this, and for the backend no longer either; 0 does not wait. Without it, the wait has no limit, and an error of the backend ends it]:DURATION:(10s 1m 10m 1h)' \
 '--wait=[Wait no longer than this, and for the backend no longer either; 0 does not wait. Without it, the wait has no limit, and an error of the backend ends it]:DURATION:(10s 1m 10m 1h)' \
 '--keep=[down and fail\: how long that is remembered]:DURATION:(1h 24h 7days)' \
@@ -145,6 +357,7 @@ _arguments "${_arguments_options[@]}" : \
 '-k+[The barrier'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--key=[The barrier'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'--profile=[Use the values that the config files have for this profile]:NAME:_default' \
 '--parties=[How many parties must be there]:N:_default' \
 '--as=[This party'\''s name, which no other party has; default\: the host'\''s name, on file\: the process id]:NAME:_default' \
 '-E+[Exit code when the wait ran out]:N:_default' \
@@ -156,8 +369,8 @@ _arguments "${_arguments_options[@]}" : \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
 '--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
 '--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
-'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\://)' \
-'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\://)' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, etcd\://host,host,host or zk\://host,host,host\[/chroot\]; with TLS rediss, valkeys, rediss+sentinel, etcds or zks; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
 '-w+[Wait no longer than this, and for the backend no longer either; 0 does not wait. Without it, the wait has no limit, and an error of the backend ends it]:DURATION:(10s 1m 10m 1h)' \
 '--wait=[Wait no longer than this, and for the backend no longer either; 0 does not wait. Without it, the wait has no limit, and an error of the backend ends it]:DURATION:(10s 1m 10m 1h)' \
 '-t+[How long a party that died is waited for, at least 1s. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have limits of their own; file\: knows at once]:DURATION:(10s 30s 1m 5m)' \
@@ -182,18 +395,46 @@ esac
 (( $+functions[_dlock_commands] )) ||
 _dlock_commands() {
     local commands; commands=(
-'generate:Print the man page or a completion script' \
+'break:Ask the holder of a lock to stop and release it; with --now take the lock away' \
+'acquire:Take a lock that outlives this process, and print its handle' \
+'renew:Extend a lock by its handle' \
+'release:Give a lock back by its handle' \
+'check:Find out whether locks at this backend work, how far away it is, and what could make them unsafe' \
+'config:Show the settings, and the option, variable or config file that each comes from' \
+'generate:Print the man page, a completion script, or the SQL that creates the tables' \
 'help:Print the help of dlock or of a subcommand' \
 'run:Hold a lock while a command runs' \
+'status:Show who holds a lock, and who waits for it' \
+'list:Show every lock that is held in the namespace' \
 'latch:Wait until enough jobs are done, in any order' \
 'barrier:Wait until enough processes are there at the same time' \
     )
     _describe -t commands 'dlock commands' commands "$@"
 }
+(( $+functions[_dlock__subcmd__acquire_commands] )) ||
+_dlock__subcmd__acquire_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock acquire commands' commands "$@"
+}
 (( $+functions[_dlock__subcmd__barrier_commands] )) ||
 _dlock__subcmd__barrier_commands() {
     local commands; commands=()
     _describe -t commands 'dlock barrier commands' commands "$@"
+}
+(( $+functions[_dlock__subcmd__break_commands] )) ||
+_dlock__subcmd__break_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock break commands' commands "$@"
+}
+(( $+functions[_dlock__subcmd__check_commands] )) ||
+_dlock__subcmd__check_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock check commands' commands "$@"
+}
+(( $+functions[_dlock__subcmd__config_commands] )) ||
+_dlock__subcmd__config_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock config commands' commands "$@"
 }
 (( $+functions[_dlock__subcmd__generate_commands] )) ||
 _dlock__subcmd__generate_commands() {
@@ -210,10 +451,30 @@ _dlock__subcmd__latch_commands() {
     local commands; commands=()
     _describe -t commands 'dlock latch commands' commands "$@"
 }
+(( $+functions[_dlock__subcmd__list_commands] )) ||
+_dlock__subcmd__list_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock list commands' commands "$@"
+}
+(( $+functions[_dlock__subcmd__release_commands] )) ||
+_dlock__subcmd__release_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock release commands' commands "$@"
+}
+(( $+functions[_dlock__subcmd__renew_commands] )) ||
+_dlock__subcmd__renew_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock renew commands' commands "$@"
+}
 (( $+functions[_dlock__subcmd__run_commands] )) ||
 _dlock__subcmd__run_commands() {
     local commands; commands=()
     _describe -t commands 'dlock run commands' commands "$@"
+}
+(( $+functions[_dlock__subcmd__status_commands] )) ||
+_dlock__subcmd__status_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock status commands' commands "$@"
 }
 
 if [ "$funcstack[1]" = "_dlock" ]; then
