@@ -21,25 +21,24 @@ pub(crate) fn become_subreaper() -> nix::Result<()> {
     nix::errno::Errno::result(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }).map(drop)
 }
 
-/// Whether `pid` is a child of this process that has not been reaped. Needs no descriptor.
+/// A child of this process that has not been reaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Child {
+    /// It lives.
+    Living,
+    /// It has ended.
+    Ended,
+}
+
+/// How it is with `pid` if it is a child of this process that has not been reaped. Needs no descriptor.
 #[must_use]
-pub(crate) fn is_child(pid: pid_t) -> bool {
-    peek(pid).is_some()
-}
-
-/// Whether `pid` is a child of this process that has ended and has not been reaped.
-pub(super) fn is_zombie(pid: pid_t) -> bool {
-    peek(pid) == Some(true)
-}
-
-/// Whether the child `pid` of this process has ended; none if it is not a child.
-fn peek(pid: pid_t) -> Option<bool> {
+pub(crate) fn child(pid: pid_t) -> Option<Child> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: waits for nothing and takes nothing away; `info` is a valid place for the answer, and valid when zeroed.
     unsafe {
         let answer = libc::waitid(libc::P_PID, pid.unsigned_abs(), info.as_mut_ptr(), options);
-        (answer == 0).then(|| info.assume_init().si_pid() != 0)
+        (answer == 0).then(|| if info.assume_init().si_pid() == 0 { Child::Living } else { Child::Ended })
     }
 }
 

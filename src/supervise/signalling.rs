@@ -11,28 +11,32 @@ use nix::errno::Errno;
 
 use crate::supervise::priority::hurry;
 use crate::supervise::process::{is_below, parent_of, pidfd_open, pidfd_signal};
-use crate::supervise::reaping::is_child;
+use crate::supervise::reaping::{Child, child};
 
 /// What came of signalling a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signalled {
-    /// It was signalled, or has ended.
+    /// It was signalled, or has ended just now.
     Done,
     /// This user may not signal it.
     Refused,
-    /// Its id belongs to a process that is not below the root (any more).
-    Elsewhere,
+    /// It is a child that has ended, or its id belongs to a process that is not below the root (any more).
+    Nobody,
 }
 
 /// Sends `signals`, in this order, to the process `pid`, which was listed as a child of `parent` somewhere below `root`, and
 /// to no other one that has its id by now. Needs two descriptors; where there are none, the signals go by the id, right
 /// after the check. Allocates nothing.
 pub(crate) fn signal_below(root: pid_t, parent: pid_t, pid: pid_t, signals: &[c_int]) -> Signalled {
-    let process = if is_child(pid) { None } else { Some(pidfd_open(pid)) };
+    let process = match child(pid) {
+        Some(Child::Ended) => return Signalled::Nobody,
+        Some(Child::Living) => None,
+        None => Some(pidfd_open(pid)),
+    };
     // Most have kept their parent, however deep they are. One that is hidden, or has just lost a parent on the way, was
     // listed a moment ago: only what is certainly elsewhere is left alone.
     if process.is_some() && parent_of(pid) != Some(parent) && is_below(pid, root) == Some(false) {
-        return Signalled::Elsewhere;
+        return Signalled::Nobody;
     }
     let mut signalled = Signalled::Done;
     for &signal in signals {
@@ -72,7 +76,7 @@ mod tests {
         let mut stranger = Command::new("sleep").arg("600").spawn().expect("sleep");
         let elsewhere = pid_t::try_from(stranger.id()).expect("pid");
         // It was listed below one process, and is below another one.
-        assert_eq!(signal_below(elsewhere, elsewhere, child, &[libc::SIGKILL]), Signalled::Elsewhere);
+        assert_eq!(signal_below(elsewhere, elsewhere, child, &[libc::SIGKILL]), Signalled::Nobody);
         assert!(!has_ended(child));
         assert_eq!(signal_below(root, root, child, &[libc::SIGTERM, libc::SIGKILL]), Signalled::Done);
         shell.wait().expect("wait");

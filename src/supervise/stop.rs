@@ -69,13 +69,19 @@ impl Ladder {
         self.ordered.is_some() || self.deadline_passed
     }
 
+    /// When SIGKILL is due, as far as is known by now.
+    #[must_use]
+    pub(crate) fn kill_at(&self) -> Option<Instant> {
+        let lease_kill_at = self.lease.map(|lease| lease.kill_at - self.dying);
+        [self.ordered, lease_kill_at].into_iter().flatten().min()
+    }
+
     /// What is to be done at `now`. A step that was returned counts as done.
     pub(crate) fn step(&mut self, now: Instant) -> Step {
         if self.lease.is_some_and(|lease| now >= lease.stop_at) {
             self.deadline_passed = true;
         }
-        let lease_kill_at = self.lease.map(|lease| lease.kill_at - self.dying);
-        let kill_at = [self.ordered, lease_kill_at].into_iter().flatten().min();
+        let kill_at = self.kill_at();
         if self.is_stopping() && !self.termed {
             self.termed = true;
             return Step::Term { by_deadline: self.ordered.is_none() };

@@ -15,11 +15,12 @@ use nix::sys::stat::Mode;
 
 use crate::clock::{Instant, processor_time};
 use crate::supervise::process::{self, Seen, parent_of};
-use crate::supervise::reaping::{REAPING, is_zombie};
+use crate::supervise::reaping::{Child, REAPING, child};
 use crate::supervise::signalling::{Signalled, signal_below};
 
-/// How many processes one pass can list; the next pass lists the rest.
-const MAX_LISTED: usize = 8192;
+/// How many processes one pass can list; the next pass lists the rest. Ended ones count until they are reaped, and a storm
+/// leaves tens of thousands of them.
+const MAX_LISTED: usize = 1 << 15;
 /// How many times one pass goes through all processes.
 const ROUNDS: usize = 4;
 /// How many descriptors a listing needs at a time.
@@ -56,8 +57,8 @@ pub(crate) struct Sweep {
     parents: Box<[pid_t]>,
     count: usize,
     complete: bool,
-    /// Whether ended children of this process are left out of the list.
-    living: bool,
+    /// Whether ended children of this process are removed from a list that is full.
+    crowded: bool,
     /// Whether this kernel does not list the children of a process, so that every process is asked for its parent.
     by_parent: bool,
     /// Descriptors in reserve, for when this process may open no more.
@@ -75,7 +76,7 @@ impl Sweep {
             parents: vec![0; MAX_LISTED].into_boxed_slice(),
             count: 0,
             complete: true,
-            living: false,
+            crowded: false,
             by_parent: false,
             spare: [const { None }; DESCRIPTORS],
             cost: Duration::ZERO,
@@ -102,11 +103,18 @@ impl Sweep {
     }
 
     /// Sends `signals`, in this order, to every process below `root` except those in `spare` (and what is below
-    /// them). Parents come before their children, so that a shell does not start its next command in between.
-    pub(crate) fn signal_below(&mut self, root: pid_t, signals: &[c_int], spare: &[pid_t]) -> Tally {
+    /// them). Parents come before their children, so that a shell does not start its next command in between. With very
+    /// many processes the pass breaks off `before` something more urgent is due.
+    pub(crate) fn signal_below(
+        &mut self,
+        root: pid_t,
+        signals: &[c_int],
+        spare: &[pid_t],
+        before: Option<Instant>,
+    ) -> Tally {
         self.with_descriptors(|sweep| {
-            sweep.list_below(root, spare);
-            sweep.signal_listed(root, 0, signals)
+            sweep.list_below(root, spare, before);
+            signal_each(root, sweep.listed_from(0), signals, before)
         })
     }
 
@@ -136,40 +144,31 @@ impl Sweep {
     }
 
     fn kill_once(&mut self, root: pid_t, spare: &[pid_t]) -> Tally {
-        let mut tally = Tally::default();
+        let mut all = Tally::default();
         (self.count, self.complete) = (0, true);
         let (mut parent, mut next) = (root, 0);
         loop {
             let first = self.count;
-            // There can be more ended children than fit into the list, and living ones come last.
-            self.living = parent == root;
-            self.list(parent);
-            self.living = false;
-            self.leave_out(first, spare);
-            let (signalled, refused) = (tally.signalled, tally.refused);
-            let of_these = self.signal_listed(root, first, &[libc::SIGKILL]);
-            tally = Tally { signalled: signalled + of_these.signalled, refused: refused.or(of_these.refused) };
+            self.list_below_one(parent, root, spare);
+            // The youngest come last, and are killed first: before them there may be thousands that have ended, and while
+            // those are looked through a storm goes on.
+            let tally = signal_each(root, self.listed_from(first).rev(), &[libc::SIGKILL], None);
+            all = Tally { signalled: all.signalled + tally.signalled, refused: all.refused.or(tally.refused) };
+            if parent == root {
+                self.forget_ended(first, None);
+            }
             if next == self.count {
-                return tally;
+                return all;
             }
             parent = self.listed[next];
             next += 1;
         }
     }
 
-    /// Signals the listed processes from index `first` on, as far as they are still below `root`.
-    fn signal_listed(&self, root: pid_t, first: usize, signals: &[c_int]) -> Tally {
-        let mut tally = Tally::default();
-        let listed = self.listed[..self.count].iter().zip(&self.parents).skip(first);
-        for (&pid, &parent) in listed {
-            match signal_below(root, parent, pid, signals) {
-                Signalled::Refused => tally.refused = Some(pid),
-                Signalled::Elsewhere => continue,
-                Signalled::Done => {}
-            }
-            tally.signalled += 1;
-        }
-        tally
+    /// The listed processes from index `first` on, each with its parent.
+    fn listed_from(&self, first: usize) -> impl DoubleEndedIterator<Item = (pid_t, pid_t)> {
+        let range = first..self.count;
+        self.listed[range.clone()].iter().copied().zip(self.parents[range].iter().copied())
     }
 
     /// The processes directly below `root`.
@@ -200,20 +199,37 @@ impl Sweep {
         done
     }
 
-    fn list_below(&mut self, root: pid_t, spare: &[pid_t]) {
+    fn list_below(&mut self, root: pid_t, spare: &[pid_t], before: Option<Instant>) {
         (self.count, self.complete) = (0, true);
-        let mut parent = root;
+        self.list_below_one(root, root, spare);
+        self.forget_ended(0, before);
         let mut next = 0;
-        loop {
-            let before = self.count;
-            self.list(parent);
-            self.leave_out(before, spare);
-            if next == self.count {
-                return;
-            }
-            parent = self.listed[next];
+        while next < self.count && !has_come(before) {
+            self.list_below_one(self.listed[next], root, spare);
             next += 1;
         }
+    }
+
+    /// Adds the children of `parent`, which is `root` or below it, to the list, except those in `spare`.
+    fn list_below_one(&mut self, parent: pid_t, root: pid_t, spare: &[pid_t]) {
+        let first = self.count;
+        self.crowded = parent == root;
+        self.list(parent);
+        self.crowded = false;
+        self.leave_out(first, spare);
+    }
+
+    /// Removes the children of this process that have ended from the list, from index `from` on, as far as it is `before` that
+    /// time.
+    fn forget_ended(&mut self, from: usize, before: Option<Instant>) {
+        let mut kept = from;
+        for index in from..self.count {
+            if has_come(before) || child(self.listed[index]) != Some(Child::Ended) {
+                (self.listed[kept], self.parents[kept]) = (self.listed[index], self.parents[index]);
+                kept += 1;
+            }
+        }
+        self.count = kept;
     }
 
     /// Removes the processes in `spare` from the list, from index `from` on.
@@ -229,12 +245,12 @@ impl Sweep {
     }
 
     fn push(&mut self, parent: pid_t, pid: pid_t) {
-        if self.living && is_zombie(pid) {
-            return;
-        }
         if pid > 0 && self.count < MAX_LISTED {
             (self.listed[self.count], self.parents[self.count]) = (pid, parent);
             self.count += 1;
+        }
+        if self.crowded && self.complete && self.count == MAX_LISTED {
+            self.forget_ended(0, None);
         }
         self.complete &= self.count < MAX_LISTED;
     }
@@ -252,6 +268,32 @@ impl Sweep {
         };
         self.complete &= seen != Seen::Unknown;
     }
+}
+
+/// Signals `processes`, each given with its parent, as far as they are still below `root` and it is `before` that time.
+fn signal_each(
+    root: pid_t,
+    processes: impl Iterator<Item = (pid_t, pid_t)>,
+    signals: &[c_int],
+    before: Option<Instant>,
+) -> Tally {
+    let mut tally = Tally::default();
+    for (pid, parent) in processes {
+        if has_come(before) {
+            break;
+        }
+        match signal_below(root, parent, pid, signals) {
+            Signalled::Refused => tally.refused = Some(pid),
+            Signalled::Nobody => continue,
+            Signalled::Done => {}
+        }
+        tally.signalled += 1;
+    }
+    tally
+}
+
+fn has_come(time: Option<Instant>) -> bool {
+    time.is_some_and(|time| Instant::now() >= time)
 }
 
 impl Default for Sweep {

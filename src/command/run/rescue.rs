@@ -9,7 +9,7 @@ use libc::pid_t;
 
 use crate::clock::Instant;
 use crate::supervise::process::has_ended;
-use crate::supervise::reaping::{Collected, Reaped, is_child, reap};
+use crate::supervise::reaping::{Collected, Reaped, child, reap};
 use crate::supervise::stop::{Ladder, Step};
 use crate::supervise::sweep::Sweep;
 
@@ -140,7 +140,8 @@ impl<'a> Rescue<'a> {
         if matches!(step, Step::Term { .. }) {
             step = ladder.step(now);
             if step != Step::Kill {
-                let tally = self.below.sweep.signal_below(me, &[libc::SIGTERM, libc::SIGCONT], &self.below.spared);
+                let (signals, kill_at) = ([libc::SIGTERM, libc::SIGCONT], ladder.kill_at());
+                let tally = self.below.sweep.signal_below(me, &signals, &self.below.spared, kill_at);
                 ladder.counted(tally.signalled);
                 self.unkillable = self.unkillable.or(tally.refused);
             }
@@ -149,7 +150,9 @@ impl<'a> Rescue<'a> {
             let tally = self.below.sweep.kill_below(me, &self.below.spared);
             self.kill_again = Some(self.below.sweep.again(KILL_AGAIN));
             self.unkillable = self.unkillable.or(tally.refused);
-            if let Some(command) = self.command.filter(|&command| !self.below.sweep.met(command) && is_child(command)) {
+            if let Some(command) =
+                self.command.filter(|&command| !self.below.sweep.met(command) && child(command).is_some())
+            {
                 // SAFETY: kill has no memory effects; a child that has not been collected keeps its process id.
                 unsafe { libc::kill(command, libc::SIGKILL) };
             }

@@ -78,7 +78,7 @@ impl Watch {
         let me = unsafe { libc::getpid() };
         let spared = [self.group.ear().unwrap_or(0)];
         // A suspended process takes SIGTERM only when it is continued.
-        let tally = self.sweep.signal_below(me, &[libc::SIGTERM, libc::SIGCONT], &spared);
+        let tally = self.sweep.signal_below(me, &[libc::SIGTERM, libc::SIGCONT], &spared, self.ladder.kill_at());
         self.signal_child(&[libc::SIGTERM, libc::SIGCONT]);
         self.ladder.counted(tally.signalled);
         self.refused(tally.refused);
