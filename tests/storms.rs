@@ -68,11 +68,10 @@ impl Scene {
         let key = format!("{user:?}");
         let witness = Witness::in_dir(service.scratch().directory(&key, 0o777));
         let (detour, (lifeline, end)) = (Detour::to(service), Lifeline::pair());
-        let options = ["-t", "8s", "--kill-after", "1s"];
+        let options = ["-t", "8s"];
         let holder = user.run_by(service, &detour, &key).args(options).command(witness.command(work));
         let holder = holder.lifeline(end).spawn();
         holder.wait_stdout(begun);
-        process::share_with_others(holder.guard_pid());
         let waiter = user.run(service, &key).arg("-q").args(options).command(witness.command("true")).spawn();
         service.wait_queued(&key, 1);
         Self { detour, witness, lifeline, holder, waiter, _alone: alone }

@@ -157,13 +157,6 @@ pub fn status(pid: i32, field: &str) -> Option<String> {
     Some(value.trim().to_owned())
 }
 
-/// Gives the leader of a session the share of the processor that it would have as one of many in the session of the others: as in
-/// a control group, or where the kernel does not group processes by session.
-pub fn share_with_others(leader: i32) {
-    // A sixteenth of the share of another session. Where there is no such file it has no share of its own.
-    let _ = fs::write(format!("/proc/{leader}/autogroup"), "12");
-}
-
 /// The resident memory of `pid` in KiB.
 pub fn rss_kib(pid: i32) -> Option<u64> {
     status(pid, "VmRSS")?.strip_suffix(" kB")?.parse().ok()

@@ -57,7 +57,6 @@ fn unruly_scene(episode: &mut Episode<'_>, what: &str) -> Holder {
         dlock = dlock.unprivileged();
     }
     let holder = episode.hold_as_told(dlock);
-    process::share_with_others(holder.running.guard_pid());
     // Before nothing else gets to run any more.
     episode.queue_some();
     gate.open();
