@@ -1,3 +1,7 @@
+/*!
+Listing and signalling the children of this test process, and of shells.
+*/
+
 use super::*;
 use crate::supervise::process::{has_ended, stat};
 
