@@ -43,6 +43,19 @@ fn a_lock_file_that_is_every_lock_is_left_alone() {
     assert!(!scratch.path("app.dlock").exists());
 }
 
+/// What `run` could not open is no success of a check, either.
+#[test]
+fn a_lock_file_that_cannot_be_opened_fails() {
+    let scratch = Scratch::new();
+    let closed = scratch.file("closed", "theirs");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o600)).unwrap();
+    let directory = scratch.directory("directory", 0o755);
+    for (path, text) in [(&closed, "Permission denied"), (&directory, "it is not a regular file")] {
+        let found = Found::by(check_at(&scratch, &format!("{}?path", url(path)), &[]).unprivileged(), 73);
+        found.has("fail", "directory", "could not use the lock file").has("fail", "directory", text);
+    }
+}
+
 #[test]
 fn a_disk_that_is_full_and_a_container_are_told() {
     let scratch = Scratch::new();

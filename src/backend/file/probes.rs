@@ -2,10 +2,15 @@
 Finding out whether a directory of lock files, or one lock file, can be used.
 */
 
+use std::path::Path;
+
+use nix::errno::Errno;
 use nix::sys::statvfs::Statvfs;
 use nix::unistd::geteuid;
 
+use crate::backend::Error;
 use crate::backend::file::directory::{Place, Spot};
+use crate::backend::file::errors::no_lock_file;
 use crate::backend::probing::{Finding, Met, Probes, Verdict, kind_of};
 use crate::here;
 use crate::key::Key;
@@ -27,6 +32,15 @@ impl FileProbes {
     pub(super) fn new(spot: Spot, remote: bool) -> Self {
         Self { spot, remote, place: None }
     }
+}
+
+/// The directory of a file that the user named. If the file is there, it has to be one that can be locked.
+fn place_of_named(path: &Path, remote: bool) -> Result<Place, Error> {
+    let (place, name) = Place::of_file(path, remote)?;
+    if !matches!(place.existing(&name), Err(Errno::ENOENT)) {
+        place.named_file(&name, remote).map_err(|reason| no_lock_file(path, &reason))?;
+    }
+    Ok(place)
 }
 
 /// What the room on a file system is worth: so many bytes and files are free, where it counts files.
@@ -52,7 +66,7 @@ impl Probes for FileProbes {
         let found = match &self.spot {
             Spot::Default => Place::default_one(self.remote),
             Spot::Directory(path) => Place::given(path, self.remote),
-            Spot::File(path) => Place::of_file(path, self.remote).map(|(place, _)| place),
+            Spot::File(path) => place_of_named(path, self.remote),
         };
         let directory = match found {
             Ok(place) => {
