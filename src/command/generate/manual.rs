@@ -183,12 +183,15 @@ pub(super) fn page(cli: &clap::Command, name: Option<&str>, text: &mut Vec<u8>) 
         .map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))
 }
 
-fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)], text: &mut Vec<u8>) -> io::Result<()> {
+fn write(cli: &clap::Command, mut command: clap::Command, examples: &[(&str, &str)], text: &mut Vec<u8>) -> io::Result<()> {
     let title = command.get_display_name().unwrap_or("dlock").to_owned();
     let run = cli.find_subcommand("run").cloned().unwrap_or_default();
     let has_subcommands = command.has_subcommands();
     let meets = ["dlock-latch", "dlock-barrier"].contains(&title.as_str()).then(|| command.clone());
     let source = format!("dlock {}", env!("CARGO_PKG_VERSION"));
+    // As in the help: a synopsis that lists every option has no room for their values.
+    let usage = command.render_usage().to_string();
+    let command = command.override_usage(usage.trim_start_matches("Usage: ").to_owned());
     let man =
         Man::new(command).title(title.to_uppercase()).section("1").date(DATE).source(source).manual("User Commands");
     man.render_title(text)?;
