@@ -183,7 +183,12 @@ pub(super) fn page(cli: &clap::Command, name: Option<&str>, text: &mut Vec<u8>) 
         .map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))
 }
 
-fn write(cli: &clap::Command, mut command: clap::Command, examples: &[(&str, &str)], text: &mut Vec<u8>) -> io::Result<()> {
+fn write(
+    cli: &clap::Command,
+    mut command: clap::Command,
+    examples: &[(&str, &str)],
+    text: &mut Vec<u8>,
+) -> io::Result<()> {
     let title = command.get_display_name().unwrap_or("dlock").to_owned();
     let run = cli.find_subcommand("run").cloned().unwrap_or_default();
     let has_subcommands = command.has_subcommands();
