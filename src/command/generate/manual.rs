@@ -183,22 +183,21 @@ pub(super) fn page(cli: &clap::Command, name: Option<&str>, text: &mut Vec<u8>) 
         .map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))
 }
 
-fn write(
-    cli: &clap::Command,
-    mut command: clap::Command,
-    examples: &[(&str, &str)],
-    text: &mut Vec<u8>,
-) -> io::Result<()> {
+/// What the parser's definition of `command` gives for its page.
+fn described(mut command: clap::Command, title: &str) -> Man {
+    // As in the help: a synopsis that lists every option has no room for their values.
+    let usage = command.render_usage().to_string();
+    let command = command.override_usage(usage.trim_start_matches("Usage: ").to_owned());
+    let source = format!("dlock {}", env!("CARGO_PKG_VERSION"));
+    Man::new(command).title(title.to_uppercase()).section("1").date(DATE).source(source).manual("User Commands")
+}
+
+fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)], text: &mut Vec<u8>) -> io::Result<()> {
     let title = command.get_display_name().unwrap_or("dlock").to_owned();
     let run = cli.find_subcommand("run").cloned().unwrap_or_default();
     let has_subcommands = command.has_subcommands();
     let meets = ["dlock-latch", "dlock-barrier"].contains(&title.as_str()).then(|| command.clone());
-    let source = format!("dlock {}", env!("CARGO_PKG_VERSION"));
-    // As in the help: a synopsis that lists every option has no room for their values.
-    let usage = command.render_usage().to_string();
-    let command = command.override_usage(usage.trim_start_matches("Usage: ").to_owned());
-    let man =
-        Man::new(command).title(title.to_uppercase()).section("1").date(DATE).source(source).manual("User Commands");
+    let man = described(command, &title);
     man.render_title(text)?;
     let title_ends = text.len();
     man.render_name_section(text)?;
