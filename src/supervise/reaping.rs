@@ -21,7 +21,7 @@ pub(crate) fn become_subreaper() -> nix::Result<()> {
     nix::errno::Errno::result(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }).map(drop)
 }
 
-/// A child of this process that has not been reaped.
+/// The state of a child of this process that has not been reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
     /// It lives.
@@ -30,7 +30,7 @@ pub(crate) enum Child {
     Ended,
 }
 
-/// How it is with `pid` if it is a child of this process that has not been reaped. Needs no descriptor.
+/// The state of `pid`, if it is a child of this process that has not been reaped. Needs no descriptor.
 #[must_use]
 pub(crate) fn child(pid: pid_t) -> Option<Child> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();

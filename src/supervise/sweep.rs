@@ -103,8 +103,8 @@ impl Sweep {
     }
 
     /// Sends `signals`, in this order, to every process below `root` except those in `spare` (and what is below
-    /// them). Parents come before their children, so that a shell does not start its next command in between. With very
-    /// many processes the pass breaks off `before` something more urgent is due.
+    /// them). Parents come before their children, so that a shell does not start its next command in between. The pass
+    /// ends at `before` at the latest, even if there are very many processes.
     pub(crate) fn signal_below(
         &mut self,
         root: pid_t,
@@ -219,8 +219,8 @@ impl Sweep {
         self.leave_out(first, spare);
     }
 
-    /// Removes the children of this process that have ended from the list, from index `from` on, as far as it is `before` that
-    /// time.
+    /// Removes the children of this process that have ended from the list, from index `from` on. Ends at `before` at the
+    /// latest.
     fn forget_ended(&mut self, from: usize, before: Option<Instant>) {
         let mut kept = from;
         for index in from..self.count {
@@ -270,7 +270,7 @@ impl Sweep {
     }
 }
 
-/// Signals `processes`, each given with its parent, as far as they are still below `root` and it is `before` that time.
+/// Signals `processes`, each given with its parent, as far as they are still below `root`. Ends at `before` at the latest.
 fn signal_each(
     root: pid_t,
     processes: impl Iterator<Item = (pid_t, pid_t)>,
