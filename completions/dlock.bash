@@ -89,7 +89,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__acquire)
-            opts="-k -b -t -n -w -E -q -v -h --key --backend --namespace --profile --require-backend --ttl --nb --nonblock --timeout --wait --conflict-exit-code --reason --events --shell --json --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
+            opts="-k -b -t -n -w -E -q -v -h --key --backend --namespace --profile --require-backend --ttl --while-pid --nb --nonblock --timeout --wait --conflict-exit-code --reason --events --shell --json --kill-after --on-lost --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -127,6 +127,10 @@ _dlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --while-pid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --wait)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -153,6 +157,14 @@ _dlock() {
                     ;;
                 --events)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kill-after)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --on-lost)
+                    COMPREPLY=($(compgen -W "stop kill ignore" -- "${cur}"))
                     return 0
                     ;;
                 --connect-timeout)

@@ -66,8 +66,9 @@ _arguments "${_arguments_options[@]}" : \
 '--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:_default' \
 '--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
 '--profile=[Use the values that the config files have for this profile]:NAME:_default' \
-'-t+[Length of the lease, from 1s to 24h\: the lock is free that long after it was acquired or last renewed. It has no variable, because it must fit the steps. etcd has a limit of its own (at least 2s by default) and grants the nearest length]:DURATION:_default' \
-'--ttl=[Length of the lease, from 1s to 24h\: the lock is free that long after it was acquired or last renewed. It has no variable, because it must fit the steps. etcd has a limit of its own (at least 2s by default) and grants the nearest length]:DURATION:_default' \
+'-t+[Length of the lease, from 1s to 24h\: the lock is free that long after it was acquired or last renewed. It has no variable, because it must fit the steps. Needed unless --while-pid is given, where it is 30s by default. etcd has a limit of its own (at least 2s by default) and grants the nearest length]:DURATION:_default' \
+'--ttl=[Length of the lease, from 1s to 24h\: the lock is free that long after it was acquired or last renewed. It has no variable, because it must fit the steps. Needed unless --while-pid is given, where it is 30s by default. etcd has a limit of its own (at least 2s by default) and grants the nearest length]:DURATION:_default' \
+'--while-pid=[Leave a process behind, the keeper, that renews the lock until process PID has ended, and then releases it\: \$\$ in a script. On every backend. If the lock is lost, the keeper stops PID, and not what PID has started]:PID:_default' \
 '-w+[Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once]:DURATION:_default' \
 '--wait=[Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once]:DURATION:_default' \
 '--timeout=[Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once]:DURATION:_default' \
@@ -75,6 +76,10 @@ _arguments "${_arguments_options[@]}" : \
 '--conflict-exit-code=[Exit code when the lock was not acquired; not 0\: the next step would start without it. A 0 from a variable or config file, which is meant for dlock run, counts as 75]:N:_default' \
 '--reason=[Text shown to waiters, and by status and list]:TEXT:_default' \
 '--events=[Append a JSON line for each thing that happens (waiting, acquired, trouble, refused, end) to this file, or write it to an open descriptor from fd\:3 on\: see dlock-json(7). Nothing waits for its reader]:FILE:_files' \
+'--kill-after=[With --while-pid\: time between SIGTERM and SIGKILL, at most half of the ttl (zk\: a quarter); default\: the smaller of 5s and a quarter of the ttl]:DURATION:_default' \
+'--on-lost=[With --while-pid\: what to do when the lock is lost, or the keeper is asked to give it back\: stop or kill PID, or ignore that]:ACTION:((stop\:"SIGTERM, then SIGKILL"
+kill\:"SIGKILL at once, without SIGTERM"
+ignore\:"Leave the command alone and keep its exit code"))' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
 '--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \

@@ -42,6 +42,28 @@ pub(crate) struct Handle {
     pub ttl: Duration,
     /// The number of the attempt that was granted, where the service counts attempts.
     pub attempt: Option<u64>,
+    /// The process that keeps the lock; none where nothing renews it.
+    pub keeper: Option<Keeper>,
+}
+
+/// The process that keeps a lock while another one lives, with what tells it apart from every other process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Keeper {
+    /// The host's name, for people.
+    #[serde(rename = "h")]
+    pub host: String,
+    /// The first digits of the kernel's id of the boot.
+    #[serde(rename = "b")]
+    pub boot: String,
+    /// The inode of its PID namespace.
+    #[serde(rename = "n")]
+    pub namespace: u64,
+    /// The process id there.
+    #[serde(rename = "p")]
+    pub pid: i32,
+    /// When it was started, in clock ticks after boot.
+    #[serde(rename = "s")]
+    pub start: u64,
 }
 
 /// A handle as its JSON has it; the order of the fields is part of the format.
@@ -61,6 +83,8 @@ struct Fields {
     ttl: u64,
     #[serde(rename = "a", default, skip_serializing_if = "Option::is_none")]
     attempt: Option<u64>,
+    #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
+    keeper: Option<Keeper>,
     #[serde(rename = "s", default, skip_serializing_if = "String::is_empty")]
     sum: String,
 }
@@ -113,6 +137,7 @@ impl Handle {
             token: fields.token,
             ttl,
             attempt: fields.attempt,
+            keeper: fields.keeper,
         })
     }
 
@@ -127,6 +152,7 @@ impl Handle {
             token: self.token,
             ttl: u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX),
             attempt: self.attempt,
+            keeper: self.keeper.clone(),
             sum: String::new(),
         };
         format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(fields.summed().json()))
@@ -169,7 +195,12 @@ mod tests {
             token: 1_795_298_745_323_320,
             ttl: Duration::from_secs(1800),
             attempt: None,
+            keeper: None,
         }
+    }
+
+    fn keeper() -> Keeper {
+        Keeper { host: "web1".to_owned(), boot: "0123abcd".to_owned(), namespace: 4_026_531_836, pid: 812, start: 7 }
     }
 
     #[test]
@@ -185,6 +216,7 @@ mod tests {
                 token,
                 ttl: Duration::from_secs(ttl),
                 attempt,
+                keeper: attempt.map(|_| keeper()),
             };
             let text = handle.text();
             prop_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{text}");
@@ -197,7 +229,14 @@ mod tests {
     #[test]
     fn the_format_stays_as_it_is() {
         let json = r#"{"b":"redis://locks:6379","n":"dlock","k":"backup","o":"e457f1b7a38ab51a0c8ce773f17aabeb","t":1795298745323320,"l":1800000"#;
-        for (handle, more) in [(handle(), ""), (Handle { attempt: Some(3), ..handle() }, r#","a":3"#)] {
+        for (handle, more) in [
+            (handle(), ""),
+            (Handle { attempt: Some(3), ..handle() }, r#","a":3"#),
+            (
+                Handle { keeper: Some(keeper()), ..handle() },
+                r#","p":{"h":"web1","b":"0123abcd","n":4026531836,"p":812,"s":7}"#,
+            ),
+        ] {
             let text = handle.text();
             let decoded = URL_SAFE_NO_PAD.decode(text.strip_prefix("dlock1_").expect("the prefix")).expect("base64");
             let decoded = String::from_utf8(decoded).expect("text");

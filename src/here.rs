@@ -56,6 +56,13 @@ fn stat_of(pid: i32) -> Option<(String, String)> {
     Some((fields.next()?.to_owned(), fields.nth(18)?.to_owned()))
 }
 
+/// The name of the process's program, of which the kernel keeps the first 15 bytes; empty when there is no such process.
+#[must_use]
+pub(crate) fn program_of(pid: i32) -> String {
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned()
+}
+
 /// The numbers that the process has in its PID namespace and in those around it.
 #[must_use]
 pub(crate) fn numbers_of(pid: i32) -> Vec<i32> {
@@ -92,6 +99,7 @@ mod tests {
         let pid = nix::unistd::getpid().as_raw();
         let start = start_of(pid).expect("started");
         assert!(is_there(pid, start) && !is_there(pid, start + 1) && start_of(-1).is_none());
+        assert!(!program_of(pid).is_empty() && program_of(-1).is_empty());
         assert!(numbers_of(pid).contains(&pid));
         assert_eq!(user_of(pid), Some(user_name(nix::unistd::geteuid().as_raw())));
         assert_eq!(boot().map(|boot| boot.len()), Some(8));

@@ -103,9 +103,11 @@ fn dispatch() -> Result<Exit, Failure> {
             let settings = settings::AcquireSettings::read(matches)?;
             Ok(command::acquire::acquire(&settings))
         }
-        (Command::Renew(_), Some((_, matches))) => command::renew::renew(&settings::HandleSettings::read(matches)?),
+        (Command::Renew(_), Some((_, matches))) => {
+            command::renew::renew(&settings::HandleSettings::of_renewal(matches)?)
+        }
         (Command::Release(_), Some((_, matches))) => {
-            command::release::release(&settings::HandleSettings::read(matches)?)
+            command::release::release(&settings::HandleSettings::of_release(matches)?)
         }
         (Command::Latch(args), Some((_, matches))) => {
             hide_password(&args.place);

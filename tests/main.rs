@@ -58,6 +58,9 @@ mod modes;
 // Locks that outlive the process that took them, and their handles.
 mod handles;
 
+// Locks that a keeper renews while a process lives.
+mod kept;
+
 // --events: a line for each thing that happens to a run, whoever reads it.
 mod events;
 

@@ -9,16 +9,20 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use crate::cli::duration::handle_ttl;
-use crate::cli::options::{Connects, Durability, Patience, Place, Reach, Told, connects};
+use crate::cli::duration::{duration, handle_ttl};
+use crate::cli::options::{Connects, Durability, OnLost, Patience, Place, Reach, Told, connects};
 use crate::exit::Exit;
 use crate::output;
 
 /// What `dlock acquire` does, at length.
 pub(super) const ACQUIRE_ABOUT: &str = "\
 Takes the lock KEY and prints its handle, one word with which later processes renew it, run commands under it and give it \
-back. Nothing renews the lock in between: it ends after --ttl unless dlock renew or dlock run --handle extends it. Not for \
-file: and zk:, where a lock ends with the process that holds it.
+back. Nothing renews the lock in between: it ends after --ttl unless dlock renew or dlock run --handle extends it. For file: \
+and zk:, where a lock ends with the process that holds it, add --while-pid.
+
+With --while-pid PID a process stays behind that renews the lock, and releases it when PID has ended, however it ends. If the \
+lock is lost, or dlock break asks for it, that keeper stops PID; but nothing watches the keeper itself, and what PID has started \
+may run on. Where two commands must never overlap, use dlock run, or dlock run --handle.
 
 A handle is an address and not a key: whoever may write to the backend can release any lock there. No password is in it. \
 The steps that use it need the same connection options (--password-file, --tls-ca and so on), but no --backend and no \
@@ -32,6 +36,8 @@ Examples:
   dlock release \"$h\"
 
   eval \"$(dlock acquire -b redis://locks/ -k deploy --ttl 30m --shell)\" || exit
+
+  dlock acquire -b redis://locks/ -k deploy --while-pid $$ >/dev/null || exit
 
 The exit code of dlock is lost in export H=$(dlock acquire ...) and in echo \"h=$(dlock acquire ...)\", also with set -e: use a \
 line of its own. With --shell, what is printed on failure ends in the same code: (exit 75)";
@@ -47,6 +53,8 @@ Gives a lock back by its handle, and never one that somebody else holds by now. 
 before, or whose lease has ended, is a success. Ends with 79 if others hold it, or are known to have held it since. An empty \
 HANDLE is a success too, so that a step that always runs can follow a dlock acquire that failed.
 
+A lock that was taken with --while-pid is released on the host of its keeper, which ends then.
+
 Release a lock when no command runs under its handle any more: a dlock run --handle hears of it with its next renewal, within a \
 third of --ttl, and until then its command and that of the next holder can run at the same time.";
 
@@ -61,9 +69,15 @@ pub(crate) struct AcquireArgs {
     pub place: Place,
 
     /// Length of the lease, from 1s to 24h: the lock is free that long after it was acquired or last renewed. It has no variable,
-    /// because it must fit the steps. etcd has a limit of its own (at least 2s by default) and grants the nearest length
-    #[arg(short, long, value_name = "DURATION", required = true, value_parser = handle_ttl, allow_hyphen_values = true)]
+    /// because it must fit the steps. Needed unless --while-pid is given, where it is 30s by default. etcd has a limit of its own
+    /// (at least 2s by default) and grants the nearest length
+    #[arg(short, long, value_name = "DURATION", value_parser = handle_ttl, allow_hyphen_values = true)]
     pub ttl: Option<Duration>,
+
+    /// Leave a process behind, the keeper, that renews the lock until process PID has ended, and then releases it: $$ in a script.
+    /// On every backend. If the lock is lost, the keeper stops PID, and not what PID has started
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), allow_hyphen_values = true)]
+    pub while_pid: Option<i32>,
 
     #[command(flatten)]
     pub patience: Patience,
@@ -100,6 +114,9 @@ pub(crate) struct AcquireArgs {
     pub json: Option<bool>,
 
     #[command(flatten)]
+    pub stopping: Stopping,
+
+    #[command(flatten)]
     pub told: Told,
 
     #[command(flatten, next_help_heading = "Connection options")]
@@ -107,6 +124,26 @@ pub(crate) struct AcquireArgs {
 
     #[command(flatten)]
     pub durability: Durability,
+}
+
+/// How the process of `--while-pid` is stopped.
+#[derive(Debug, Args)]
+pub(crate) struct Stopping {
+    /// With --while-pid: time between SIGTERM and SIGKILL, at most half of the ttl (zk: a quarter); default: the smaller of 5s and a
+    /// quarter of the ttl
+    #[arg(long, value_name = "DURATION", env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
+    pub kill_after: Option<Duration>,
+
+    /// With --while-pid: what to do when the lock is lost, or the keeper is asked to give it back: stop or kill PID, or ignore that
+    #[arg(
+        long,
+        value_enum,
+        value_name = "ACTION",
+        env = "DLOCK_ON_LOST",
+        hide_env_values = true,
+        default_value = "stop"
+    )]
+    pub on_lost: Option<OnLost>,
 }
 
 /// `dlock renew` and `dlock release`.

@@ -25,12 +25,14 @@ pub(super) struct Purpose {
     pub stop: bool,
     /// Whether the lock outlives this process.
     pub handle: bool,
+    /// The process for which this one holds the lock; none where it is for itself.
+    pub pid: Option<i32>,
 }
 
 /// What dlock publishes about itself and about this purpose.
 pub(super) fn about(purpose: Purpose) -> About {
-    let Purpose { program, ttl, delay, reason, kill_after, stop, handle } = purpose;
-    let pid = nix::unistd::getpid().as_raw();
+    let Purpose { program, ttl, delay, reason, kill_after, stop, handle, pid } = purpose;
+    let pid = pid.unwrap_or_else(|| nix::unistd::getpid().as_raw());
     About {
         host: here::host(),
         user: here::user_name(nix::unistd::geteuid().as_raw()),

@@ -63,8 +63,9 @@ pub(super) fn refused(wish: Wish, refused: Refused) -> Failure {
 }
 
 /// How a subcommand ends that wants the lock which the handle in its environment holds: it would wait for itself.
-pub(super) fn held_by_own_handle(wish: Wish) -> Failure {
-    let event = HandleEvent::OwnHandle(wish.lock.key);
+/// Whether it `runs` commands depends on the backend.
+pub(super) fn held_by_own_handle(wish: Wish, runs: bool) -> Failure {
+    let event = HandleEvent::OwnHandle { key: wish.lock.key, runs };
     not_acquired(wish.conflict, wish.verbosity, Event::Handle(event))
 }
 

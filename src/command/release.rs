@@ -6,6 +6,7 @@ use crate::backend::Released;
 use crate::backend::survey::{Seen, State};
 use crate::clock::{Instant, before};
 use crate::command::gripping::{self, Grip, held};
+use crate::command::keeping::releasing::{self, Asked};
 use crate::command::session::exit_of;
 use crate::exit::{Exit, Failure};
 use crate::handle::Handle;
@@ -23,6 +24,13 @@ pub(crate) fn release(settings: &HandleSettings) -> Result<Exit, Failure> {
     };
     gripping::with(settings, empty, async |grip| {
         let connect = grip.connection.connect_timeout;
+        let keeper = grip.handle.keeper.as_ref();
+        let asked = keeper.map(|keeper| releasing::ask(grip.handle, keeper, connect)).transpose()?;
+        if let Some(asked) = asked
+            && !grip.connection.target.has_handles()
+        {
+            return released_by_its_keeper(grip, asked).await;
+        }
         match adopting::release(grip.contender.as_mut(), &held(grip.handle), connect).await {
             Ok(Released::Freed | Released::Kept) => {
                 grip.report.tell(&Event::Released(grip.handle.key.clone().into()));
@@ -47,6 +55,25 @@ pub(crate) fn release(settings: &HandleSettings) -> Result<Exit, Failure> {
             }
         }
     })
+}
+
+/// How a release ends whose lock only its keeper could give back.
+async fn released_by_its_keeper(grip: &mut Grip<'_>, asked: Asked) -> Result<Exit, Failure> {
+    let (handle, key) = (grip.handle, grip.handle.key.clone());
+    let seen = look(grip).await;
+    let is_held = seen.as_ref().and_then(|seen| seen.holders.first());
+    let (exit, event) = match asked {
+        _ if is_held.is_some_and(|holder| holder.who.id() == Some(handle.owner.as_str())) => {
+            (Exit::Unavailable, Event::Handle(HandleEvent::KeeperGone { key, ttl: handle.ttl }))
+        }
+        Asked::Ended => (Exit::Success, Event::Released(key.into())),
+        Asked::Gone => verdict(handle, seen.as_ref(), false),
+    };
+    if exit == Exit::Success {
+        grip.report.tell(&event);
+        return Ok(exit);
+    }
+    Err(Failure::new(exit, event))
 }
 
 /// Who holds the lock now; none where that cannot be told.
@@ -102,6 +129,7 @@ mod tests {
             token: 7,
             ttl: Duration::from_secs(600),
             attempt: None,
+            keeper: None,
         }
     }
 

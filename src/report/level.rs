@@ -78,9 +78,16 @@ impl HandleEvent {
         match self {
             Self::NotHeld(_) | Self::Empty => Level::Note,
             Self::Renewed { .. } | Self::StaysHeld { .. } => Level::Detail,
-            Self::NotRenewed { .. } | Self::Lost { .. } | Self::PassedOn(_) | Self::OwnHandle(_) | Self::TooLong(_) => {
-                Level::Warning
-            }
+            Self::NotRenewed { .. }
+            | Self::Lost { .. }
+            | Self::PassedOn(_)
+            | Self::OwnHandle { .. }
+            | Self::KeptElsewhere { .. }
+            | Self::KeptByAnother { .. }
+            | Self::KeeperStays { .. }
+            | Self::KeeperGone { .. }
+            | Self::NotKept(_)
+            | Self::TooLong(_) => Level::Warning,
         }
     }
 }

@@ -2,6 +2,8 @@
 The document of `dlock acquire`.
 */
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::handle::Handle;
@@ -16,11 +18,11 @@ pub(crate) const ACQUIRED: &[(&str, &str)] = &[
     ("key", "the lock's name"),
     ("owner", "the owner's id"),
     ("token", "the fencing token"),
-    ("ttl_ms", "the length of lease that was granted"),
+    ("ttl_ms", "the length of lease that was granted, or null for a lock without one"),
     ("acquired", "when the lock was acquired, by this host's clock"),
-    ("expires", "when the lease ends unless it is renewed, by the same clock"),
+    ("expires", "when the lease ends unless it is renewed, by the same clock, or null for a lock without one"),
     ("waited_ms", "how long it took to acquire the lock"),
-    ("keeper", "null; the process that keeps the lock, in later versions"),
+    ("keeper", "the process that keeps the lock (--while-pid), as an object with its host and pid, or null"),
 ];
 
 #[derive(Serialize)]
@@ -32,17 +34,24 @@ struct Taken<'a> {
     key: &'a str,
     owner: &'a str,
     token: u64,
-    ttl_ms: u64,
+    ttl_ms: Option<u64>,
     acquired: Option<String>,
     expires: Option<String>,
     waited_ms: u64,
-    keeper: Option<()>,
+    keeper: Option<Keeper<'a>>,
 }
 
-/// The document of a lock that was acquired `at` this time in milliseconds since 1970, after so many milliseconds.
+#[derive(Serialize)]
+struct Keeper<'a> {
+    host: &'a str,
+    pid: i32,
+}
+
+/// The document of a lock that was acquired `at` this time in milliseconds since 1970, after so many milliseconds, and whose lease
+/// lasts so long.
 #[must_use]
-pub(crate) fn acquired(handle: &Handle, at: u64, waited_ms: u64) -> String {
-    let ttl_ms = u64::try_from(handle.ttl.as_millis()).unwrap_or(u64::MAX);
+pub(crate) fn acquired(handle: &Handle, lease: Option<Duration>, at: u64, waited_ms: u64) -> String {
+    let ttl_ms = lease.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
     line(&Taken {
         v: VERSION,
         handle: handle.text(),
@@ -53,16 +62,14 @@ pub(crate) fn acquired(handle: &Handle, at: u64, waited_ms: u64) -> String {
         token: handle.token,
         ttl_ms,
         acquired: moment(at),
-        expires: moment(at.saturating_add(ttl_ms)),
+        expires: ttl_ms.and_then(|ttl_ms| moment(at.saturating_add(ttl_ms))),
         waited_ms,
-        keeper: None,
+        keeper: handle.keeper.as_ref().map(|keeper| Keeper { host: &keeper.host, pid: keeper.pid }),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::holder::Owner;
     use crate::key::{Key, Namespace};
@@ -77,8 +84,9 @@ mod tests {
             token: 7,
             ttl: Duration::from_secs(600),
             attempt: None,
+            keeper: None,
         };
-        let document = acquired(&handle, 1_795_298_745_323, 12);
+        let document = acquired(&handle, Some(handle.ttl), 1_795_298_745_323, 12);
         let expected = format!(
             r#"{{"v":1,"handle":"{}","backend":"redis://locks:6379","namespace":"dlock","key":"backup","owner":"e457f1b7a38ab51a0c8ce773f17aabeb","token":7,"ttl_ms":600000,"acquired":"2026-11-21T22:05:45.323Z","expires":"2026-11-21T22:15:45.323Z","waited_ms":12,"keeper":null}}"#,
             handle.text()

@@ -8,10 +8,11 @@ use std::time::Duration;
 use clap::ArgMatches;
 
 use crate::backend::NO_HANDLES;
-use crate::cli::{AcquireArgs, HandleArgs, RunArgs};
+use crate::cli::{AcquireArgs, HandleArgs, OnLost, RunArgs};
 use crate::exit::{CONFLICT, Failure};
 use crate::handle::Handle;
 use crate::key::Key;
+use crate::lease::timing::Grace;
 use crate::report::Verbosity;
 use crate::report::event::{Event, Lock};
 use crate::report::journal::Sink;
@@ -19,7 +20,7 @@ use crate::settings::connection::{Connection, ConnectionValues};
 use crate::settings::key::key;
 use crate::settings::layers::{Given, Layers, OrDefault};
 use crate::settings::origin::Origin;
-use crate::settings::run::{Patience, patience, settled, sink, verbosity};
+use crate::settings::run::{Patience, TTL, grace, patience, settled, sink, verbosity};
 use crate::settings::unknown;
 use crate::settings::usage::usage;
 use crate::variables::HANDLE;
@@ -35,6 +36,17 @@ pub(crate) enum Form {
     Json,
 }
 
+/// How a lock is kept while a process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keeping {
+    /// The process.
+    pub pid: i32,
+    /// What to do with it when the lock is lost.
+    pub on_lost: OnLost,
+    /// How long it has between SIGTERM and SIGKILL.
+    pub grace: Grace,
+}
+
 /// Everything that `dlock acquire` needs to know.
 #[derive(Debug)]
 pub(crate) struct AcquireSettings {
@@ -48,6 +60,8 @@ pub(crate) struct AcquireSettings {
     pub conflict: u8,
     /// The length of lease to ask for.
     pub ttl: Duration,
+    /// How the lock is kept; none where nothing renews it.
+    pub keeping: Option<Keeping>,
     /// The text shown to waiters.
     pub reason: Option<String>,
     /// Where the events go.
@@ -83,8 +97,11 @@ impl AcquireSettings {
             (false, true) => Form::Json,
             (false, false) => Form::Word,
         };
-        let Some(ttl) = layers.find("ttl", |args| args.ttl) else {
-            return Err(usage("--ttl is missing: add --ttl 10m"));
+        let while_pid = layers.find("while-pid", |args| args.while_pid).map(|pid| pid.value);
+        let ttl = match layers.find("ttl", |args| args.ttl) {
+            Some(ttl) => ttl.value,
+            None if while_pid.is_some() => TTL,
+            None => return Err(usage("--ttl is missing: add --ttl 10m, or --while-pid PID")),
         };
         let patience = layers
             .settle(|args| patience(args.patience.nonblock, args.patience.wait))
@@ -102,14 +119,17 @@ impl AcquireSettings {
             0 => CONFLICT,
             code => code,
         };
-        let connection = with_handles(ConnectionValues::settle(&layers).check()?)?;
+        let connection = ConnectionValues::settle(&layers).check()?;
+        let connection = if while_pid.is_some() { connection } else { with_handles(connection)? };
+        let keeping = keeping(&layers, while_pid, ttl, &connection)?;
         let events = sink(layers.find("events", |args| args.events.clone()).as_ref())?;
         Ok(Self {
             key,
             connection,
             patience: settled(&patience)?,
             conflict,
-            ttl: ttl.value,
+            ttl,
+            keeping,
             reason: layers
                 .find("reason", |args| args.reason.clone())
                 .map(|reason| reason.value)
@@ -129,8 +149,24 @@ impl AcquireSettings {
 }
 
 impl HandleSettings {
-    /// The settings of `dlock renew` and `dlock release`, from what the parser found. Reads the password file.
-    pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+    /// The settings of `dlock renew`, from what the parser found. Reads the password file.
+    pub(crate) fn of_renewal(matches: &ArgMatches) -> Result<Self, Failure> {
+        let settings = Self::read(matches)?;
+        match &settings.held {
+            Some((handle, connection)) if handle.keeper.is_some() && !connection.target.has_handles() => {
+                let target = &connection.target;
+                Err(usage(format!("a lock at {target} is renewed by its keeper alone: leave dlock renew out")))
+            }
+            _ => Ok(settings),
+        }
+    }
+
+    /// The settings of `dlock release`, from what the parser found. Reads the password file.
+    pub(crate) fn of_release(matches: &ArgMatches) -> Result<Self, Failure> {
+        Self::read(matches)
+    }
+
+    fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<HandleArgs>::read(matches)?;
         let told =
             layers.settle(|args| verbosity(args.told.quiet, args.told.verbose)).or_default(Ok(Verbosity::Normal));
@@ -143,11 +179,37 @@ impl HandleSettings {
             None
         } else {
             let handle = handle(&given.value, "the handle")?;
-            let connection = with_handles(way(ConnectionValues::settle(&layers), &handle, &given.origin).check()?)?;
+            let connection = way(ConnectionValues::settle(&layers), &handle, &given.origin).check()?;
+            let connection = if handle.keeper.is_some() { connection } else { with_handles(connection)? };
             Some((handle, connection))
         };
         Ok(Self { held, verbosity: settled(&told)?, unknown: unknown::variables() })
     }
+}
+
+/// How the lock is kept while the process lives that `--while-pid` names. What is only for that is not to stand without it.
+fn keeping(
+    layers: &Layers<AcquireArgs>,
+    while_pid: Option<i32>,
+    ttl: Duration,
+    connection: &Connection,
+) -> Result<Option<Keeping>, Failure> {
+    let on_lost = layers.find("on-lost", |args| args.stopping.on_lost);
+    let kill_after = layers.find("kill-after", |args| args.stopping.kill_after);
+    let Some(pid) = while_pid else {
+        let flags = [
+            on_lost.filter(Given::is_flag).map(|given| given.origin),
+            kill_after.filter(Given::is_flag).map(|given| given.origin),
+        ];
+        return match flags.into_iter().flatten().next() {
+            Some(origin) => {
+                Err(usage(format!("{origin} is only for --while-pid: without it there is no process to stop")))
+            }
+            None => Ok(None),
+        };
+    };
+    let grace = grace(kill_after.as_ref(), ttl, &connection.target)?;
+    Ok(Some(Keeping { pid, on_lost: on_lost.or_default(OnLost::Stop).value, grace }))
 }
 
 /// The handle of `dlock run --handle`; `None` for a run that takes its lock. A `--key` overrides the variable.
@@ -201,11 +263,20 @@ pub(super) fn way(values: ConnectionValues, handle: &Handle, origin: &Origin) ->
 }
 
 /// The connection, if it is one to a backend whose locks have handles.
-pub(super) fn with_handles(connection: Connection) -> Result<Connection, Failure> {
+fn with_handles(connection: Connection) -> Result<Connection, Failure> {
     if connection.target.has_handles() {
         return Ok(connection);
     }
-    Err(usage(format!("{} has no handles: {NO_HANDLES}", connection.target)))
+    Err(usage(format!("{} has no handles: {NO_HANDLES}: add --while-pid PID to dlock acquire", connection.target)))
+}
+
+/// The connection, if it is one to a backend where commands run under handles.
+pub(super) fn for_runs(connection: Connection) -> Result<Connection, Failure> {
+    if connection.target.has_handles() {
+        return Ok(connection);
+    }
+    let target = &connection.target;
+    Err(usage(format!("a lock at {target} is kept by its keeper alone: run the command without dlock run")))
 }
 
 /// The handle in the environment; `None` where there is none, or it is none.

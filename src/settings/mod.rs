@@ -32,7 +32,7 @@ pub(crate) use self::check::CheckSettings;
 pub(crate) use self::connection::Connection;
 use self::connection::ConnectionValues;
 pub(crate) use self::effective::{Setting, effective};
-pub(crate) use self::handle::{AcquireSettings, Form, HandleSettings, inherited_handle};
+pub(crate) use self::handle::{AcquireSettings, Form, HandleSettings, Keeping, inherited_handle};
 use self::key::key;
 use self::layers::{Given, Layers};
 pub(crate) use self::look::{ListSettings, LookSettings, StatusSettings};
@@ -114,7 +114,7 @@ impl RunSettings {
         };
         let (mode, patience, verbosity) = (settled(&run.mode)?, settled(&run.patience)?, settled(&run.verbosity)?);
         let connection = way.check()?;
-        let connection = if handle.is_some() { handle::with_handles(connection)? } else { connection };
+        let connection = if handle.is_some() { handle::for_runs(connection)? } else { connection };
         let grace = run.grace(&connection.target)?;
         let lock_delay = run.delay(&connection.target)?;
         let once_per = run.once_per(mode)?;

@@ -138,19 +138,7 @@ impl RunValues {
 
     /// The time between SIGTERM and SIGKILL, checked against what the leases of `target` allow.
     pub(crate) fn grace(&self, target: &Target) -> Result<Grace, Failure> {
-        let asked = self.kill_after.as_ref().map(|kill_after| kill_after.value);
-        let grace = Grace { asked, share: target.kill_after_share() };
-        let most = self.ttl.value / grace.share;
-        if asked.is_some_and(|kill_after| kill_after > most) {
-            let part = if grace.share == 2 { "half" } else { "a quarter" };
-            let name = self.kill_after.as_ref().map_or(Origin::Default, |kill_after| kill_after.origin.clone());
-            let (most, ttl) = (humantime::format_duration(most), humantime::format_duration(self.ttl.value));
-            return Err(refused(
-                &name,
-                format!("{name} may be at most {part} of --ttl ({most} of {ttl}): lower it, or raise --ttl"),
-            ));
-        }
-        Ok(grace)
+        grace(self.kill_after.as_ref(), self.ttl.value, target)
     }
 
     /// Fails if several `keys` do not go together with the mode, or with `target`.
@@ -216,6 +204,21 @@ impl RunValues {
             Some(Ok(argv)) => Ok(argv.clone()),
         }
     }
+}
+
+/// The time between SIGTERM and SIGKILL of which this is what was given, checked against a lease of `ttl` at `target`.
+pub(super) fn grace(kill_after: Option<&Given<Duration>>, ttl: Duration, target: &Target) -> Result<Grace, Failure> {
+    let grace = Grace { asked: kill_after.map(|kill_after| kill_after.value), share: target.kill_after_share() };
+    let most = ttl / grace.share;
+    if let Some(Given { value, origin }) = kill_after
+        && *value > most
+    {
+        let part = if grace.share == 2 { "half" } else { "a quarter" };
+        let (most, ttl) = (humantime::format_duration(most), humantime::format_duration(ttl));
+        let message = format!("{origin} may be at most {part} of --ttl ({most} of {ttl}): lower it, or raise --ttl");
+        return Err(refused(origin, message));
+    }
+    Ok(grace)
 }
 
 /// Where the events go, read from what was given. A config file cannot know which descriptors are open.

@@ -15,3 +15,4 @@ pub(crate) mod stop;
 pub(crate) mod surroundings;
 pub(crate) mod sweep;
 pub(crate) mod tokens;
+pub(crate) mod watched;

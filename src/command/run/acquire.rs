@@ -50,7 +50,8 @@ impl Inside<'_> {
         let cover = nested::cover(&self.outer, self.inherited, published, key, self.settings, &self.covers).await?;
         let Some(cover) = cover else {
             return if self.own_handle.as_ref() == Some(&published.id) {
-                Err(held_by_own_handle(wish(self.settings, &contender.claim().key)))
+                let runs = self.settings.connection.target.has_handles();
+                Err(held_by_own_handle(wish(self.settings, &contender.claim().key), runs))
             } else {
                 Ok(false)
             };

@@ -7,18 +7,10 @@ use std::time::Duration;
 
 use crate::cli::OnLost;
 use crate::clock::Instant;
+use crate::command::losing::deadline;
 use crate::lease::timing::Schedule;
 use crate::supervise::protocol::{Deadline, Order};
 use crate::supervise::stop::Ladder;
-
-/// When the command is stopped if `schedule` is not renewed; `None` with `--on-lost ignore`.
-pub(super) fn deadline(schedule: &Schedule, on_lost: OnLost) -> Option<Deadline> {
-    match on_lost {
-        OnLost::Stop => Some(Deadline { stop_at: schedule.stop_at(), kill_at: schedule.dead_at() }),
-        OnLost::Kill => Some(Deadline { stop_at: schedule.stop_at(), kill_at: schedule.stop_at() }),
-        OnLost::Ignore => None,
-    }
-}
 
 /// What dlock knows about stopping the command.
 #[derive(Clone, Copy, Debug)]

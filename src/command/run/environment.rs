@@ -58,6 +58,7 @@ pub(super) fn about(settings: &RunSettings) -> About {
         kill_after: Some(kill_after(settings)),
         stop: true,
         handle: false,
+        pid: None,
     })
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::cli::{Leftovers, OnLost};
 use crate::clock::{Instant, before, sleep_until};
+use crate::command::losing::loss;
 use crate::command::run::backstop::Backstop;
 use crate::command::run::held::{Cause, Held};
 use crate::command::run::recording::Recording;
@@ -248,11 +249,10 @@ impl<'a> Hold<'a> {
                 self.report.tell(&Event::Concern { lock: self.settings.lock(), concern });
             }
             LeaseNews::Asked(ask) => self.heed(ask),
-            LeaseNews::NotMine(why) => self.lose(Loss::NotMine(why)),
-            LeaseNews::KeeperEnded => self.lose(Loss::OuterEnded),
-            LeaseNews::Unrenewed { since, last } => {
-                let silent = rounded(Instant::now().since(since));
-                self.lose(Loss::Unrenewed { silent, last });
+            last => {
+                if let Some(how) = loss(last) {
+                    self.lose(how);
+                }
             }
         }
     }
@@ -350,9 +350,3 @@ impl<'a> Hold<'a> {
 
 /// An instant that never comes.
 const FAR: Instant = Instant::from_nanos(u64::MAX);
-
-/// A length for people: in seconds, below ten of them in tenths.
-fn rounded(length: Duration) -> Duration {
-    let step = if length < Duration::from_secs(10) { 100 } else { 1000 };
-    Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX) / step * step)
-}

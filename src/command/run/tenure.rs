@@ -9,7 +9,7 @@ use futures_util::future::select_all;
 
 use crate::backend::{Contender, Grant, Lease};
 use crate::cli::Leftovers;
-use crate::command::run::backstop::deadline;
+use crate::command::losing::deadline;
 use crate::command::run::nested::{Cover, lines};
 use crate::key::{Key, Keys};
 use crate::lease::keeper;

@@ -49,7 +49,44 @@ pub(crate) enum HandleEvent {
         ttl: Duration,
     },
     /// The lock is wanted that the handle in the environment holds.
-    OwnHandle(Keys),
+    OwnHandle {
+        /// The lock's name.
+        key: Keys,
+        /// Whether commands can be run under the handle.
+        runs: bool,
+    },
+    /// A process on another host, or in another container, keeps it.
+    KeptElsewhere {
+        /// The lock's name.
+        key: Key,
+        /// The host's name.
+        host: String,
+    },
+    /// The process that keeps it belongs to another user.
+    KeptByAnother {
+        /// The lock's name.
+        key: Key,
+        /// The process that keeps it.
+        pid: i32,
+    },
+    /// The process that keeps it was asked to release it, and has not ended in time.
+    KeeperStays {
+        /// The lock's name.
+        key: Key,
+        /// The process that keeps it.
+        pid: i32,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+    /// The process that kept it is gone, and has left it held.
+    KeeperGone {
+        /// The lock's name.
+        key: Key,
+        /// How long it lasts at most.
+        ttl: Duration,
+    },
+    /// The process that was to keep it has ended before the handle was handed over, or while it was.
+    NotKept(Key),
     /// The handle would be too long: the lock's name and the URL of the backend are in it.
     TooLong(Key),
 }

@@ -21,6 +21,8 @@ pub(crate) enum Step {
     GuardName,
     /// Starting the guard.
     Guard,
+    /// Starting the process that keeps the lock.
+    Keeper,
     /// Finding out whether a command can be supervised here.
     Supervision,
     /// Starting the event loop.

@@ -29,7 +29,7 @@ pub(in crate::report) fn entry(event: &Event) -> Option<Entry> {
         Event::NotAcquired { .. }
         | Event::OtherSlots { .. }
         | Event::AlreadyDone { .. }
-        | Event::Handle(HandleEvent::OwnHandle(_)) => return refused(event),
+        | Event::Handle(HandleEvent::OwnHandle { .. }) => return refused(event),
         Event::NotRenewed { last, .. } => Entry::Trouble { error: unconfirmed(last).to_owned() },
         Event::Lost { how: Loss::Asked(ask), .. } | Event::AskedAndGoesOn { ask, .. } => {
             Entry::Asked { by: ask.by.clone(), reason: ask.reason.clone() }
@@ -63,7 +63,7 @@ fn refused(event: &Event) -> Option<Entry> {
         Event::NotAcquired { lock, why: Hindrance::Trouble(_), .. } => (Why::Backend, name(lock), None),
         Event::OtherSlots { lock, holder, now, .. } => (Why::Slots, name(lock), HolderOf::of(holder, *now)),
         Event::AlreadyDone { lock, .. } => (Why::Done, name(lock), None),
-        Event::Handle(HandleEvent::OwnHandle(key)) => (Why::Held, key.to_string(), None),
+        Event::Handle(HandleEvent::OwnHandle { key, .. }) => (Why::Held, key.to_string(), None),
         _ => return None,
     };
     Some(Entry::Refused { why, lock, holder, error: line(event) })

@@ -23,8 +23,30 @@ pub(super) fn line(event: &HandleEvent, trouble: fn(&str, &Trouble) -> String) -
         HandleEvent::StaysHeld { key, ttl } => {
             format!("{key} stays held by its handle for {}", format_duration(*ttl))
         }
-        HandleEvent::OwnHandle(key) => {
+        HandleEvent::OwnHandle { key, runs: true } => {
             format!("did not get {key}: DLOCK_HANDLE holds it: use dlock run --handle")
+        }
+        HandleEvent::OwnHandle { key, runs: false } => {
+            format!("did not get {key}: DLOCK_HANDLE holds it: run the command without dlock run")
+        }
+        HandleEvent::KeptElsewhere { key, host } => {
+            format!("{key} is kept by a process on {host}: release it there, or use dlock break")
+        }
+        HandleEvent::KeptByAnother { key, pid } => {
+            format!(
+                "could not release {key}: process {pid}, which keeps it, belongs to another user: release it as that user"
+            )
+        }
+        HandleEvent::KeeperStays { key, pid, limit } => format!(
+            "could not release {key}: process {pid}, which keeps it, has not ended within {}",
+            format_duration(*limit)
+        ),
+        HandleEvent::KeeperGone { key, ttl } => format!(
+            "could not release {key}: the process that kept it is gone; it will expire on its own within {}",
+            format_duration(*ttl)
+        ),
+        HandleEvent::NotKept(key) => {
+            format!("the process that was to keep {key} was killed: if it held the lock, that will expire on its own")
         }
         HandleEvent::TooLong(key) => {
             format!("the handle of {key} would be longer than 2048 bytes: use a shorter key or a shorter backend URL")

@@ -17,6 +17,7 @@ pub(super) fn task(step: Step) -> &'static str {
         Step::Guard => "start the guard",
         Step::Supervision => "supervise a command here",
         Step::EventLoop => "start the event loop",
+        Step::Keeper => "start the process that keeps the lock",
         Step::Journal => "start the thread that writes the events",
         Step::WatchSignals => "watch the signals",
         Step::WatchGuard => "watch the guard",

@@ -11,7 +11,8 @@ use proptest::prelude::*;
 
 use crate::cli::OnLost;
 use crate::clock::Instant;
-use crate::command::run::backstop::{Backstop, deadline};
+use crate::command::losing::deadline;
+use crate::command::run::backstop::Backstop;
 use crate::command::run::simulation::script::{Happening, Script};
 use crate::lease::renewal::{LeaseNews, Renewals};
 use crate::lease::timing::Schedule;

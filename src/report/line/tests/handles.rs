@@ -23,7 +23,34 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
         (HandleEvent::NotHeld(key()), "k was not held any more: it was released before, or its lease had ended"),
         (HandleEvent::Empty, "nothing to release: the handle is empty"),
         (HandleEvent::StaysHeld { key: key(), ttl }, "k stays held by its handle for 10m"),
-        (HandleEvent::OwnHandle(key().into()), "did not get k: DLOCK_HANDLE holds it: use dlock run --handle"),
+        (
+            HandleEvent::OwnHandle { key: key().into(), runs: true },
+            "did not get k: DLOCK_HANDLE holds it: use dlock run --handle",
+        ),
+        (
+            HandleEvent::OwnHandle { key: key().into(), runs: false },
+            "did not get k: DLOCK_HANDLE holds it: run the command without dlock run",
+        ),
+        (
+            HandleEvent::KeptElsewhere { key: key(), host: "web1".to_owned() },
+            "k is kept by a process on web1: release it there, or use dlock break",
+        ),
+        (
+            HandleEvent::KeptByAnother { key: key(), pid: 812 },
+            "could not release k: process 812, which keeps it, belongs to another user: release it as that user",
+        ),
+        (
+            HandleEvent::KeeperStays { key: key(), pid: 812, limit: Duration::from_secs(10) },
+            "could not release k: process 812, which keeps it, has not ended within 10s",
+        ),
+        (
+            HandleEvent::KeeperGone { key: key(), ttl },
+            "could not release k: the process that kept it is gone; it will expire on its own within 10m",
+        ),
+        (
+            HandleEvent::NotKept(key()),
+            "the process that was to keep k was killed: if it held the lock, that will expire on its own",
+        ),
         (
             HandleEvent::TooLong(key()),
             "the handle of k would be longer than 2048 bytes: use a shorter key or a shorter backend URL",

@@ -1,0 +1,77 @@
+/*!
+The caller of a keeper: forks it, passes signals on to it, prints the handle and ends as the keeper says.
+*/
+
+use nix::sys::signal::kill;
+use nix::unistd::{ForkResult, Pid, fork};
+
+use crate::clock::Instant;
+use crate::command::keeping::line::{Line, Word, ends, one_is_readable};
+use crate::exit::{Exit, Failure};
+use crate::key::Key;
+use crate::output;
+use crate::report::event::handle::HandleEvent;
+use crate::report::event::{Event, Lack, Step};
+use crate::supervise::signals::{Meaning, Signals, ends_waiting, meaning, suspend_self};
+
+/// Who goes on after the fork.
+pub(super) enum Side {
+    /// The caller.
+    Caller(Caller),
+    /// The keeper, with its end of the line.
+    Keeper(Line),
+}
+
+/// The caller.
+pub(super) struct Caller {
+    keeper: Pid,
+    signals: Signals,
+    line: Line,
+}
+
+/// Forks the keeper: from the main thread, with nothing open and no other thread.
+pub(super) fn fork_keeper() -> Result<Side, Failure> {
+    let lacking = |step, reason| Failure::new(Exit::Unavailable, Event::Lacking { step, reason });
+    let signals = Signals::block().map_err(|error| lacking(Step::Signals, Lack::System(error.to_string())))?;
+    let no_process = |errno| lacking(Step::Keeper, Lack::NoProcess(errno as i32));
+    let (caller, keeper) = ends().map_err(no_process)?;
+    // The clock is initialised before the fork, so that both processes use the same one.
+    let _ = Instant::now();
+    // SAFETY: the process has one thread, so the child may do everything that this one may.
+    match unsafe { fork() }.map_err(no_process)? {
+        ForkResult::Parent { child } => Ok(Side::Caller(Caller { keeper: child, signals, line: caller })),
+        // The signals of the caller are its own: the keeper opens another descriptor for those that it gets.
+        ForkResult::Child => Ok(Side::Keeper(keeper)),
+    }
+}
+
+impl Caller {
+    /// Waits for the keeper, and returns how it goes.
+    pub(super) fn outcome(self, key: &Key) -> Result<Exit, Failure> {
+        loop {
+            one_is_readable(&self.signals, &self.line);
+            while let Some(info) = self.signals.take() {
+                if let Some(signal) = ends_waiting(&info) {
+                    // It takes back what it has asked for, and then says how dlock ends. It may have got the signal too.
+                    let _ = kill(self.keeper, signal);
+                } else if meaning(&info) == Meaning::Suspend {
+                    suspend_self();
+                }
+            }
+            if !self.line.has_said() {
+                continue;
+            }
+            match self.line.hear() {
+                // On failure the line ends with this process, and the keeper gives the lock back.
+                Some(Word::Print(text)) => {
+                    output::deliver(text.as_bytes())?;
+                    self.line.say(&Word::Printed);
+                }
+                Some(Word::End(exit)) => return Ok(exit),
+                Some(Word::Printed) | None => {
+                    return Err(Failure::new(Exit::Internal, Event::Handle(HandleEvent::NotKept(key.clone()))));
+                }
+            }
+        }
+    }
+}

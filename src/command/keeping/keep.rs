@@ -1,0 +1,233 @@
+/*!
+Keeping a lock until a process has ended: renewing it, stopping the process when it is lost, and releasing it.
+*/
+
+use std::time::Duration;
+
+use nix::sys::signalfd::siginfo;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc::unbounded_channel;
+
+use crate::backend::{Contender, Grant, Lease, Released, Used};
+use crate::cli::OnLost;
+use crate::clock::{Instant, sleep_until};
+use crate::command::losing::{deadline, loss};
+use crate::exit::{Exit, Failure};
+use crate::here;
+use crate::lease::keeper;
+use crate::lease::renewal::LeaseNews;
+use crate::lease::taking::give_back;
+use crate::lease::timing::Schedule;
+use crate::report::Report;
+use crate::report::event::{Event, Loss};
+use crate::schema::events::{Cause, Entry, millis};
+use crate::settings::{AcquireSettings, Keeping};
+use crate::supervise::signals::SignalStream;
+use crate::supervise::stop::{Ladder, Step};
+use crate::supervise::watched::Watched;
+
+/// By this signal `dlock release` asks a keeper to let go. Those that end programs are sent to everything there is, as when a
+/// service is stopped: the process may still be busy then.
+pub(super) const LET_GO: i32 = libc::SIGUSR1;
+/// How often SIGKILL is sent to a process that has not ended of it.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Why the lock is not kept any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// The process has ended.
+    Ended,
+    /// `dlock release` has asked for it.
+    LetGo,
+}
+
+/// A lock that is kept.
+pub(super) struct Keep<'a> {
+    settings: &'a AcquireSettings,
+    keeping: &'a Keeping,
+    report: &'a Report,
+    process: AsyncFd<Watched>,
+    program: String,
+    kill_after: Duration,
+    ladder: Ladder,
+    /// What was reported: that it is lost, or that it is to be given back.
+    told: Option<Cause>,
+    /// Whether SIGTERM was sent before its reason was known, and is not in the journal yet.
+    is_due: bool,
+    troubled: bool,
+}
+
+impl<'a> Keep<'a> {
+    /// Keeps a lock for `process`.
+    pub(super) fn new(
+        settings: &'a AcquireSettings,
+        keeping: &'a Keeping,
+        report: &'a Report,
+        process: AsyncFd<Watched>,
+    ) -> Self {
+        let program = here::program_of(keeping.pid);
+        let (kill_after, ladder) = (Duration::ZERO, Ladder::default());
+        Self {
+            settings,
+            keeping,
+            report,
+            process,
+            program,
+            kill_after,
+            ladder,
+            told: None,
+            is_due: false,
+            troubled: false,
+        }
+    }
+
+    /// Keeps the lock that was granted until the process has ended or the lock is let go, and gives it back.
+    pub(super) async fn until_over(
+        mut self,
+        contender: &mut dyn Contender,
+        grant: &Grant,
+        signals: &mut SignalStream,
+    ) -> Result<Exit, Failure> {
+        let ttl = match grant.lease {
+            Lease::Until { ttl, .. } => Some(ttl),
+            Lease::Unlimited { .. } => None,
+        };
+        self.kill_after = self.keeping.grace.within(ttl);
+        if let Lease::Until { sent, ttl, .. } = grant.lease {
+            let schedule = Schedule { sent, ttl, kill_after: self.kill_after };
+            self.ladder = Ladder::new(deadline(&schedule, self.keeping.on_lost));
+        }
+        let over = self.until(contender, grant.lease, signals).await;
+        if over == Over::Ended || !self.settings.connection.target.has_handles() {
+            self.give_back(contender, ttl).await;
+        }
+        Ok(if self.told.is_some() { Exit::Lost } else { Exit::Success })
+    }
+
+    async fn until(&mut self, contender: &mut dyn Contender, lease: Lease, signals: &mut SignalStream) -> Over {
+        let (sender, mut news) = unbounded_channel();
+        // The receiver lives as long as this future.
+        let keeping = keeper::keep(contender, lease, self.kill_after, Duration::ZERO, |news| drop(sender.send(news)));
+        let mut keeping = std::pin::pin!(keeping);
+        let mut is_kept = true;
+        loop {
+            if self.process.get_ref().has_ended() {
+                break;
+            }
+            let next = self.act(Instant::now());
+            tokio::select! {
+                biased;
+                _ = self.process.readable() => break,
+                info = signals.next() => if self.lets_go(&info) {
+                    return Over::LetGo;
+                },
+                Some(news) = news.recv() => self.hear(news),
+                () = &mut keeping, if is_kept => is_kept = false,
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+            }
+        }
+        // The deadline can pass before the renewals have said why.
+        while let Ok(news) = news.try_recv() {
+            self.hear(news);
+        }
+        if self.ladder.is_stopping() {
+            self.lose(Loss::Starved);
+        }
+        Over::Ended
+    }
+
+    /// Whether the lock is let go for this signal: not while the process is being stopped, because it may still count on it.
+    fn lets_go(&self, info: &siginfo) -> bool {
+        i32::try_from(info.ssi_signo) == Ok(LET_GO) && !self.ladder.is_stopping()
+    }
+
+    /// Stops the process where that is due at `now`; returns when something is due next.
+    fn act(&mut self, now: Instant) -> Option<Instant> {
+        match self.ladder.step(now) {
+            Step::Wait(next) => next,
+            Step::Term { .. } if self.keeping.on_lost == OnLost::Kill => Some(now),
+            Step::Term { by_deadline } => {
+                let _ = self.process.get_ref().signal(libc::SIGTERM);
+                self.is_due = by_deadline;
+                if !by_deadline {
+                    self.record("TERM");
+                }
+                Some(now)
+            }
+            Step::Kill => {
+                // One that has ended meanwhile needs no signal.
+                let _ = self.process.get_ref().signal(libc::SIGKILL);
+                self.catch_up();
+                self.record("KILL");
+                Some(now + AGAIN)
+            }
+        }
+    }
+
+    fn record(&self, signal: &'static str) {
+        let cause = self.told.unwrap_or(Cause::Lost);
+        self.report.record(|| Some(Entry::Stopping { signal, cause }));
+    }
+
+    /// Records what was begun before its reason was known.
+    fn catch_up(&mut self) {
+        if std::mem::take(&mut self.is_due) {
+            self.record("TERM");
+        }
+    }
+
+    fn hear(&mut self, news: LeaseNews) {
+        let lock = self.settings.lock();
+        match news {
+            LeaseNews::Extended(schedule) => {
+                self.report.record(|| Some(Entry::Renewed { ttl_ms: millis(schedule.ttl) }));
+                if std::mem::take(&mut self.troubled) {
+                    self.report.tell(&Event::RenewedAgain(lock));
+                }
+                if let Some(deadline) = deadline(&schedule, self.keeping.on_lost) {
+                    self.ladder.extend(deadline);
+                }
+            }
+            LeaseNews::Trouble(last) => {
+                self.troubled = true;
+                self.report.tell(&Event::NotRenewed { lock, last });
+            }
+            LeaseNews::Concern(concern) => self.report.tell(&Event::Concern { lock, concern }),
+            LeaseNews::Asked(ask) if self.keeping.on_lost == OnLost::Ignore => {
+                self.report.tell(&Event::AskedAndGoesOn { lock, ask, program: self.program.clone() });
+            }
+            LeaseNews::Asked(ask) => self.lose(Loss::Asked(ask)),
+            last => {
+                if let Some(how) = loss(last) {
+                    self.lose(how);
+                }
+            }
+        }
+    }
+
+    /// The lock is lost, or is to be given back: stops the process.
+    fn lose(&mut self, how: Loss) {
+        if self.told.is_some() {
+            return;
+        }
+        self.told = Some(if matches!(how, Loss::Asked(_)) { Cause::Asked } else { Cause::Lost });
+        let goes_on = self.keeping.on_lost == OnLost::Ignore;
+        self.report.tell(&Event::Lost { lock: self.settings.lock(), how, program: self.program.clone(), goes_on });
+        self.catch_up();
+        let now = Instant::now();
+        match self.keeping.on_lost {
+            OnLost::Stop => self.ladder.stop(now + self.kill_after),
+            OnLost::Kill => self.ladder.stop(now),
+            OnLost::Ignore => {}
+        }
+    }
+
+    async fn give_back(&self, contender: &mut dyn Contender, ttl: Option<Duration>) {
+        let (lock, limit) = (self.settings.lock(), self.settings.connection.connect_timeout);
+        match give_back(contender, Used::Yes, limit).await {
+            Ok(Released::NotMine) => {}
+            Ok(Released::Freed | Released::Kept) => self.report.tell(&Event::Released(lock.key)),
+            Err(reason) => self.report.tell(&Event::ReleaseFailed { lock, reason, ttl, unrecorded: false }),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+/*!
+`dlock acquire --while-pid`: a keeper, which is forked before anything else, takes the lock and hands its handle to the caller.
+Then it stays behind and renews the lock until the process has ended for which it keeps it.
+
+The caller is what the user has started: it prints the handle, and ends as the keeper says.
+*/
+
+mod caller;
+mod keep;
+mod line;
+pub(super) mod releasing;
+
+use nix::unistd::{chdir, setsid};
+use tokio::io::unix::AsyncFd;
+
+use self::caller::{Side, fork_keeper};
+use self::keep::Keep;
+use self::line::{Line, Word};
+use crate::backend::{Grant, Used};
+use crate::command::session::{play, refuse, told_to_stop};
+use crate::command::taking::{Prepared, Taking, begin, prepare};
+use crate::exit::{Exit, Failure};
+use crate::handle::Keeper;
+use crate::here;
+use crate::key::Key;
+use crate::lease::taking::{TAKE_BACK, give_back};
+use crate::report::Report;
+use crate::report::event::Event;
+use crate::report::event::handle::HandleEvent;
+use crate::settings::{AcquireSettings, Keeping};
+use crate::supervise::signals::SignalStream;
+use crate::supervise::surroundings::{let_go_of_the_rest, rename_process};
+use crate::supervise::watched::{Unwatchable, Watched};
+
+/// How a keeper that has the lock is called in process lists: `pkill dlock` spares it.
+const NAME: &std::ffi::CStr = c"lock-keeper";
+
+/// Has a keeper take the lock, and prints its handle; returns how dlock ends.
+pub(super) fn acquire(settings: &AcquireSettings, keeping: &Keeping) -> Exit {
+    let report = Report::new(settings.verbosity);
+    match fork_keeper() {
+        Ok(Side::Caller(caller)) => {
+            let outcome = caller.outcome(&settings.key);
+            outcome.unwrap_or_else(|failure| refuse(&report, &failure))
+        }
+        Ok(Side::Keeper(line)) => be_keeper(settings, keeping, report, &line),
+        Err(failure) => refuse(&report, &failure),
+    }
+}
+
+/// The life of the keeper.
+#[allow(clippy::exit)]
+fn be_keeper(settings: &AcquireSettings, keeping: &Keeping, mut report: Report, line: &Line) -> ! {
+    let started = start(settings, keeping, &mut report, line);
+    let exit = match started {
+        Ok((prepared, process)) => perform(settings, keeping, &report, prepared, process, line),
+        Err(failure) => refuse(&report, &failure),
+    };
+    report.close_journal(exit.code());
+    // The caller may be gone, and is once it has the handle.
+    line.say(&Word::End(exit));
+    std::process::exit(i32::from(exit.code()))
+}
+
+/// Prepares everything, and lets go of the descriptors that were inherited: whoever waits for their end waits for the caller only.
+fn start(
+    settings: &AcquireSettings,
+    keeping: &Keeping,
+    report: &mut Report,
+    line: &Line,
+) -> Result<(Prepared, Watched), Failure> {
+    let owner = begin(settings, report)?;
+    let process = Watched::open(keeping.pid).map_err(|why| unwatchable(keeping.pid, why))?;
+    let mut prepared = prepare(settings, report, owner)?;
+    prepared.handle.keeper = Some(this());
+    if !prepared.handle.fits() {
+        return Err(Failure::new(Exit::Usage, Event::Handle(HandleEvent::TooLong(settings.key.clone()))));
+    }
+    let own = [line.as_raw(), prepared.signals.as_raw(), std::os::fd::AsRawFd::as_raw_fd(&process)];
+    let_go_of_the_rest(own.into_iter().chain(report.journal()).collect());
+    Ok((prepared, process))
+}
+
+/// This process, as a handle names it.
+fn this() -> Keeper {
+    let pid = nix::unistd::getpid().as_raw();
+    Keeper {
+        host: here::host(),
+        boot: here::boot().unwrap_or_default(),
+        namespace: here::namespace().unwrap_or_default(),
+        pid,
+        start: here::start_of(pid).unwrap_or_default(),
+    }
+}
+
+fn unwatchable(pid: i32, why: Unwatchable) -> Failure {
+    let what = match why {
+        Unwatchable::Missing => "there is no such process, or it has ended".to_owned(),
+        Unwatchable::Denied => "it belongs to another user, and could not be stopped if the lock were lost".to_owned(),
+        Unwatchable::Init => "no signal stops process 1 if the lock is lost: use dlock run".to_owned(),
+        Unwatchable::Refused(errno) => format!("it cannot be watched: {}", nix::errno::Errno::from_raw(errno).desc()),
+    };
+    Failure::new(Exit::Usage, Event::Settings(format!("--while-pid {pid}: {what}")))
+}
+
+fn perform(
+    settings: &AcquireSettings,
+    keeping: &Keeping,
+    report: &Report,
+    prepared: Prepared,
+    process: Watched,
+    line: &Line,
+) -> Exit {
+    let Prepared { signals, contender, mut handle } = prepared;
+    play(report, signals, |mut signals| async move {
+        let process = process.connect().map_err(|error| unwatchable(keeping.pid, refused(&error)))?;
+        let mut taking = Taking { settings, report, contender };
+        let given_up = tokio::select! {
+            biased;
+            given_up = given_up(&mut signals, &process, line) => given_up,
+            taken = taking.take() => {
+                let (grant, waited) = taken?;
+                let text = taking.granted(&mut handle, &grant, waited);
+                match hand_over(line, &text, &process) {
+                    Ok(()) => {
+                        taking.tell_acquired(&handle, &grant, waited);
+                        detach();
+                        line.say(&Word::End(Exit::Success));
+                        return keep(taking, keeping, &grant, process, &mut signals).await;
+                    }
+                    Err(given_up) => given_up,
+                }
+            }
+        };
+        report.keep();
+        // The queue is left at once; what could not be taken back will expire.
+        let _ = give_back(taking.contender.as_mut(), Used::No, TAKE_BACK).await;
+        given_up.ending(&settings.key, keeping.pid)
+    })
+}
+
+fn refused(error: &std::io::Error) -> Unwatchable {
+    Unwatchable::Refused(error.raw_os_error().unwrap_or_default())
+}
+
+/// Why the lock is not wanted any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GivenUp {
+    /// The keeper got this signal.
+    Signal(i32),
+    /// The process has ended for which the lock was wanted.
+    Ended,
+    /// The caller has ended.
+    Alone,
+}
+
+impl GivenUp {
+    fn ending(self, key: &Key, pid: i32) -> Result<Exit, Failure> {
+        match self {
+            Self::Signal(signal) => Ok(Exit::Signal(signal)),
+            Self::Ended => Err(unwatchable(pid, Unwatchable::Missing)),
+            // Nobody is left who could be told.
+            Self::Alone => Err(Failure::quiet(Exit::Internal, Event::Handle(HandleEvent::NotKept(key.clone())))),
+        }
+    }
+}
+
+/// Waits until the lock is not wanted any more.
+async fn given_up(signals: &mut SignalStream, process: &AsyncFd<Watched>, line: &Line) -> GivenUp {
+    tokio::select! {
+        biased;
+        signal = told_to_stop(signals) => GivenUp::Signal(signal),
+        _ = process.readable() => GivenUp::Ended,
+        () = line.ended() => GivenUp::Alone,
+    }
+}
+
+/// Gives the caller the handle, and waits until it has printed it.
+fn hand_over(line: &Line, text: &str, process: &AsyncFd<Watched>) -> Result<(), GivenUp> {
+    if !line.say(&Word::Print(text.to_owned())) || !line.hears_printed() {
+        return Err(GivenUp::Alone);
+    }
+    if process.get_ref().has_ended() { Err(GivenUp::Ended) } else { Ok(()) }
+}
+
+/// Leaves the caller's session, and everything that somebody could wait for to end.
+fn detach() {
+    // Fails only for the leader of a process group, which a process that was forked is not.
+    let _ = setsid();
+    let _ = chdir("/");
+    rename_process(NAME);
+    line::close_standard_error();
+}
+
+async fn keep(
+    mut taking: Taking<'_>,
+    keeping: &Keeping,
+    grant: &Grant,
+    process: AsyncFd<Watched>,
+    signals: &mut SignalStream,
+) -> Result<Exit, Failure> {
+    Keep::new(taking.settings, keeping, taking.report, process)
+        .until_over(taking.contender.as_mut(), grant, signals)
+        .await
+}

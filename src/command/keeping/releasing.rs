@@ -1,0 +1,108 @@
+/*!
+Asking the keeper of a lock to let go of it, for `dlock release`.
+*/
+
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::PollTimeout;
+
+use crate::command::keeping::keep::LET_GO;
+use crate::exit::{Exit, Failure};
+use crate::handle::{Handle, Keeper};
+use crate::here;
+use crate::report::event::Event;
+use crate::report::event::handle::HandleEvent;
+use crate::supervise::watched::{Unwatchable, Watched};
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::command) enum Asked {
+    /// It was there, and has ended.
+    Ended,
+    /// It was not there any more.
+    Gone,
+}
+
+/// Asks `keeper`, which keeps the lock of `handle`, to let go, and waits until it has ended, for `limit` at most.
+pub(in crate::command) fn ask(handle: &Handle, keeper: &Keeper, limit: Duration) -> Result<Asked, Failure> {
+    let key = handle.key.clone();
+    let failure = |exit, event| Failure::new(exit, Event::Handle(event));
+    if !is_here(keeper) {
+        return Err(failure(Exit::Usage, HandleEvent::KeptElsewhere { key, host: keeper.host.clone() }));
+    }
+    let pid = keeper.pid;
+    let by_another = |key| failure(Exit::Unavailable, HandleEvent::KeptByAnother { key, pid });
+    let process = match Watched::open(pid) {
+        Ok(process) => process,
+        // Whose it is shows whether it is the keeper at all: another process may have its number by now.
+        Err(Unwatchable::Denied) if here::is_there(pid, keeper.start) => return Err(by_another(key)),
+        Err(Unwatchable::Refused(errno)) => {
+            let what = format!("process {pid}, which keeps {key}: {}", Errno::from_raw(errno).desc());
+            return Err(Failure::new(Exit::Unavailable, Event::Settings(what)));
+        }
+        Err(_) => return Ok(Asked::Gone),
+    };
+    // After the process was opened: from here on its number means no other one.
+    if !here::is_there(pid, keeper.start) {
+        return Ok(Asked::Gone);
+    }
+    match process.signal(LET_GO) {
+        Err(Errno::EPERM) => Err(by_another(key)),
+        _ if process.ends_within(PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)) => Ok(Asked::Ended),
+        _ => Err(failure(Exit::Unavailable, HandleEvent::KeeperStays { key, pid, limit })),
+    }
+}
+
+/// Whether the keeper's number means a process here: on this host, since its last start, in this PID namespace.
+fn is_here(keeper: &Keeper) -> bool {
+    !keeper.boot.is_empty()
+        && here::boot().as_ref() == Some(&keeper.boot)
+        && here::namespace() == Some(keeper.namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::holder::Owner;
+    use crate::key::{Key, Namespace};
+
+    fn keeper() -> Keeper {
+        let pid = nix::unistd::getpid().as_raw();
+        Keeper {
+            host: "web1".to_owned(),
+            boot: here::boot().expect("a boot"),
+            namespace: here::namespace().expect("a namespace"),
+            pid,
+            start: here::start_of(pid).expect("a start"),
+        }
+    }
+
+    #[test]
+    fn a_process_of_another_host_boot_or_container_is_not_signalled() {
+        let handle = Handle {
+            backend: "redis://locks:6379".to_owned(),
+            namespace: Namespace::parse("dlock").expect("valid"),
+            key: Key::parse("backup".as_ref()).expect("valid"),
+            owner: Owner::read("e457f1b7a38ab51a0c8ce773f17aabeb").expect("an id"),
+            token: 7,
+            ttl: Duration::from_secs(600),
+            attempt: None,
+            keeper: None,
+        };
+        let ask = |keeper: &Keeper| ask(&handle, keeper, Duration::ZERO);
+        for elsewhere in [
+            Keeper { boot: "00000000".to_owned(), ..keeper() },
+            Keeper { boot: String::new(), ..keeper() },
+            Keeper { namespace: 1, ..keeper() },
+        ] {
+            let failure = ask(&elsewhere).expect_err("elsewhere");
+            assert_eq!(failure.exit, Exit::Usage);
+            let event = HandleEvent::KeptElsewhere { key: handle.key.clone(), host: "web1".to_owned() };
+            assert_eq!(failure.message(), Some(&Event::Handle(event)));
+        }
+        // This process has the number, and began at another time. A signal would end it.
+        assert!(matches!(ask(&Keeper { start: keeper().start + 1, ..keeper() }), Ok(Asked::Gone)));
+        assert!(matches!(ask(&Keeper { pid: i32::MAX, ..keeper() }), Ok(Asked::Gone)));
+    }
+}

@@ -1,0 +1,39 @@
+/*!
+What the loss of a lock means for the process that counts on it: when it must be dead, and what is said of the loss.
+*/
+
+use std::time::Duration;
+
+use crate::cli::OnLost;
+use crate::clock::Instant;
+use crate::lease::renewal::LeaseNews;
+use crate::lease::timing::Schedule;
+use crate::report::event::Loss;
+use crate::supervise::protocol::Deadline;
+
+/// When the process is stopped if `schedule` is not renewed; `None` with `--on-lost ignore`.
+pub(super) fn deadline(schedule: &Schedule, on_lost: OnLost) -> Option<Deadline> {
+    match on_lost {
+        OnLost::Stop => Some(Deadline { stop_at: schedule.stop_at(), kill_at: schedule.dead_at() }),
+        OnLost::Kill => Some(Deadline { stop_at: schedule.stop_at(), kill_at: schedule.stop_at() }),
+        OnLost::Ignore => None,
+    }
+}
+
+/// What `news` that is final says of the loss; none for news after which the lock is still held.
+pub(super) fn loss(news: LeaseNews) -> Option<Loss> {
+    match news {
+        LeaseNews::NotMine(why) => Some(Loss::NotMine(why)),
+        LeaseNews::KeeperEnded => Some(Loss::OuterEnded),
+        LeaseNews::Unrenewed { since, last } => {
+            Some(Loss::Unrenewed { silent: rounded(Instant::now().since(since)), last })
+        }
+        LeaseNews::Extended(_) | LeaseNews::Trouble(_) | LeaseNews::Concern(_) | LeaseNews::Asked(_) => None,
+    }
+}
+
+/// A length for people: in seconds, below ten of them in tenths.
+fn rounded(length: Duration) -> Duration {
+    let step = if length < Duration::from_secs(10) { 100 } else { 1000 };
+    Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX) / step * step)
+}

@@ -1,0 +1,213 @@
+/*!
+Taking a lock that outlives the process that takes it, and what is printed of it: for `dlock acquire`, and for the keeper that
+`--while-pid` leaves behind.
+*/
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::backend::{Claim, Contender, Grant, Lease};
+use crate::cli::OnLost;
+use crate::clock::{Instant, wall_millis};
+use crate::command::about::{Purpose, about};
+use crate::command::announcing::{LatestNews, announce};
+use crate::command::journal;
+use crate::command::refusal::{Wish, held_by_own_handle, refused};
+use crate::command::session::{random_id, service};
+use crate::exit::{Exit, Failure};
+use crate::handle::Handle;
+use crate::here;
+use crate::holder::Owner;
+use crate::lease::taking::{Limits, take};
+use crate::lease::timing::{Delay, Grace};
+use crate::lease::waiting::{Refused, Wait};
+use crate::lock::admission::Mode;
+use crate::report::Report;
+use crate::report::event::handle::HandleEvent;
+use crate::report::event::{Event, Lack, Step};
+use crate::schema;
+use crate::settings::{AcquireSettings, Form, Patience, inherited_handle};
+use crate::supervise::signals::Signals;
+use crate::variables::{HANDLE, KEY, OWNER, TOKEN};
+
+/// What exists before there is an event loop.
+pub(super) struct Prepared {
+    /// The signals, which are blocked from now on.
+    pub signals: Signals,
+    /// The contender for the lock.
+    pub contender: Box<dyn Contender>,
+    /// The handle, as far as it is known.
+    pub handle: Handle,
+}
+
+/// Makes the owner's id and opens the journal: before anything else is opened, which could get the number of a descriptor that is
+/// not there.
+pub(super) fn begin(settings: &AcquireSettings, report: &mut Report) -> Result<Owner, Failure> {
+    let (connection, owner) = (&settings.connection, random_id()?);
+    if let Some(sink) = &settings.events {
+        let program = settings.keeping.map(|keeping| here::program_of(keeping.pid)).unwrap_or_default();
+        journal::open(report, sink, connection, &settings.key, Some(&owner), &program)?;
+    }
+    Ok(owner)
+}
+
+/// Prepares everything for taking the lock as `owner`. No process may be forked from now on.
+pub(super) fn prepare(settings: &AcquireSettings, report: &Report, owner: Owner) -> Result<Prepared, Failure> {
+    let lacking = |step| {
+        move |error: &dyn std::fmt::Display| {
+            let reason = Lack::System(error.to_string());
+            Failure::new(Exit::Unavailable, Event::Lacking { step, reason })
+        }
+    };
+    let connection = &settings.connection;
+    let signals = Signals::block().map_err(|error| lacking(Step::Signals)(&error))?;
+    report.start_journal().map_err(|error| lacking(Step::Journal)(&error))?;
+    let handle = Handle {
+        backend: connection.target.to_string(),
+        namespace: connection.namespace.clone(),
+        key: settings.key.clone(),
+        owner: owner.clone(),
+        token: 0,
+        ttl: settings.ttl,
+        attempt: None,
+        keeper: None,
+    };
+    if !handle.fits() {
+        return Err(Failure::new(Exit::Usage, Event::Handle(HandleEvent::TooLong(settings.key.clone()))));
+    }
+    let service = service(connection, settings.unknown.as_ref(), report)?;
+    Ok(Prepared { signals, contender: service.contend(claim(settings, owner)), handle })
+}
+
+fn claim(settings: &AcquireSettings, owner: Owner) -> Claim {
+    let (ttl, reason) = (Some(settings.ttl), settings.reason.clone());
+    let purpose = match &settings.keeping {
+        None => Purpose { ttl, reason, handle: true, ..Purpose::default() },
+        Some(keeping) => {
+            let ttl = ttl.filter(|_| settings.connection.target.has_lease());
+            let kill_after = if keeping.on_lost == OnLost::Kill { Duration::ZERO } else { keeping.grace.within(ttl) };
+            // A locked file is held by the process that has it open.
+            let (program, pid) = (here::program_of(keeping.pid), ttl.and(Some(keeping.pid)));
+            Purpose { program, ttl, reason, kill_after: Some(kill_after), stop: true, pid, ..Purpose::default() }
+        }
+    };
+    Claim {
+        key: settings.key.clone(),
+        namespace: settings.connection.namespace.clone(),
+        owner,
+        mode: Mode::Exclusive,
+        around: inherited_handle().into_iter().map(|handle| handle.owner.as_str().to_owned()).collect(),
+        ttl: settings.ttl,
+        min_hold: Duration::ZERO,
+        once_per: None,
+        about: about(purpose),
+    }
+}
+
+/// The lock being taken.
+pub(super) struct Taking<'a> {
+    /// What is wanted.
+    pub settings: &'a AcquireSettings,
+    /// What is reported.
+    pub report: &'a Report,
+    /// The contender for it.
+    pub contender: Box<dyn Contender>,
+}
+
+impl Taking<'_> {
+    /// Takes the lock, or waits for it; also returns how long that took.
+    pub(super) async fn take(&mut self) -> Result<(Grant, Duration), Failure> {
+        let (settings, begun) = (self.settings, Instant::now());
+        let wait = match settings.patience {
+            Patience::None => Wait::No,
+            Patience::For(patience) => Wait::Until(begun + patience),
+            Patience::Endless => Wait::Forever,
+        };
+        let share = settings.connection.target.kill_after_share();
+        let grace = settings.keeping.map_or(Grace { asked: None, share }, |keeping| keeping.grace);
+        let limits = Limits { connect: settings.connection.connect_timeout, grace, delay: Delay::default() };
+        let lock = settings.lock();
+        let news = LatestNews::new(self.report, lock.place.clone());
+        let taken = tokio::select! {
+            biased;
+            taken = take(self.contender.as_mut(), wait, limits, |key, heard| news.set(key, heard)) => taken,
+            never = announce(&news) => match never {},
+        };
+        let waited = Instant::now().since(begun);
+        match taken {
+            Ok(grant) => {
+                self.report.replace(&Event::GotIt { key: lock.key, waited });
+                Ok((grant, waited))
+            }
+            Err(why) => {
+                let (patience, conflict, verbosity) = (settings.patience, settings.conflict, settings.verbosity);
+                let wish = Wish { lock, mode: Mode::Exclusive, patience, conflict, verbosity };
+                let runs = settings.connection.target.has_handles();
+                Err(if matches!(why, Refused::Around(_)) { held_by_own_handle(wish, runs) } else { refused(wish, why) })
+            }
+        }
+    }
+
+    /// Completes the handle by what was granted after `waited`, and returns what is printed of it.
+    pub(super) fn granted(&self, handle: &mut Handle, grant: &Grant, waited: Duration) -> String {
+        (handle.token, handle.attempt) = (grant.token, self.contender.granted_attempt());
+        let (sent, lease) = match grant.lease {
+            Lease::Until { sent, ttl, .. } => (sent, Some(ttl)),
+            Lease::Unlimited { .. } => (Instant::now(), None),
+        };
+        handle.ttl = lease.unwrap_or(handle.ttl);
+        let acquired = wall_millis().saturating_sub(millis(Instant::now().since(sent)));
+        match self.settings.form {
+            Form::Word => handle.text() + "\n",
+            Form::Shell => shell(handle),
+            Form::Json => schema::acquired(handle, lease, acquired, millis(waited)),
+        }
+    }
+
+    /// Says that the lock was acquired, and what is wrong with its service.
+    pub(super) fn tell_acquired(&mut self, handle: &Handle, grant: &Grant, waited: Duration) {
+        let lock = self.settings.lock();
+        for concern in self.contender.concerns() {
+            self.report.tell(&Event::Concern { lock: lock.clone(), concern });
+        }
+        let ttl = matches!(grant.lease, Lease::Until { .. }).then_some(handle.ttl);
+        let (tokens, mode, slot) = (vec![handle.token], Mode::Exclusive, None);
+        self.report.tell(&Event::Acquired { lock, tokens, mode, slot, ttl, waited });
+    }
+}
+
+fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The line that exports what is known of the lock, for `eval` in a shell.
+fn shell(handle: &Handle) -> String {
+    let token = handle.token.to_string();
+    let variables =
+        [(HANDLE, handle.text().as_str()), (KEY, handle.key.as_str()), (TOKEN, &token), (OWNER, handle.owner.as_str())]
+            .into_iter()
+            .fold("export".to_owned(), |mut line, (name, value)| {
+                // Writing to a String cannot fail.
+                let _ = write!(line, " {name}={}", quoted(value));
+                line
+            });
+    variables + "\n"
+}
+
+/// A text that stands for itself in a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_shell_reads_is_quoted() {
+        for (text, expected) in [("", "''"), ("a b", "'a b'"), ("it's $(x)", r"'it'\''s $(x)'"), ("''", r"''\'''\'''")]
+        {
+            assert_eq!(quoted(text), expected, "{text}");
+        }
+    }
+}

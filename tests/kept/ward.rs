@@ -1,0 +1,54 @@
+//! A process for which locks are kept.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// It ends when it is told to, and at the latest with the test.
+pub(super) struct Ward(Child);
+
+impl Ward {
+    /// One that does nothing.
+    pub(super) fn idle() -> Self {
+        Self::shell("exec sleep 1000")
+    }
+
+    /// One that runs this script; returns once the script has printed a line, or has begun to do nothing.
+    pub(super) fn shell(script: &str) -> Self {
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("echo; {script}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self(child)
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).unwrap()
+    }
+
+    /// Ends it by SIGKILL.
+    pub(super) fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    pub(super) fn is_running(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end.
+    pub(super) fn wait(mut self) -> ExitStatus {
+        self.0.wait().unwrap()
+    }
+}
+
+impl Drop for Ward {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
