@@ -71,12 +71,13 @@ local function head_of(wakes, patience)
   return nil, true
 end
 
--- One message is enough: a waiter with a message has not looked yet. It is kept for the longest patience, because the
--- waiter may be between two connections.
+-- One message is enough: a waiter with a message has not looked yet. It is kept until the waiter is dropped, because that may
+-- be between two connections; who comes back later looks anyway.
 local function wake(wakes, id)
   if redis.call('EXISTS', wakes .. id) == 0 then
+    local left = (tonumber(redis.call('HGET', alive, id) or '') or 0) - now
     redis.call('LPUSH', wakes .. id, '1')
-    redis.call('PEXPIRE', wakes .. id, 30000)
+    redis.call('PEXPIRE', wakes .. id, int(math.max(1000, math.min(left, 30000))))
   end
 end
 

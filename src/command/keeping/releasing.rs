@@ -44,8 +44,13 @@ pub(in crate::command) fn ask(handle: &Handle, keeper: &Keeper, limit: Duration)
         Err(_) => return Ok(Asked::Gone),
     };
     // After the process was opened: from here on its number means no other one.
-    if !here::is_there(pid, keeper.start) {
-        return Ok(Asked::Gone);
+    match here::start_of(pid) {
+        Some(start) if start == keeper.start => {}
+        None if !process.has_ended() => {
+            let what = format!("could not release {key}: /proc does not show whether process {pid} keeps it");
+            return Err(Failure::new(Exit::Unavailable, Event::Settings(what)));
+        }
+        _ => return Ok(Asked::Gone),
     }
     match process.signal(LET_GO) {
         Err(Errno::EPERM) => Err(by_another(key)),
@@ -67,8 +72,7 @@ mod tests {
     use crate::holder::Owner;
     use crate::key::{Key, Namespace};
 
-    fn keeper() -> Keeper {
-        let pid = nix::unistd::getpid().as_raw();
+    fn keeper(pid: i32) -> Keeper {
         Keeper {
             host: "web1".to_owned(),
             boot: here::boot().expect("a boot"),
@@ -90,19 +94,23 @@ mod tests {
             attempt: None,
             keeper: None,
         };
+        let mut process = std::process::Command::new("sleep").arg("1000").spawn().expect("a process");
+        let here = keeper(i32::try_from(process.id()).expect("an id"));
         let ask = |keeper: &Keeper| ask(&handle, keeper, Duration::ZERO);
         for elsewhere in [
-            Keeper { boot: "00000000".to_owned(), ..keeper() },
-            Keeper { boot: String::new(), ..keeper() },
-            Keeper { namespace: 1, ..keeper() },
+            Keeper { boot: "00000000".to_owned(), ..here.clone() },
+            Keeper { boot: String::new(), ..here.clone() },
+            Keeper { namespace: 1, ..here.clone() },
         ] {
             let failure = ask(&elsewhere).expect_err("elsewhere");
             assert_eq!(failure.exit, Exit::Usage);
             let event = HandleEvent::KeptElsewhere { key: handle.key.clone(), host: "web1".to_owned() };
             assert_eq!(failure.message(), Some(&Event::Handle(event)));
         }
-        // This process has the number, and began at another time. A signal would end it.
-        assert!(matches!(ask(&Keeper { start: keeper().start + 1, ..keeper() }), Ok(Asked::Gone)));
-        assert!(matches!(ask(&Keeper { pid: i32::MAX, ..keeper() }), Ok(Asked::Gone)));
+        // The process has the number, and began at another time. A signal would end it.
+        assert!(matches!(ask(&Keeper { start: here.start + 1, ..here.clone() }), Ok(Asked::Gone)));
+        assert!(matches!(ask(&Keeper { pid: i32::MAX, ..here }), Ok(Asked::Gone)));
+        assert!(matches!(process.try_wait(), Ok(None)), "it was signalled");
+        process.kill().and_then(|()| process.wait()).expect("its end");
     }
 }
