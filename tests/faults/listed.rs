@@ -2,7 +2,7 @@
 
 use super::episode::Episode;
 use super::faults::{
-    breaks, clocks, crowds, failover, files, group, leftovers, limits, lock_delay, meetings, min_hold, mixed,
+    breaks, clocks, crowds, failover, files, group, kept, leftovers, limits, lock_delay, meetings, min_hold, mixed,
     multitude, network, partitions, process, redis, servers, signals, storms, tampering, terminal, together, unseen,
 };
 use super::matrix::{Class, Fault, Needs};
@@ -62,6 +62,12 @@ pub static FAULTS: &[Fault] = &[
         "dlock break, by one or two at once, of a dlock that may be frozen for a moment",
         BREAKABLE,
         breaks::asked,
+    ),
+    fault(
+        "kept",
+        "a process for which a keeper holds the lock killed or asked to stop, the keeper or the servers frozen",
+        EVERYWHERE,
+        kept::kept,
     ),
     fault("guard-killed", "kill -9 the guard", EVERYWHERE, process::guard_killed),
     fault("guard-frozen", "SIGSTOP the guard", EVERYWHERE, process::guard_frozen),

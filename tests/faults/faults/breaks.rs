@@ -74,7 +74,8 @@ pub fn asked_in_a_failover(episode: &mut Episode<'_>) {
     set.wait_settled();
 }
 
-fn break_it(episode: &Episode<'_>, owner: &str) -> Running {
+/// `dlock break` of this owner.
+pub(super) fn break_it(episode: &Episode<'_>, owner: &str) -> Running {
     let wait = (episode.ttl * 2 + Duration::from_secs(15)).as_secs().to_string();
     let dlock = episode.scratch.dlock().args(["break", "--key", KEY, "--owner", owner, "--wait", &wait]);
     dlock.backend(episode.world.url()).spawn()

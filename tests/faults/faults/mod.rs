@@ -6,6 +6,7 @@ pub mod crowds;
 pub mod failover;
 pub mod files;
 pub mod group;
+pub mod kept;
 pub mod leftovers;
 pub mod limits;
 pub mod lock_delay;
