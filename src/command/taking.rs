@@ -28,7 +28,11 @@ use crate::report::event::{Event, Lack, Step};
 use crate::schema;
 use crate::settings::{AcquireSettings, Form, Patience, inherited_handle};
 use crate::supervise::signals::Signals;
+use crate::supervise::surroundings::was_closed;
 use crate::variables::{HANDLE, KEY, OWNER, TOKEN};
+
+/// Its descriptor.
+const STANDARD_OUTPUT: i32 = 1;
 
 /// What exists before there is an event loop.
 pub(super) struct Prepared {
@@ -41,8 +45,11 @@ pub(super) struct Prepared {
 }
 
 /// Makes the owner's id and opens the journal: before anything else is opened, which could get the number of a descriptor that is
-/// not there.
+/// not there. Fails where nobody could get the handle.
 pub(super) fn begin(settings: &AcquireSettings, report: &mut Report) -> Result<Owner, Failure> {
+    if was_closed(STANDARD_OUTPUT) {
+        return Err(Failure::new(Exit::Unavailable, Event::OutputFailed("it is closed".to_owned())));
+    }
     let (connection, owner) = (&settings.connection, random_id()?);
     if let Some(sink) = &settings.events {
         let program = settings.keeping.map(|keeping| here::program_of(keeping.pid)).unwrap_or_default();

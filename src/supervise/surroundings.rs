@@ -152,6 +152,12 @@ pub(crate) fn pending() -> u64 {
     (1..=MAX_SIGNAL).filter(waits).fold(0, |pending, signal| pending | bit(signal))
 }
 
+/// Whether this standard descriptor was closed when dlock was started; it is `/dev/null` now.
+#[must_use]
+pub(crate) fn was_closed(descriptor: i32) -> bool {
+    CLOSED.load(Ordering::Relaxed) & (1 << descriptor) != 0
+}
+
 /// Restores the inherited dispositions, closed standard descriptors and, last, the signal mask. For a freshly forked
 /// child only. Async-signal-safe, allocates nothing.
 pub(crate) fn restore_in_child() {
@@ -162,7 +168,7 @@ pub(crate) fn restore_in_child() {
         unsafe { libc::signal(signal, inherited) };
     }
     for descriptor in 0..3 {
-        if CLOSED.load(Ordering::Relaxed) & (1 << descriptor) != 0 {
+        if was_closed(descriptor) {
             // SAFETY: the runtime's `/dev/null` on a descriptor that was closed; nothing in this child uses it.
             unsafe { libc::close(descriptor) };
         }

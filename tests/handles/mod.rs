@@ -86,6 +86,7 @@ on_all_with_handles! {
     a_lock_that_is_held_by_its_handle_is_shown_as_one
     a_renewal_extends_the_lease_and_never_makes_a_lock_that_is_gone
     what_was_acquired_is_told_as_a_document
+    a_handle_that_nobody_could_read_is_not_taken
     a_signal_during_the_wait_leaves_nothing_behind
     a_lock_whose_own_handle_is_in_the_environment_is_not_waited_for
     every_row_of_what_a_release_finds
@@ -102,8 +103,8 @@ use running::{
     a_command_whose_lock_is_gone_is_not_started, a_command_whose_lock_is_taken_away_is_stopped,
 };
 use taking::{
-    a_lock_goes_through_several_processes_and_leaves_nothing, a_lock_that_is_held_by_its_handle_is_shown_as_one,
-    a_lock_whose_own_handle_is_in_the_environment_is_not_waited_for,
+    a_handle_that_nobody_could_read_is_not_taken, a_lock_goes_through_several_processes_and_leaves_nothing,
+    a_lock_that_is_held_by_its_handle_is_shown_as_one, a_lock_whose_own_handle_is_in_the_environment_is_not_waited_for,
     a_renewal_extends_the_lease_and_never_makes_a_lock_that_is_gone, a_signal_during_the_wait_leaves_nothing_behind,
     what_was_acquired_is_told_as_a_document,
 };

@@ -119,6 +119,7 @@ pub(super) const HANDLES: &[(&str, &[&str])] = &[
             "schema",
             "settings",
             "supervise::signals",
+            "supervise::surroundings",
             "variables",
         ],
     ),
