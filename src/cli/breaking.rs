@@ -14,7 +14,8 @@ use crate::cli::options::{Place, Reach, connects, switch};
 pub(super) const BREAK_ABOUT: &str = "\
 Asks the holder of the lock KEY to stop its command and to release the lock, and waits until that is done. The holder stops \
 everything that its command started (SIGTERM, then SIGKILL after its --kill-after), gives the lock back and exits with 79; \
-then the next in line gets it. At no time do two commands run. --owner names the holder that is meant: if another one holds \
+then the next in line gets it. At no time do two commands run. A holder that dlock acquire --while-pid has left stops the one \
+process for which it keeps the lock; what that has started may run on while somebody else has the lock. --owner names the holder that is meant: if another one holds \
 the lock by now, nothing is done.
 
 With --now the lock is taken away at once, for a holder that is frozen or unreachable: until it notices, two commands can run.

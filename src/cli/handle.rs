@@ -17,12 +17,15 @@ use crate::output;
 /// What `dlock acquire` does, at length.
 pub(super) const ACQUIRE_ABOUT: &str = "\
 Takes the lock KEY and prints its handle, one word with which later processes renew it, run commands under it and give it \
-back. Nothing renews the lock in between: it ends after --ttl unless dlock renew or dlock run --handle extends it. For file: \
-and zk:, where a lock ends with the process that holds it, add --while-pid.
+back. For the rest of one script, use --while-pid $$. For steps that are processes of their own, perhaps on several hosts, use \
+--ttl, longer than the longest pause between two steps: nothing renews the lock then but dlock renew and dlock run --handle.
 
-With --while-pid PID a process stays behind that renews the lock, and releases it when PID has ended, however it ends. If the \
-lock is lost, or dlock break asks for it, that keeper stops PID; but nothing watches the keeper itself, and what PID has started \
-may run on. Where two commands must never overlap, use dlock run, or dlock run --handle.
+With --while-pid PID a process stays behind, the keeper, that renews the lock, and releases it when PID has ended, however it \
+ends. If the lock is lost, or dlock break asks for it, the keeper stops PID, and --events has the reason. Two commands can \
+overlap all the same: what PID has started may run on while somebody else has the lock, and nothing watches the keeper: if it \
+is killed, PID runs on, and the lock ends with its lease (on file: at once). Where that must never be, use dlock run, or dlock run \
+--handle. On file: and zk:, where a lock ends with the process that holds it, there is only --while-pid, and a handle is for \
+dlock release alone.
 
 A handle is an address and not a key: whoever may write to the backend can release any lock there. No password is in it. \
 The steps that use it need the same connection options (--password-file, --tls-ca and so on), but no --backend and no \
@@ -35,12 +38,13 @@ Examples:
   dlock run --handle \"$h\" -- ./deploy.sh
   dlock release \"$h\"
 
-  eval \"$(dlock acquire -b redis://locks/ -k deploy --ttl 30m --shell)\" || exit
+  s=$(dlock acquire -b redis://locks/ -k deploy --ttl 30m --shell) || exit; eval \"$s\"
 
   dlock acquire -b redis://locks/ -k deploy --while-pid $$ >/dev/null || exit
 
-The exit code of dlock is lost in export H=$(dlock acquire ...) and in echo \"h=$(dlock acquire ...)\", also with set -e: use a \
-line of its own. With --shell, what is printed on failure ends in the same code: (exit 75)";
+The exit code of dlock is lost in export H=$(dlock acquire ...), in echo \"h=$(dlock acquire ...)\" and in \
+eval \"$(dlock acquire ...)\", also with set -e: use a line of its own. With --shell, what is printed on failure ends in the same \
+code, (exit 75); nothing is printed where dlock cannot be started.";
 
 /// What `dlock renew` does, at length.
 pub(super) const RENEW_ABOUT: &str = "\
@@ -53,10 +57,18 @@ Gives a lock back by its handle, and never one that somebody else holds by now. 
 before, or whose lease has ended, is a success. Ends with 79 if others hold it, or are known to have held it since. An empty \
 HANDLE is a success too, so that a step that always runs can follow a dlock acquire that failed.
 
-A lock that was taken with --while-pid is released on the host of its keeper, which ends then.
+A lock that was taken with --while-pid is released on the host of its keeper, which ends then; its process runs on.
 
 Release a lock when no command runs under its handle any more: a dlock run --handle hears of it with its next renewal, within a \
 third of --ttl, and until then its command and that of the next holder can run at the same time.";
+
+/// Reads a process id.
+fn pid(text: &str) -> Result<i32, String> {
+    match text.parse() {
+        Ok(pid) if pid > 0 => Ok(pid),
+        _ => Err("a process id is a number from 1 on, such as $$ in a script".to_owned()),
+    }
+}
 
 /// `dlock acquire`.
 #[derive(Debug, Args)]
@@ -68,15 +80,16 @@ pub(crate) struct AcquireArgs {
     #[command(flatten)]
     pub place: Place,
 
-    /// Length of the lease, from 1s to 24h: the lock is free that long after it was acquired or last renewed. It has no variable,
-    /// because it must fit the steps. Needed unless --while-pid is given, where it is 30s by default. etcd has a limit of its own
-    /// (at least 2s by default) and grants the nearest length
+    /// Length of the lease, from 1s to 24h: the lock is free that long after it was acquired or last renewed. It cannot be
+    /// set by a variable, because it must fit the steps. Required without --while-pid; with it, 30s by default. etcd has a limit of
+    /// its own (at least 2s by default) and grants the nearest length
     #[arg(short, long, value_name = "DURATION", value_parser = handle_ttl, allow_hyphen_values = true)]
     pub ttl: Option<Duration>,
 
-    /// Leave a process behind, the keeper, that renews the lock until process PID has ended, and then releases it: $$ in a script.
-    /// On every backend. If the lock is lost, the keeper stops PID, and not what PID has started
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), allow_hyphen_values = true)]
+    /// Leave a process behind, the keeper, that renews the lock until process PID has ended, and then releases it. In a script, PID
+    /// is $$. If the lock is lost, the keeper stops PID, and not what PID has started. Works on every backend, but not for process 1,
+    /// which no signal stops
+    #[arg(long, value_name = "PID", value_parser = pid, allow_hyphen_values = true)]
     pub while_pid: Option<i32>,
 
     #[command(flatten)]
@@ -100,7 +113,8 @@ pub(crate) struct AcquireArgs {
     pub reason: Option<String>,
 
     /// Append a JSON line for each thing that happens (waiting, acquired, trouble, refused, end) to this file, or write it to an
-    /// open descriptor from fd:3 on: see dlock-json(7). Nothing waits for its reader
+    /// open descriptor from fd:3 on: see dlock-json(7). Nothing waits for its reader. With --while-pid the keeper has it open until
+    /// PID has ended: use a file, because the reader of a pipe would wait for that
     #[arg(long, value_name = "FILE", env = "DLOCK_EVENTS", hide_env_values = true)]
     pub events: Option<PathBuf>,
 
@@ -130,11 +144,12 @@ pub(crate) struct AcquireArgs {
 #[derive(Debug, Args)]
 pub(crate) struct Stopping {
     /// With --while-pid: time between SIGTERM and SIGKILL, at most half of the ttl (zk: a quarter); default: the smaller of 5s and a
-    /// quarter of the ttl
+    /// quarter of the ttl. A shell runs a trap when the command has ended that it waits for: give it time
     #[arg(long, value_name = "DURATION", env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub kill_after: Option<Duration>,
 
-    /// With --while-pid: what to do when the lock is lost, or the keeper is asked to give it back: stop or kill PID, or ignore that
+    /// With --while-pid: what to do when the lock is lost, or dlock break asks for it: stop PID, kill it at once, or ignore that: PID
+    /// runs on, and the lock stays held if it is not lost
     #[arg(
         long,
         value_enum,

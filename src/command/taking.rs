@@ -93,8 +93,12 @@ fn claim(settings: &AcquireSettings, owner: Owner) -> Claim {
         Some(keeping) => {
             let ttl = ttl.filter(|_| settings.connection.target.has_lease());
             let kill_after = if keeping.on_lost == OnLost::Kill { Duration::ZERO } else { keeping.grace.within(ttl) };
+            let (program, pid) = (here::program_of(keeping.pid), keeping.pid);
             // A locked file is held by the process that has it open.
-            let (program, pid) = (here::program_of(keeping.pid), ttl.and(Some(keeping.pid)));
+            let (program, pid) = match ttl {
+                Some(_) => (program, Some(pid)),
+                None => (format!("lock-keeper for pid {pid}, {program}"), None),
+            };
             Purpose { program, ttl, reason, kill_after: Some(kill_after), stop: true, pid, ..Purpose::default() }
         }
     };

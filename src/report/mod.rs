@@ -19,6 +19,7 @@ use self::journal::{Journal, Sink, entry};
 use self::level::Level;
 use self::line::{line, state};
 use self::terminal::Terminal;
+pub(crate) use self::terminal::leave;
 use crate::lease::waiting::Trouble;
 use crate::schema::events::{Entry, Run};
 

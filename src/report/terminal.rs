@@ -6,11 +6,12 @@ cannot be written soon is dropped.
 */
 
 use std::cell::Cell;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::write;
 
 use crate::printable::{fitting, shown};
@@ -147,6 +148,24 @@ pub(super) fn write_all(mut text: &[u8]) {
             Err(Errno::EINTR | Errno::EAGAIN) => {}
             // The other end is closed.
             Err(_) => return,
+        }
+    }
+}
+
+/// Has standard error go nowhere, so that whoever waits for its end does not wait for this process; nobody waits for the end of a
+/// file or of a terminal.
+pub(crate) fn leave() {
+    let is_file =
+        fstat(io::stderr()).is_ok_and(|seen| SFlag::from_bits_truncate(seen.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG);
+    if is_file || io::stderr().is_terminal() {
+        return;
+    }
+    // SAFETY: the path is a C string; descriptor 2 is standard error, whose writers cope with whatever it is.
+    unsafe {
+        let nowhere = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        if nowhere >= 0 {
+            libc::dup2(nowhere, 2);
+            libc::close(nowhere);
         }
     }
 }

@@ -97,11 +97,17 @@ impl AcquireSettings {
             (false, true) => Form::Json,
             (false, false) => Form::Word,
         };
+        let connection = ConnectionValues::settle(&layers).check()?;
         let while_pid = layers.find("while-pid", |args| args.while_pid).map(|pid| pid.value);
         let ttl = match layers.find("ttl", |args| args.ttl) {
             Some(ttl) => ttl.value,
             None if while_pid.is_some() => TTL,
-            None => return Err(usage("--ttl is missing: add --ttl 10m, or --while-pid PID")),
+            None if connection.target.has_handles() => {
+                return Err(usage(
+                    "--ttl is missing: add --ttl 10m, after which the lock ends, or --while-pid $$ for the rest of a script",
+                ));
+            }
+            None => TTL,
         };
         let patience = layers
             .settle(|args| patience(args.patience.nonblock, args.patience.wait))
@@ -119,7 +125,6 @@ impl AcquireSettings {
             0 => CONFLICT,
             code => code,
         };
-        let connection = ConnectionValues::settle(&layers).check()?;
         let connection = if while_pid.is_some() { connection } else { with_handles(connection)? };
         let keeping = keeping(&layers, while_pid, ttl, &connection)?;
         let events = sink(layers.find("events", |args| args.events.clone()).as_ref())?;
@@ -267,7 +272,7 @@ fn with_handles(connection: Connection) -> Result<Connection, Failure> {
     if connection.target.has_handles() {
         return Ok(connection);
     }
-    Err(usage(format!("{} has no handles: {NO_HANDLES}: add --while-pid PID to dlock acquire", connection.target)))
+    Err(usage(format!("{}: {NO_HANDLES}: use dlock acquire --while-pid PID, in a script $$", connection.target)))
 }
 
 /// The connection, if it is one to a backend where commands run under handles.

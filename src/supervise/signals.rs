@@ -108,6 +108,12 @@ impl Signals {
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::from_iter(FAULTS)), None)
     }
 
+    /// Lets through those that ask a process to end: it ends by them from now on, unless it was started with them ignored or blocked.
+    pub(crate) fn let_through() -> nix::Result<()> {
+        let wanted = ENDS_WAITING.into_iter().filter(|&signal| !surroundings::was_blocked(signal as i32));
+        sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&wanted.collect()), None)
+    }
+
     /// A second descriptor for the signals that are blocked already: signals are a process's own, and so a forked
     /// guard needs its own descriptor.
     pub(crate) fn listen() -> nix::Result<Self> {

@@ -60,10 +60,10 @@ impl Watched {
         self.ends_within(PollTimeout::ZERO)
     }
 
-    /// Waits until it has ended, for so long at most; whether it has. Blocks the thread.
+    /// Waits until it has ended, for so many milliseconds at most; whether it has. Blocks the thread.
     #[must_use]
-    pub(crate) fn ends_within(&self, limit: PollTimeout) -> bool {
-        poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], limit) == Ok(1)
+    pub(crate) fn ends_within(&self, limit: impl Into<PollTimeout>) -> bool {
+        poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], limit.into()) == Ok(1)
     }
 
     /// Has the running event loop wait for its end.

@@ -80,8 +80,8 @@ fn what_a_handle_says_is_not_said_again() {
 fn how_long_it_lasts_must_be_said_and_may_be_a_day() {
     let service = RedisService::fresh();
     let acquire = || service.scratch().dlock().args(["acquire", "--key", "job"]).backend(service.url());
-    acquire().output().code(64).stdout_is("").stderr_is_one_line("--ttl <DURATION> is missing");
-    acquire().env("DLOCK_TTL", "30s").output().code(64).stderr_is_one_line("--ttl <DURATION> is missing");
+    acquire().output().code(64).stdout_is("").stderr_is_one_line("--ttl is missing");
+    acquire().env("DLOCK_TTL", "30s").output().code(64).stderr_is_one_line("--ttl is missing");
     for (ttl, part) in [("0.5", "at least 1s"), ("25h", "at most 24h"), ("soon", "not a duration")] {
         acquire().args(["--ttl", ttl]).output().code(64).stdout_is("").stderr_is_one_line(part);
     }

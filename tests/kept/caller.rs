@@ -86,6 +86,35 @@ fn a_handle_that_cannot_be_printed_gives_the_lock_back() {
     nothing_is_left(&service);
 }
 
+/// Nobody reads the pipe: the caller ends by signals all the same, and what was read too late is no lock.
+#[test]
+fn a_handle_that_is_not_read_in_time_is_a_failure() {
+    let service = RedisService::fresh();
+    let ward = Ward::idle();
+    let full = || {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        nix::fcntl::fcntl(&writer, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK)).unwrap();
+        while std::io::Write::write(&mut writer, &[b'x'; 4096]).is_ok() {}
+        nix::fcntl::fcntl(&writer, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty())).unwrap();
+        (reader, writer)
+    };
+    let (mut reader, writer) = full();
+    let late = acquire(&service, ward.pid()).stdout(writer).spawn();
+    eventually("the lease to end", || (status(&service)["state"] == "held").then_some(()));
+    eventually("the lease to end", || (status(&service)["state"] == "free").then_some(()));
+    let reading = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    late.wait().code(69).stderr_is_one_line("nobody read it before job could be lost");
+    reading.join().unwrap().unwrap();
+    let (reader, writer) = full();
+    let told = acquire(&service, ward.pid()).stdout(writer).spawn();
+    eventually("the lock to be held", || (status(&service)["state"] == "held").then_some(()));
+    told.signal(Signal::SIGTERM);
+    told.wait().signal(Signal::SIGTERM);
+    drop(reader);
+    eventually("the lock to be free", || (status(&service)["state"] == "free").then_some(()));
+    ward.kill();
+}
+
 /// A keeper that is killed before it has the lock is not waited for.
 #[test]
 fn a_keeper_that_is_killed_during_the_wait_ends_the_caller() {
@@ -108,7 +137,7 @@ fn a_keeper_that_is_killed_during_the_wait_ends_the_caller() {
 fn a_script_keeps_the_lock_while_it_runs() {
     let service = RedisService::fresh();
     let script = format!(
-        r#"eval "$({0} acquire -k job -b {1} --while-pid $$ --shell)" || exit; echo "$DLOCK_TOKEN"; {0} run -n -q -k job -b {1} -- true; echo $?"#,
+        r#"s=$({0} acquire -k job -b {1} --while-pid $$ --shell) || exit; eval "$s"; echo "$DLOCK_TOKEN"; {0} run -n -q -k job -b {1} -- true; echo $?"#,
         *crate::support::dlock::DLOCK,
         service.url()
     );

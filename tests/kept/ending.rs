@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::kept::{Ward, acquire, by, kept, on_all, status, taken};
+use crate::support::dlock::DLOCK;
 use crate::support::process;
 use crate::support::rendezvous::{boottime, eventually};
 use crate::support::service::{RedisService, Service};
@@ -15,6 +16,7 @@ on_all! {
     a_holder_that_is_asked_stops_its_process_before_the_next_one_gets_the_lock
     a_process_that_does_not_end_is_killed_and_the_lock_is_held_until_then
     a_holder_that_is_to_ignore_it_goes_on
+    a_release_by_a_process_that_is_being_stopped_does_not_wait_for_it
 }
 
 /// `dlock break` of whoever holds the lock.
@@ -38,12 +40,19 @@ fn a_holder_that_is_asked_stops_its_process_before_the_next_one_gets_the_lock<S:
     let stopped = service.scratch().path("stopped");
     let script = format!("trap 'sleep 0.5; echo >{}; exit 3' TERM; while :; do sleep 0.05; done", stopped.display());
     let (ward, journal) = (Ward::shell(&script), service.scratch().path("events"));
-    let kept = taken(service, &ward, &["--kill-after", "1s", "--events", journal.to_str().unwrap()]);
+    let log = std::fs::File::create(service.scratch().path("log")).unwrap();
+    let options = ["--json", "--kill-after", "1s", "--events", journal.to_str().unwrap()];
+    let kept = kept(&acquire(service, ward.pid()).args(options).stderr(log).output());
     let next = service.run("job").arg("-q").shell(format!("test -e {}", stopped.display())).spawn();
     break_it(service, &["--reason", "restore first"], 0);
     next.wait().success();
     assert_eq!(ward.wait().code(), Some(3));
     process::wait_gone(kept.keeper);
+    let log = std::fs::read_to_string(service.scratch().path("log")).unwrap();
+    assert!(
+        log.starts_with("dlock: lost job at ") && log.contains(" asked it to stop: restore first; stopping sh\n"),
+        "{log}"
+    );
     assert_eq!(events(&journal), ["acquired", "asked", "stopping", "released", "end"]);
     let text = std::fs::read_to_string(&journal).unwrap();
     let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
@@ -76,6 +85,24 @@ fn a_holder_that_is_to_ignore_it_goes_on<S: Service>(service: &S) {
     service.assert_held("job");
     by(service, "release", &kept.handle).output().success();
     assert_eq!(events(&journal)[..2], ["acquired", "asked"]);
+}
+
+/// As a script does in a trap.
+fn a_release_by_a_process_that_is_being_stopped_does_not_wait_for_it<S: Service>(service: &S) {
+    let said = service.scratch().path("said");
+    let script = format!(
+        "trap '{} release $(cat {1}.handle) 2>{1}; echo $? >>{1}; exit 3' TERM; while :; do sleep 0.05; done",
+        *DLOCK,
+        said.display()
+    );
+    let ward = Ward::shell(&script);
+    let kept = taken(service, &ward, &[]);
+    std::fs::write(format!("{}.handle", said.display()), &kept.handle).unwrap();
+    break_it(service, &[], 0);
+    assert_eq!(ward.wait().code(), Some(3));
+    let said = std::fs::read_to_string(said).unwrap();
+    assert_eq!(said, "dlock: lost job: its keeper is stopping the process that counts on it\n79\n");
+    process::wait_gone(kept.keeper);
 }
 
 /// The server stops to answer: the process is dead before the lease can end.

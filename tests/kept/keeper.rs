@@ -22,7 +22,11 @@ fn a_lock_is_kept_until_its_process_has_ended_however_it_ends<S: Service>(servic
     let seen = status(service);
     let holder = &seen["holder"];
     assert_eq!((&holder["handle"], &holder["reason"]), (&false.into(), &"nightly".into()), "{seen}");
-    let (pid, program) = if S::KIND == "file" { (kept.keeper, "sleep") } else { (ward.pid(), "sleep") };
+    let (pid, program) = if S::KIND == "file" {
+        (kept.keeper, format!("lock-keeper for pid {}, sleep", ward.pid()))
+    } else {
+        (ward.pid(), "sleep".to_owned())
+    };
     assert_eq!((&holder["pid"], &holder["program"], &holder["alive"]), (&pid.into(), &program.into(), &true.into()));
     // Longer than one lease.
     last_until(boottime() + Duration::from_secs(6));

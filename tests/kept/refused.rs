@@ -10,7 +10,7 @@ fn a_process_that_is_not_there_or_cannot_be_stopped_is_refused() {
     for (pid, part) in [
         (1, "--while-pid 1: no signal stops process 1 if the lock is lost: use dlock run"),
         (i32::MAX, "--while-pid 2147483647: there is no such process, or it has ended"),
-        (0, "--while-pid 0: "),
+        (0, "--while-pid 0: a process id is a number from 1 on"),
         (-1, "--while-pid -1: "),
     ] {
         acquire(&service, pid).output().code(64).stdout_is("").stderr_is_one_line(part);
@@ -31,7 +31,7 @@ fn options_that_need_a_process_are_refused_without_one() {
     for (words, part) in [
         (&["--ttl", "3s", "--on-lost", "kill"][..], "--on-lost is only for --while-pid"),
         (&["--ttl", "3s", "--kill-after", "1s"], "--kill-after is only for --while-pid"),
-        (&[], "--ttl is missing: add --ttl 10m, or --while-pid PID"),
+        (&[], "--ttl is missing: add --ttl 10m, after which the lock ends, or --while-pid $$ for the rest of a script"),
         (&["--while-pid", "x"], "--while-pid x: "),
     ] {
         acquire(words).output().code(64).stdout_is("").stderr_is_one_line(part);

@@ -63,6 +63,7 @@ pub(super) const HANDLES: &[(&str, &[&str])] = &[
             "backend",
             "cli",
             "clock",
+            "command::gripping",
             "command::keeping",
             "command::losing",
             "command::session",

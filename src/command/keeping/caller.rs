@@ -64,6 +64,8 @@ impl Caller {
             match self.line.hear() {
                 // On failure the line ends with this process, and the keeper gives the lock back.
                 Some(Word::Print(text)) => {
+                    // A reader that does not read must not keep this process from ending.
+                    let _ = Signals::let_through();
                     output::deliver(text.as_bytes())?;
                     self.line.say(&Word::Printed);
                 }

@@ -2,6 +2,7 @@
 Keeping a lock until a process has ended: renewing it, stopping the process when it is lost, and releasing it.
 */
 
+use std::ffi::CStr;
 use std::time::Duration;
 
 use nix::sys::signalfd::siginfo;
@@ -24,11 +25,14 @@ use crate::schema::events::{Cause, Entry, millis};
 use crate::settings::{AcquireSettings, Keeping};
 use crate::supervise::signals::SignalStream;
 use crate::supervise::stop::{Ladder, Step};
+use crate::supervise::surroundings::rename_process;
 use crate::supervise::watched::Watched;
 
 /// By this signal `dlock release` asks a keeper to let go. Those that end programs are sent to everything there is, as when a
 /// service is stopped: the process may still be busy then.
 pub(super) const LET_GO: i32 = libc::SIGUSR1;
+/// How a keeper is called that stops its process, which may wait for a release: that does not wait for the keeper then.
+pub(super) const STOPPING: &CStr = c"lock-stopping";
 /// How often SIGKILL is sent to a process that has not ended of it.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -54,6 +58,7 @@ pub(super) struct Keep<'a> {
     told: Option<Cause>,
     /// Whether SIGTERM was sent before its reason was known, and is not in the journal yet.
     is_due: bool,
+    killed: bool,
     troubled: bool,
 }
 
@@ -77,6 +82,7 @@ impl<'a> Keep<'a> {
             ladder,
             told: None,
             is_due: false,
+            killed: false,
             troubled: false,
         }
     }
@@ -145,8 +151,12 @@ impl<'a> Keep<'a> {
     fn act(&mut self, now: Instant) -> Option<Instant> {
         match self.ladder.step(now) {
             Step::Wait(next) => next,
-            Step::Term { .. } if self.keeping.on_lost == OnLost::Kill => Some(now),
+            Step::Term { .. } if self.keeping.on_lost == OnLost::Kill => {
+                rename_process(STOPPING);
+                Some(now)
+            }
             Step::Term { by_deadline } => {
+                rename_process(STOPPING);
                 let _ = self.process.get_ref().signal(libc::SIGTERM);
                 self.is_due = by_deadline;
                 if !by_deadline {
@@ -158,7 +168,9 @@ impl<'a> Keep<'a> {
                 // One that has ended meanwhile needs no signal.
                 let _ = self.process.get_ref().signal(libc::SIGKILL);
                 self.catch_up();
-                self.record("KILL");
+                if !std::mem::replace(&mut self.killed, true) {
+                    self.record("KILL");
+                }
                 Some(now + AGAIN)
             }
         }

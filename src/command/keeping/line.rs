@@ -127,18 +127,6 @@ pub(super) fn one_is_readable(one: &impl AsFd, other: &impl AsFd) {
     let _ = poll(&mut both, PollTimeout::NONE);
 }
 
-/// Has standard error go nowhere, so that whoever waits for its end does not wait for this process.
-pub(super) fn close_standard_error() {
-    // SAFETY: the path is a C string; descriptor 2 is standard error, whose writers cope with whatever it is.
-    unsafe {
-        let nowhere = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-        if nowhere >= 0 {
-            libc::dup2(nowhere, 2);
-            libc::close(nowhere);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,7 +16,8 @@ use tokio::io::unix::AsyncFd;
 use self::caller::{Side, fork_keeper};
 use self::keep::Keep;
 use self::line::{Line, Word};
-use crate::backend::{Grant, Used};
+use crate::backend::{Grant, Lease, Used};
+use crate::clock::Instant;
 use crate::command::session::{play, refuse, told_to_stop};
 use crate::command::taking::{Prepared, Taking, begin, prepare};
 use crate::exit::{Exit, Failure};
@@ -24,9 +25,9 @@ use crate::handle::Keeper;
 use crate::here;
 use crate::key::Key;
 use crate::lease::taking::{TAKE_BACK, give_back};
-use crate::report::Report;
 use crate::report::event::Event;
 use crate::report::event::handle::HandleEvent;
+use crate::report::{self, Report};
 use crate::settings::{AcquireSettings, Keeping};
 use crate::supervise::signals::SignalStream;
 use crate::supervise::surroundings::{let_go_of_the_rest, rename_process};
@@ -121,7 +122,7 @@ fn perform(
             taken = taking.take() => {
                 let (grant, waited) = taken?;
                 let text = taking.granted(&mut handle, &grant, waited);
-                match hand_over(line, &text, &process) {
+                match hand_over(line, &text, &process, &grant) {
                     Ok(()) => {
                         taking.tell_acquired(&handle, &grant, waited);
                         detach();
@@ -152,12 +153,18 @@ enum GivenUp {
     Ended,
     /// The caller has ended.
     Alone,
+    /// It took the caller too long to print the handle.
+    Unread,
 }
 
 impl GivenUp {
     fn ending(self, key: &Key, pid: i32) -> Result<Exit, Failure> {
         match self {
             Self::Signal(signal) => Ok(Exit::Signal(signal)),
+            Self::Unread => {
+                let reason = format!("nobody read it before {key} could be lost");
+                Err(Failure::new(Exit::Unavailable, Event::OutputFailed(reason)))
+            }
             Self::Ended => Err(unwatchable(pid, Unwatchable::Missing)),
             // Nobody is left who could be told.
             Self::Alone => Err(Failure::quiet(Exit::Internal, Event::Handle(HandleEvent::NotKept(key.clone())))),
@@ -176,11 +183,16 @@ async fn given_up(signals: &mut SignalStream, process: &AsyncFd<Watched>, line: 
 }
 
 /// Gives the caller the handle, and waits until it has printed it.
-fn hand_over(line: &Line, text: &str, process: &AsyncFd<Watched>) -> Result<(), GivenUp> {
+fn hand_over(line: &Line, text: &str, process: &AsyncFd<Watched>, grant: &Grant) -> Result<(), GivenUp> {
     if !line.say(&Word::Print(text.to_owned())) || !line.hears_printed() {
         return Err(GivenUp::Alone);
     }
-    if process.get_ref().has_ended() { Err(GivenUp::Ended) } else { Ok(()) }
+    if process.get_ref().has_ended() {
+        return Err(GivenUp::Ended);
+    }
+    // Nothing has renewed it meanwhile.
+    let is_late = |lease| matches!(lease, Lease::Until { sent, ttl, .. } if Instant::now() >= sent + ttl / 2);
+    if is_late(grant.lease) { Err(GivenUp::Unread) } else { Ok(()) }
 }
 
 /// Leaves the caller's session, and everything that somebody could wait for to end.
@@ -189,7 +201,7 @@ fn detach() {
     let _ = setsid();
     let _ = chdir("/");
     rename_process(NAME);
-    line::close_standard_error();
+    report::leave();
 }
 
 async fn keep(

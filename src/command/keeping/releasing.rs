@@ -4,16 +4,19 @@ Asking the keeper of a lock to let go of it, for `dlock release`.
 
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::poll::PollTimeout;
-
-use crate::command::keeping::keep::LET_GO;
+use crate::clock::Instant;
+use crate::command::gripping::lost;
+use crate::command::keeping::keep::{LET_GO, STOPPING};
 use crate::exit::{Exit, Failure};
 use crate::handle::{Handle, Keeper};
 use crate::here;
 use crate::report::event::Event;
 use crate::report::event::handle::HandleEvent;
 use crate::supervise::watched::{Unwatchable, Watched};
+use nix::errno::Errno;
+
+/// How often it is looked what the keeper does.
+const LOOK: u8 = 20;
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +57,24 @@ pub(in crate::command) fn ask(handle: &Handle, keeper: &Keeper, limit: Duration)
     }
     match process.signal(LET_GO) {
         Err(Errno::EPERM) => Err(by_another(key)),
-        _ if process.ends_within(PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)) => Ok(Asked::Ended),
-        _ => Err(failure(Exit::Unavailable, HandleEvent::KeeperStays { key, pid, limit })),
+        _ => wait(&process, handle, pid, limit),
     }
+}
+
+/// Waits until the keeper has ended. One that stops its process may have to wait for whoever waits here.
+fn wait(process: &Watched, handle: &Handle, pid: i32, limit: Duration) -> Result<Asked, Failure> {
+    let end = Instant::now() + limit;
+    while !process.ends_within(LOOK) {
+        let key = handle.key.clone();
+        if here::program_of(pid).as_bytes() == STOPPING.to_bytes() {
+            return Err(lost(handle, "its keeper is stopping the process that counts on it".to_owned()));
+        }
+        if Instant::now() >= end {
+            let event = HandleEvent::KeeperStays { key, pid, limit };
+            return Err(Failure::new(Exit::Unavailable, Event::Handle(event)));
+        }
+    }
+    Ok(Asked::Ended)
 }
 
 /// Whether the keeper's number means a process here: on this host, since its last start, in this PID namespace.

@@ -30,7 +30,9 @@ pub(super) fn line(event: &HandleEvent, trouble: fn(&str, &Trouble) -> String) -
             format!("did not get {key}: DLOCK_HANDLE holds it: run the command without dlock run")
         }
         HandleEvent::KeptElsewhere { key, host } => {
-            format!("{key} is kept by a process on {host}: release it there, or use dlock break")
+            format!(
+                "{key} is kept by a process on {host} that cannot be seen from here: release it where that runs, or use dlock break"
+            )
         }
         HandleEvent::KeptByAnother { key, pid } => {
             format!(

@@ -124,7 +124,11 @@ const ACQUIRE: &[(&str, &str)] = &[
     ),
     (
         "The same in one shell, with the variables of the lock:",
-        "eval \"$(dlock acquire -b redis://locks/ -k deploy --ttl 30m --shell)\" || exit",
+        "s=$(dlock acquire -b redis://locks/ -k deploy --ttl 30m --shell) || exit; eval \"$s\"",
+    ),
+    (
+        "Hold a lock for the rest of a script, and note what becomes of it:",
+        "dlock acquire -k nightly --while-pid $$ --events nightly.jsonl >/dev/null || exit",
     ),
 ];
 

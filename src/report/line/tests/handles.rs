@@ -33,7 +33,7 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
         ),
         (
             HandleEvent::KeptElsewhere { key: key(), host: "web1".to_owned() },
-            "k is kept by a process on web1: release it there, or use dlock break",
+            "k is kept by a process on web1 that cannot be seen from here: release it where that runs, or use dlock break",
         ),
         (
             HandleEvent::KeptByAnother { key: key(), pid: 812 },
