@@ -6,7 +6,7 @@ Reads the command line, runs the subcommand, and turns its outcome into an exit.
 # Where things are
 
 * `cli` defines the options, and `settings` makes values of them and of config files, each with its origin. `exit` has the exit codes.
-* `command` has a file or folder for each subcommand. `command/run` alone knows both locks and processes.
+* `command` has a file or folder for each subcommand. `command/run` and `command/keeping` alone know both locks and processes.
 * `backend` has a folder for each lock service. `registry` lists them, and `net` connects to their servers. Nothing
   outside a backend's folder knows it by name. `lock` is the rule by which all of them decide whose turn it is.
 * `lease` decides when to ask a backend: taking a lock, keeping it, giving it back. It knows nothing of processes.
