@@ -69,7 +69,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s E -l conflict-ex
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l reason -d 'Text shown to waiters, and by status and list' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l events -d 'Append a JSON line for each thing that happens (waiting, acquired, trouble, refused, end) to this file, or write it to an open descriptor from fd:3 on: see dlock-json(7). Nothing waits for its reader. With --while-pid the keeper has it open until PID has ended: use a file, because the reader of a pipe would wait for that' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l kill-after -d 'With --while-pid: time between SIGTERM and SIGKILL, at most half of the ttl (zk: a quarter); default: the smaller of 5s and a quarter of the ttl. A shell runs a trap when the command has ended that it waits for: give it time' -r
-complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l on-lost -d 'With --while-pid: what to do when the lock is lost, or dlock break asks for it: stop PID, kill it at once, or ignore that: PID runs on, and the lock stays held if it is not lost' -r -f -a "stop\t'SIGTERM, then SIGKILL'
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l on-lost -d 'With --while-pid: what happens to PID when the lock is lost, or dlock break asks for it' -r -f -a "stop\t'SIGTERM, then SIGKILL'
 kill\t'SIGKILL at once, without SIGTERM'
 ignore\t'Leave the command alone and keep its exit code'"
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l connect-timeout -d 'How long connecting to the backend may take' -r

@@ -77,7 +77,7 @@ _arguments "${_arguments_options[@]}" : \
 '--reason=[Text shown to waiters, and by status and list]:TEXT:_default' \
 '--events=[Append a JSON line for each thing that happens (waiting, acquired, trouble, refused, end) to this file, or write it to an open descriptor from fd\:3 on\: see dlock-json(7). Nothing waits for its reader. With --while-pid the keeper has it open until PID has ended\: use a file, because the reader of a pipe would wait for that]:FILE:_files' \
 '--kill-after=[With --while-pid\: time between SIGTERM and SIGKILL, at most half of the ttl (zk\: a quarter); default\: the smaller of 5s and a quarter of the ttl. A shell runs a trap when the command has ended that it waits for\: give it time]:DURATION:_default' \
-'--on-lost=[With --while-pid\: what to do when the lock is lost, or dlock break asks for it\: stop PID, kill it at once, or ignore that\: PID runs on, and the lock stays held if it is not lost]:ACTION:((stop\:"SIGTERM, then SIGKILL"
+'--on-lost=[With --while-pid\: what happens to PID when the lock is lost, or dlock break asks for it]:ACTION:((stop\:"SIGTERM, then SIGKILL"
 kill\:"SIGKILL at once, without SIGTERM"
 ignore\:"Leave the command alone and keep its exit code"))' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \

@@ -107,7 +107,7 @@ fn dispatch() -> Result<Exit, Failure> {
             command::renew::renew(&settings::HandleSettings::of_renewal(matches)?)
         }
         (Command::Release(_), Some((_, matches))) => {
-            command::release::release(&settings::HandleSettings::of_release(matches)?)
+            command::release::release(&settings::HandleSettings::read(matches)?)
         }
         (Command::Latch(args), Some((_, matches))) => {
             hide_password(&args.place);

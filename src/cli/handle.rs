@@ -22,9 +22,8 @@ back. For the rest of one script, use --while-pid $$. For steps that are process
 
 With --while-pid PID a process stays behind, the keeper, that renews the lock, and releases it when PID has ended, however it \
 ends. If the lock is lost, or dlock break asks for it, the keeper stops PID, and --events has the reason. Two commands can \
-overlap all the same: what PID has started may run on while somebody else has the lock, and nothing watches the keeper: if it \
-is killed, PID runs on, and the lock ends with its lease (on file: at once). Where that must never be, use dlock run, or dlock run \
---handle. On file: and zk:, where a lock ends with the process that holds it, there is only --while-pid, and a handle is for \
+still overlap: what PID has started may run on while somebody else has the lock; and if the keeper itself is killed, PID runs \
+on, and the lock ends with its lease (on file: at once). Where that must never happen, use dlock run, or dlock run --handle. On file: and zk:, where a lock ends with the process that holds it, there is only --while-pid, and a handle is for \
 dlock release alone.
 
 A handle is an address and not a key: whoever may write to the backend can release any lock there. No password is in it. \
@@ -148,8 +147,7 @@ pub(crate) struct Stopping {
     #[arg(long, value_name = "DURATION", env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub kill_after: Option<Duration>,
 
-    /// With --while-pid: what to do when the lock is lost, or dlock break asks for it: stop PID, kill it at once, or ignore that: PID
-    /// runs on, and the lock stays held if it is not lost
+    /// With --while-pid: what happens to PID when the lock is lost, or dlock break asks for it
     #[arg(
         long,
         value_enum,

@@ -107,6 +107,7 @@ impl AcquireSettings {
                     "--ttl is missing: add --ttl 10m, after which the lock ends, or --while-pid $$ for the rest of a script",
                 ));
             }
+            // Refused below, with what is needed there.
             None => TTL,
         };
         let patience = layers
@@ -167,11 +168,7 @@ impl HandleSettings {
     }
 
     /// The settings of `dlock release`, from what the parser found. Reads the password file.
-    pub(crate) fn of_release(matches: &ArgMatches) -> Result<Self, Failure> {
-        Self::read(matches)
-    }
-
-    fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+    pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<HandleArgs>::read(matches)?;
         let told =
             layers.settle(|args| verbosity(args.told.quiet, args.told.verbose)).or_default(Ok(Verbosity::Normal));

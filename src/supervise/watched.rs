@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 use crate::readable::readable;
 use crate::supervise::process::{pidfd_open, pidfd_signal};
 
-/// The process of which the kernel says that no signal ends it.
+/// The first process of a PID namespace: no signal from inside ends it.
 const INIT: pid_t = 1;
 
 /// Why a process cannot be watched.
@@ -39,7 +39,7 @@ impl Watched {
             return Err(Unwatchable::Init);
         }
         let refused = |errno| match errno {
-            // The number of a thread that is not the first one of its process is none of a process.
+            // Only the first thread of a process has the number of that process.
             Errno::ESRCH | Errno::EINVAL | Errno::ENOENT => Unwatchable::Missing,
             Errno::EPERM => Unwatchable::Denied,
             errno => Unwatchable::Refused(errno as i32),

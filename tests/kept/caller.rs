@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::kept::{Ward, acquire, by, kept, nothing_is_left, on_all, status, taken};
+use crate::kept::{Ward, acquire, by, kept, nothing_is_left, on_all, status};
 use crate::support::process;
 use crate::support::rendezvous::eventually;
 use crate::support::service::{RedisService, Service};
@@ -100,7 +100,7 @@ fn a_handle_that_is_not_read_in_time_is_a_failure() {
     };
     let (mut reader, writer) = full();
     let late = acquire(&service, ward.pid()).stdout(writer).spawn();
-    eventually("the lease to end", || (status(&service)["state"] == "held").then_some(()));
+    eventually("the lock to be held", || (status(&service)["state"] == "held").then_some(()));
     eventually("the lease to end", || (status(&service)["state"] == "free").then_some(()));
     let reading = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
     late.wait().code(69).stderr_is_one_line("nobody read it before job could be lost");
@@ -147,7 +147,22 @@ fn a_script_keeps_the_lock_while_it_runs() {
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].parse::<u64>().is_ok_and(|token| token > 0) && lines[1] == "75", "{output:?}");
     eventually("the lock to be free", || (status(&service)["state"] == "free").then_some(()));
-    // A handle in the environment is in nobody's way once its lock is released.
-    let ward = Ward::idle();
-    taken(&service, &ward, &[]);
+}
+
+/// `timeout -k` kills the script, which ignores SIGTERM, and nothing else.
+#[test]
+fn a_script_that_is_killed_by_timeout_leaves_the_lock_free() {
+    let service = RedisService::fresh();
+    let script = format!(
+        "trap '' TERM; {} acquire -k job -b {} --while-pid $$ >/dev/null || exit; while :; do sleep 0.05; done",
+        *crate::support::dlock::DLOCK,
+        service.url()
+    );
+    let mut timeout = std::process::Command::new("timeout");
+    timeout.args(["-k", "1", "2", "bash", "-c", &script]).env("DLOCK_CONFIG", "/dev/null");
+    let mut timeout = timeout.spawn().unwrap();
+    eventually("the lock to be held", || (status(&service)["state"] == "held").then_some(()));
+    timeout.wait().unwrap();
+    eventually("the lock to be free", || (status(&service)["state"] == "free").then_some(()));
+    nothing_is_left(&service);
 }

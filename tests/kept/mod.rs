@@ -43,7 +43,7 @@ fn acquire<S: Service>(service: &S, ward: i32) -> Dlock {
     acquire_for(service, ward, SHORT)
 }
 
-/// The same with a lease of this length.
+/// `dlock acquire --key job --while-pid` of this process, for leases of this length.
 fn acquire_for<S: Service>(service: &S, ward: i32, ttl: &str) -> Dlock {
     let dlock = service.scratch().dlock().args(["acquire", "--key", "job", "--while-pid", &ward.to_string()]);
     dlock.args(["--ttl", ttl]).backend(service.url()).args(service.options())

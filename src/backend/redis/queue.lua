@@ -71,8 +71,8 @@ local function head_of(wakes, patience)
   return nil, true
 end
 
--- One message is enough: a waiter with a message has not looked yet. It is kept until the waiter is dropped, because that may
--- be between two connections; who comes back later looks anyway.
+-- One message is enough: a waiter with a message has not looked yet. It is kept for as long as the waiter is: that may be
+-- between two connections, and one that was dropped looks by itself when it comes back.
 local function wake(wakes, id)
   if redis.call('EXISTS', wakes .. id) == 0 then
     local left = (tonumber(redis.call('HGET', alive, id) or '') or 0) - now
