@@ -33,7 +33,7 @@ _arguments "${_arguments_options[@]}" : \
 '-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--owner=[The owner that dlock status shows; at least the first 8 characters of it]:ID:_default' \
-'--reason=[Why; the holder reports it, and dlock status shows it. With --now nobody is told]:TEXT:_default' \
+'--reason=[Why; the holder reports it, and dlock status shows it for a week. With --now the holder is not told]:TEXT:_default' \
 '-w+[Wait no longer than this for the lock to be released; default\: the length of the holder'\''s lease and 15s]:DURATION:_default' \
 '--wait=[Wait no longer than this for the lock to be released; default\: the length of the holder'\''s lease and 15s]:DURATION:_default' \
 '--timeout=[Wait no longer than this for the lock to be released; default\: the length of the holder'\''s lease and 15s]:DURATION:_default' \

@@ -263,6 +263,20 @@ impl Holder {
         }
     }
 
+    /// Who it is, in a few words and safe for a terminal: a dlock with its process, and nothing of its hold.
+    #[must_use]
+    pub(crate) fn name(&self) -> String {
+        let about = |published: &Published| Published {
+            about: About { reason: None, job: None, ..published.about.clone() },
+            ..Published::default()
+        };
+        let line = match self {
+            Self::Dlock(published) => describe(&about(published), "", 0),
+            other => other.told("", 0).trim_start_matches("held by ").to_owned(),
+        };
+        shown(line.as_bytes()).to_string()
+    }
+
     /// The holder in words; those about a dlock begin with `held`.
     fn told(&self, held: &str, now: u64) -> String {
         let line = match self {

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::backend::survey::{Left, Party, Seen, State, Vote};
 use crate::holder::Holder;
+use crate::holder::ask::Ask;
 use crate::lock::admission::Mode;
 use crate::printable::MAX_SHOWN;
 pub(crate) use crate::schema::acquired::{ACQUIRED, acquired};
@@ -58,15 +59,16 @@ struct Lock<'a> {
     holders: Vec<HolderOf>,
     waiting: Option<u64>,
     #[serde(flatten)]
-    queue: Option<Queue>,
+    whole: Option<Whole>,
     votes: Option<Vec<VoteOf<'a>>>,
 }
 
 /// What a status has and a list does not.
 #[derive(Serialize)]
-struct Queue {
+struct Whole {
     queue: Option<Vec<WaiterOf>>,
     queue_cut: Option<bool>,
+    broken: Option<BreakOf>,
 }
 
 #[derive(Clone, Serialize)]
@@ -114,6 +116,16 @@ struct AskOf {
 }
 
 #[derive(Serialize)]
+struct BreakOf {
+    by: String,
+    reason: Option<String>,
+    at: Option<String>,
+    holder: Option<String>,
+    holder_id: String,
+    taken: bool,
+}
+
+#[derive(Serialize)]
 struct WaiterOf {
     position: u64,
     kind: &'static str,
@@ -143,7 +155,7 @@ struct Trouble<'a> {
 }
 
 /// A time in milliseconds since 1970, as documents have it; none beyond the year 9999.
-fn moment(millis: u64) -> Option<String> {
+pub(crate) fn moment(millis: u64) -> Option<String> {
     let at = UNIX_EPOCH.checked_add(Duration::from_millis(millis)).filter(|_| millis < TOO_LATE)?;
     Some(humantime::format_rfc3339_millis(at).to_string())
 }
@@ -261,12 +273,20 @@ fn vote(vote: &Vote) -> VoteOf<'_> {
     VoteOf { server: &vote.server, state: vote.state, id: vote.id.as_deref() }
 }
 
-fn lock<'a>(seen: &'a Seen, place: &'a Place, with_queue: bool) -> Lock<'a> {
+fn broken(trace: Ask) -> BreakOf {
+    let Ask { by, reason, at, from, stop, taken, .. } = trace;
+    BreakOf { by, reason, at: moment(at), holder: from, holder_id: stop, taken }
+}
+
+fn lock<'a>(seen: &'a Seen, place: &'a Place, is_whole: bool) -> Lock<'a> {
     let holders: Vec<HolderOf> = seen.holders.iter().map(|party| holder(party, seen.now)).collect();
     let waiters = || seen.queue.iter().enumerate().map(|one| waiter(one, seen.now)).collect();
     let is_cut = seen.waiting > seen.queue.len() as u64;
-    let queue =
-        || Queue { queue: (!seen.has_no_queue).then(waiters), queue_cut: (!seen.has_no_queue).then_some(is_cut) };
+    let whole = || Whole {
+        queue: (!seen.has_no_queue).then(waiters),
+        queue_cut: (!seen.has_no_queue).then_some(is_cut),
+        broken: seen.broken.clone().map(broken),
+    };
     Lock {
         v: VERSION,
         backend: &place.backend,
@@ -282,7 +302,7 @@ fn lock<'a>(seen: &'a Seen, place: &'a Place, with_queue: bool) -> Lock<'a> {
         held_by: seen.held_by,
         holders,
         waiting: (!seen.has_no_queue).then_some(seen.waiting),
-        queue: with_queue.then(queue),
+        whole: is_whole.then(whole),
         votes: seen.votes.as_ref().map(|votes| votes.iter().map(vote).collect()),
     }
 }

@@ -202,6 +202,8 @@ pub(crate) struct Seen {
     pub remedy: Option<String>,
     /// Whether its waiters are in no queue, and so cannot be seen.
     pub has_no_queue: bool,
+    /// The last break of this lock, if it is not long ago.
+    pub broken: Option<Ask>,
 }
 
 impl Seen {
@@ -236,6 +238,16 @@ impl Seen {
             }
         }
         self
+    }
+
+    /// This lock with the trace of its last break. A request to a holder that still uses the lock is that holder's.
+    #[must_use]
+    pub(crate) fn broken_by(self, trace: Option<Ask>) -> Self {
+        let is_open = |ask: &Ask| {
+            let mut users = self.holders.iter().filter(|party| !party.is_done());
+            !ask.taken && users.any(|party| party.id() == ask.stop)
+        };
+        Self { broken: trace.filter(|ask| !is_open(ask)), ..self }
     }
 
     /// How it is held; none where nobody holds it, or that is not known.
@@ -316,15 +328,20 @@ pub(crate) trait Survey {
     }
 
     /// Puts the request beside the lock, if this party holds it at that moment; false where it does not. The holder hears of
-    /// it, stops its command and gives the lock back; no other owner heeds it.
+    /// it, stops its command and gives the lock back; no other owner heeds it. The same text stays as [`Seen::broken`].
     async fn ask_to_stop(&mut self, _key: &Key, _party: &Party, _ask: &Ask) -> Result<bool, Error> {
         Err(Error::new(ErrorKind::Unusable, NOT_BROKEN_HERE))
     }
 
     /// Takes the lock away from this party, if it holds it at that moment; false where it does not. Nobody else's hold is
-    /// touched.
-    async fn take_away(&mut self, _key: &Key, _party: &Party) -> Result<bool, Error> {
+    /// touched. `ask` stays as [`Seen::broken`].
+    async fn take_away(&mut self, _key: &Key, _party: &Party, _ask: &Ask) -> Result<bool, Error> {
         Err(Error::new(ErrorKind::Unusable, NOT_BROKEN_HERE))
+    }
+
+    /// Why the last break that was made here leaves no trace; none where it leaves one.
+    fn untraced(&mut self) -> Option<Error> {
+        None
     }
 
     /// Closes what the service would otherwise keep open for a time.

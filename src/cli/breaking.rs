@@ -20,6 +20,8 @@ the lock by now, nothing is done.
 
 With --now the lock is taken away at once, for a holder that is frozen or unreachable: until it notices, two commands can run.
 
+For a week, dlock status tells who broke the lock last, when and why, and so do -v and --events of the runs that get it.
+
 Ends with 0 when that owner does not hold the lock any more, with 79 if somebody else holds it, and with 75 if it is still \
 held when the wait is over or its holder cannot be asked: another program, an older dlock, or one that dlock acquire has left.";
 
@@ -35,7 +37,7 @@ pub(crate) struct BreakArgs {
     #[arg(long, value_name = "ID", required = true)]
     pub owner: Option<String>,
 
-    /// Why; the holder reports it, and dlock status shows it. With --now nobody is told
+    /// Why; the holder reports it, and dlock status shows it for a week. With --now the holder is not told
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 

@@ -33,8 +33,8 @@ pub(crate) fn acquire(settings: &AcquireSettings) -> Exit {
 
 fn perform(settings: &AcquireSettings, report: &Report, prepared: Result<Prepared, Failure>) -> Exit {
     match prepared {
-        Ok(Prepared { signals, contender, handle }) => play(report, signals, |mut signals| async move {
-            let mut taking = Taking { settings, report, contender };
+        Ok(Prepared { signals, contender, handle, traces }) => play(report, signals, |mut signals| async move {
+            let mut taking = Taking::new(settings, report, contender, traces);
             let outcome = tokio::select! {
                 biased;
                 signal = told_to_stop(&mut signals) => Ok(Err(signal)),

@@ -119,6 +119,11 @@ impl Session<'_> {
         self.survey.place().unwrap_or_else(|| self.place.backend.clone())
     }
 
+    /// Why the last break that was made leaves no trace; none where it leaves one.
+    pub(super) fn untraced(&mut self) -> Option<Error> {
+        self.survey.untraced()
+    }
+
     /// Resolves when the service says that this lock has changed.
     pub(super) async fn changed(&mut self, key: &Key) {
         self.survey.changed(key).await;

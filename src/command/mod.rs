@@ -26,4 +26,5 @@ pub(crate) mod run;
 mod session;
 pub(crate) mod status;
 mod taking;
+mod traces;
 mod watch;

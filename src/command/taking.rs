@@ -14,6 +14,7 @@ use crate::command::announcing::{LatestNews, announce};
 use crate::command::journal;
 use crate::command::refusal::{Wish, held_by_own_handle, refused};
 use crate::command::session::{random_id, service};
+use crate::command::traces::{self, Broken, Traces};
 use crate::exit::{Exit, Failure};
 use crate::handle::Handle;
 use crate::here;
@@ -42,6 +43,8 @@ pub(super) struct Prepared {
     pub contender: Box<dyn Contender>,
     /// The handle, as far as it is known.
     pub handle: Handle,
+    /// What looks for the last break of the lock.
+    pub traces: Traces,
 }
 
 /// Makes the owner's id and opens the journal: before anything else is opened, which could get the number of a descriptor that is
@@ -83,7 +86,8 @@ pub(super) fn prepare(settings: &AcquireSettings, report: &Report, owner: Owner)
         return Err(Failure::new(Exit::Usage, Event::Handle(HandleEvent::TooLong(settings.key.clone()))));
     }
     let service = service(connection, settings.unknown.as_ref(), report)?;
-    Ok(Prepared { signals, contender: service.contend(claim(settings, owner)), handle })
+    let traces = Traces::new(report, service.as_ref(), &connection.namespace);
+    Ok(Prepared { signals, contender: service.contend(claim(settings, owner)), handle, traces })
 }
 
 fn claim(settings: &AcquireSettings, owner: Owner) -> Claim {
@@ -123,9 +127,22 @@ pub(super) struct Taking<'a> {
     pub report: &'a Report,
     /// The contender for it.
     pub contender: Box<dyn Contender>,
+    traces: Traces,
+    /// Its last break.
+    broken: Vec<Broken>,
 }
 
-impl Taking<'_> {
+impl<'a> Taking<'a> {
+    /// Nothing is taken yet by this `contender`.
+    pub(super) fn new(
+        settings: &'a AcquireSettings,
+        report: &'a Report,
+        contender: Box<dyn Contender>,
+        traces: Traces,
+    ) -> Self {
+        Self { settings, report, contender, traces, broken: Vec::new() }
+    }
+
     /// Takes the lock, or waits for it; also returns how long that took.
     pub(super) async fn take(&mut self) -> Result<(Grant, Duration), Failure> {
         let (settings, begun) = (self.settings, Instant::now());
@@ -147,6 +164,7 @@ impl Taking<'_> {
         let waited = Instant::now().since(begun);
         match taken {
             Ok(grant) => {
+                self.broken = self.traces.of(&lock.key, grant.lease).await;
                 self.report.replace(&Event::GotIt { key: lock.key, waited });
                 Ok((grant, waited))
             }
@@ -184,6 +202,7 @@ impl Taking<'_> {
         let ttl = matches!(grant.lease, Lease::Until { .. }).then_some(handle.ttl);
         let (tokens, mode, slot) = (vec![handle.token], Mode::Exclusive, None);
         self.report.tell(&Event::Acquired { lock, tokens, mode, slot, ttl, waited });
+        traces::tell(std::mem::take(&mut self.broken), self.report, &self.settings.connection);
     }
 }
 

@@ -1,14 +1,24 @@
 /*!
 A request to the holder of a lock to stop its command and give the lock back. It is put beside the lock, and names the owner
 for whom it is meant: every other holder ignores it.
+
+The same text stays as a trace of the break, also of one that took the lock away without a request: whoever looks at the lock
+later, and its next holders, can read who did that, to whom, when and why.
 */
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 /// How long the texts in a request may be, in bytes.
 const MAX_TEXT: usize = 512;
 
-/// A request to stop.
+/// How long the trace of a break is told, in milliseconds: a week, so that the next run of a weekly job finds it.
+pub(crate) const REMEMBERED: u64 = 7 * 24 * 3600 * 1000;
+/// How far ahead of the one that is asked a clock may be with which a trace was dated, in milliseconds.
+const SKEW: u64 = 24 * 3600 * 1000;
+
+/// A request to stop, and the trace that it leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Ask {
@@ -23,13 +33,26 @@ pub(crate) struct Ask {
     pub reason: Option<String>,
     /// When it was made, in milliseconds since 1970.
     pub at: u64,
+    /// Who held the lock, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Whether the lock was taken away, and its holder not asked.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub taken: bool,
 }
 
 impl Ask {
     /// A request by `by` at the time `at`, in milliseconds since 1970, to the owner with this id. Long texts are cut.
     #[must_use]
     pub(crate) fn new(owner: &str, by: &str, reason: Option<&str>, at: u64) -> Self {
-        Self { v: 1, stop: owner.to_owned(), by: cut(by), reason: reason.map(cut), at }
+        let (by, reason) = (cut(by), reason.map(cut));
+        Self { v: 1, stop: owner.to_owned(), by, reason, at, from: None, taken: false }
+    }
+
+    /// This request, made to this holder, whose lock is `taken` away without a request if that says so.
+    #[must_use]
+    pub(crate) fn to(self, holder: &str, taken: bool) -> Self {
+        Self { from: Some(cut(holder)), taken, ..self }
     }
 
     /// The request as it is put beside the lock.
@@ -42,10 +65,23 @@ impl Ask {
     /// Reads a request; none where this is not one, or one to another owner.
     #[must_use]
     pub(crate) fn read(text: &[u8], owner: &str) -> Option<Self> {
+        Self::parse(text).filter(|ask| !ask.taken && ask.stop == owner)
+    }
+
+    /// Reads the trace of a break, where it is `now` in milliseconds since 1970; none where this is not one, or one that is
+    /// over.
+    #[must_use]
+    pub(crate) fn read_trace(text: &[u8], now: u64) -> Option<Self> {
+        let is_told = |ask: &Self| (ask.at.saturating_sub(SKEW)..ask.at.saturating_add(REMEMBERED)).contains(&now);
+        Self::parse(text).filter(is_told)
+    }
+
+    fn parse(text: &[u8]) -> Option<Self> {
         let ask: Self = serde_json::from_slice(text).ok()?;
-        (ask.v >= 1 && !owner.is_empty() && ask.stop == owner).then_some(Self {
+        (ask.v >= 1 && !ask.stop.is_empty()).then(|| Self {
             by: cut(&ask.by),
             reason: ask.reason.as_deref().map(cut),
+            from: ask.from.as_deref().map(cut),
             ..ask
         })
     }
@@ -53,20 +89,36 @@ impl Ask {
     /// Who asks and why, in words that follow the name of what was asked: `alice@ops1 asked it to stop: restore first`.
     #[must_use]
     pub(crate) fn words(&self) -> String {
-        self.told("")
+        self.told("asked it to stop")
     }
 
     /// The words, as [`words`](Self::words) has them, with how long ago that was, by a clock that says it is `now`.
     #[must_use]
     pub(crate) fn words_at(&self, now: u64) -> String {
-        let ago = std::time::Duration::from_secs(now.saturating_sub(self.at) / 1000);
-        self.told(&format!(" {} ago", humantime::format_duration(ago)))
+        self.told(&format!("asked it to stop {} ago", self.age(now)))
     }
 
-    fn told(&self, when: &str) -> String {
+    /// The trace in words, by a clock that says it is `now`: `4s ago: alice@ops1 asked ci@web1, pid 7 (backup.sh), to stop`.
+    #[must_use]
+    pub(crate) fn trace_at(&self, now: u64) -> String {
+        let what = match (self.taken, self.from.as_ref()) {
+            (false, Some(from)) => format!("asked {from}, to stop"),
+            (false, None) => "asked its holder to stop".to_owned(),
+            (true, Some(from)) => format!("took it away from {from}"),
+            (true, None) => "took it away".to_owned(),
+        };
+        format!("{} ago: {}", self.age(now), self.told(&what))
+    }
+
+    /// How long ago it was made, in whole seconds.
+    fn age(&self, now: u64) -> humantime::FormattedDuration {
+        humantime::format_duration(Duration::from_secs(now.saturating_sub(self.at) / 1000))
+    }
+
+    fn told(&self, what: &str) -> String {
         let who = if self.by.is_empty() { "somebody" } else { &self.by };
         let why = self.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        format!("{who} asked it to stop{when}{why}")
+        format!("{who} {what}{why}")
     }
 }
 
@@ -103,6 +155,27 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_is_read_for_a_week_whoever_was_meant() {
+        let ask = Ask::new("ab", "alice@ops1", Some("restore"), 2 * SKEW).to("ci@web1, pid 7 (backup.sh)", false);
+        for (now, is_told) in [
+            (2 * SKEW, true),
+            (SKEW, true),
+            (SKEW - 1, false),
+            (2 * SKEW + REMEMBERED - 1, true),
+            (2 * SKEW + REMEMBERED, false),
+        ] {
+            assert_eq!(Ask::read_trace(ask.text().as_bytes(), now).is_some(), is_told, "{now}");
+        }
+        for text in ["", "x", "{}", r#"{"v":1,"id":"ab"}"#, r#"{"v":0,"stop":"ab"}"#] {
+            assert_eq!(Ask::read_trace(text.as_bytes(), 0), None, "{text}");
+        }
+        // What is taken away is no request to whoever has the same id.
+        let taken = ask.clone().to("ci@web1", true);
+        assert!(Ask::read(ask.text().as_bytes(), "ab").is_some() && Ask::read(taken.text().as_bytes(), "ab").is_none());
+        assert_eq!(Ask::read_trace(taken.text().as_bytes(), 2 * SKEW), Some(taken));
+    }
+
+    #[test]
     fn long_texts_are_cut_where_a_character_ends() {
         let ask = Ask::new("ab", &"ü".repeat(400), Some(&format!("a{}", "ü".repeat(400))), 7);
         assert_eq!((ask.by.len(), ask.reason.as_deref().map(str::len)), (512, Some(511)));
@@ -116,5 +189,9 @@ mod tests {
         assert_eq!(ask("alice@ops1", Some("maintenance")).words(), "alice@ops1 asked it to stop: maintenance");
         assert_eq!(ask("alice@ops1", None).words_at(5999), "alice@ops1 asked it to stop 4s ago");
         assert_eq!(ask("", None).words_at(0), "somebody asked it to stop 0s ago");
+        let trace = |taken| ask("alice@ops1", Some("restore")).to("ci@web1, pid 7 (backup.sh)", taken).trace_at(5000);
+        assert_eq!(trace(false), "4s ago: alice@ops1 asked ci@web1, pid 7 (backup.sh), to stop: restore");
+        assert_eq!(trace(true), "4s ago: alice@ops1 took it away from ci@web1, pid 7 (backup.sh): restore");
+        assert_eq!(ask("a@b", None).trace_at(1000), "0s ago: a@b asked its holder to stop");
     }
 }

@@ -169,6 +169,15 @@ pub(crate) enum Event {
         /// How long it took to acquire.
         waited: Duration,
     },
+    /// The lock, which is held now, was broken not long ago.
+    Broken {
+        /// The lock.
+        lock: Lock,
+        /// Who broke it, when and why.
+        trace: Ask,
+        /// "Now" in milliseconds since 1970 by the clock of the service.
+        now: u64,
+    },
     /// A renewal has failed, and is tried again.
     NotRenewed {
         /// The lock.

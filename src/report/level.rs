@@ -36,6 +36,7 @@ impl Event {
             | Self::MaxRun { .. }
             | Self::StoppingNested { .. } => Level::Note,
             Self::Acquired { .. }
+            | Self::Broken { .. }
             | Self::NotRenewed { .. }
             | Self::RenewedAgain(_)
             | Self::Covered(_)

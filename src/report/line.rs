@@ -7,6 +7,8 @@ mod handle;
 pub(super) mod lack;
 mod look;
 mod meeting;
+mod number;
+mod outer;
 
 use std::time::Duration;
 
@@ -17,6 +19,8 @@ use self::breaking::broken;
 use self::lack::{lack, no_process, task};
 use self::look::looked;
 use self::meeting::so_far;
+use self::number::either;
+use self::outer::outer;
 use crate::holder::Holder;
 use crate::key::Keys;
 use crate::lease::renewal::Unconfirmed;
@@ -81,9 +85,11 @@ pub(super) fn line(event: &Event) -> String {
         | Event::OuterGuardUnreachable(_)
         | Event::OuterUnwatchable(_)
         | Event::Covered(_) => outer(event),
-        Event::Acquired { .. } | Event::NotRenewed { .. } | Event::RenewedAgain(_) | Event::Kept { .. } => {
-            detail(event)
-        }
+        Event::Acquired { .. }
+        | Event::Broken { .. }
+        | Event::NotRenewed { .. }
+        | Event::RenewedAgain(_)
+        | Event::Kept { .. } => detail(event),
         Event::Meeting(event) => meeting::line(event, trouble),
         _ => held(event),
     }
@@ -182,6 +188,7 @@ fn detail(event: &Event) -> String {
             let ttl = ttl.map(|ttl| format!(", ttl {}", format_duration(ttl))).unwrap_or_default();
             format!("acquired {}, {tokens}{slot}{ttl}, after {}", at(lock), roughly(*waited))
         }
+        Event::Broken { lock, trace, now } => format!("{}: broken {}", at(lock), trace.trace_at(*now)),
         Event::NotRenewed { lock, last } => {
             format!("{}: could not renew it: {}; trying again", at(lock), unconfirmed(last))
         }
@@ -194,52 +201,6 @@ fn detail(event: &Event) -> String {
         // The others have their words in the other functions.
         _ => String::new(),
     }
-}
-
-/// The sentences about an outer run.
-fn outer(event: &Event) -> String {
-    match event {
-        Event::OuterGuardUnreachable(reason) => {
-            let reason = reason.as_deref().unwrap_or("it does not answer");
-            format!(
-                "the lock is held by the dlock run around this one, and its guard could not be reached: {reason}; take the \
-                 lock once, outside (another network namespace hides it, for one)"
-            )
-        }
-        Event::OuterUnwatchable(errno) => format!(
-            "could not watch the dlock run around this one: pidfd_open: {}; allow it in the container's seccomp profile",
-            Errno::from_raw(*errno).desc()
-        ),
-        Event::Upgrade { key, outer, wanted } => {
-            let option = |mode: &Mode| match mode {
-                Mode::Exclusive => "--exclusive".to_owned(),
-                Mode::Shared => "--shared".to_owned(),
-                Mode::Slots(slots) => format!("--slots {slots}"),
-            };
-            format!(
-                "{key} is held with {} by the dlock run around this one, so that this one would never get it: use {} in \
-                 the outer run, or another key here",
-                option(outer),
-                option(wanted)
-            )
-        }
-        Event::OnceInside(key) => format!(
-            "{key} is held by the dlock run around this one, which alone knows whether its command succeeds: use --once-per \
-             there"
-        ),
-        Event::Covered(key) => {
-            let (is, it) = (either(key, "is", "are"), either(key, "it", "them"));
-            format!("{key} {is} held by the dlock run around this one; running under {it}")
-        }
-        _ => "the lock is held by the dlock run around this one, which is in another PID namespace and cannot be watched \
-              from here: take the lock once, outside"
-            .to_owned(),
-    }
-}
-
-/// The words for `one` lock, or those for `several`.
-fn either(key: &Keys, one: &'static str, several: &'static str) -> &'static str {
-    if key.count() == 1 { one } else { several }
 }
 
 fn at(lock: &Lock) -> String {

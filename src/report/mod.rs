@@ -90,6 +90,12 @@ impl Report {
         }
     }
 
+    /// Whether somebody wants details: people by `-v`, or programs by the journal.
+    #[must_use]
+    pub(crate) fn has_details(&self) -> bool {
+        self.verbosity >= Verbosity::Verbose || self.journal.is_some()
+    }
+
     /// Whether the state of the wait can be kept up to date in one line.
     #[must_use]
     pub(crate) fn is_terminal(&self) -> bool {

@@ -59,6 +59,9 @@ pub(crate) fn status(seen: &Seen, place: &str, flags: Option<&str>) -> String {
         let line = |(at, waiter): (usize, &Party)| ((at + 1).to_string(), waiting(waiter, seen.now));
         listed(&mut text, seen.queue.iter().enumerate().map(line), seen.waiting);
     }
+    if let Some(trace) = &seen.broken {
+        field(&mut text, "broken", &safe(&trace.trace_at(seen.now)));
+    }
     if let Some(next) = next(seen, place, flags) {
         field(&mut text, "next", &next);
     }

@@ -3,18 +3,16 @@ The lines of `--events`, and what their fields mean.
 */
 
 mod course;
+mod entry;
 mod fields;
-
-use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::backend::survey::Party;
-use crate::holder::Holder;
-use crate::key::{Key, Keys};
+use crate::schema::VERSION;
 pub(crate) use crate::schema::events::course::Course;
+pub(crate) use crate::schema::events::entry::{Cause, Entry, HolderOf, Why, millis};
 pub(crate) use crate::schema::events::fields::{EVENT, EVENT_HOLDER, EVENTS};
-use crate::schema::{Person, VERSION, exact, foreign, kind, moment, person};
+pub(crate) use crate::schema::moment;
 
 /// The longest line, with the newline after it and the one that may be before it: a pipe takes it as a whole.
 const LONGEST: usize = 4094;
@@ -40,265 +38,6 @@ pub(crate) struct Run {
     pub user: String,
     /// The name of the program that is to run; empty where none is.
     pub program: String,
-}
-
-/// What happened, with its data.
-#[derive(Clone, Serialize)]
-#[serde(untagged)]
-pub(crate) enum Entry {
-    /// Others hold a lock.
-    Waiting {
-        /// Its name.
-        lock: String,
-        /// Who holds it.
-        holder: Option<Box<HolderOf>>,
-        /// How many hold it.
-        held_by: u64,
-        /// What is in its way that is not a lock.
-        blocked_by: Option<String>,
-        /// The place in the queue.
-        position: Option<u64>,
-        /// How long the wait has lasted.
-        waited_ms: u64,
-    },
-    /// The locks are held.
-    Acquired {
-        /// The fencing token of the first one.
-        token: Option<u64>,
-        /// The lease.
-        ttl_ms: Option<u64>,
-        /// How long it took.
-        waited_ms: u64,
-        /// The slot.
-        slot: Option<u32>,
-        /// The names of all.
-        keys: Vec<String>,
-        /// The fencing tokens of all.
-        tokens: Vec<u64>,
-        /// Whether an outer run holds them.
-        covered: bool,
-    },
-    /// The locks are not acquired.
-    Refused {
-        /// Why not, as a word.
-        why: Why,
-        /// The lock.
-        lock: String,
-        /// Who holds it.
-        holder: Option<Box<HolderOf>>,
-        /// Why not, in words.
-        error: String,
-    },
-    /// The command has been started.
-    Started {
-        /// Its process id.
-        command_pid: i32,
-        /// Its name.
-        program: String,
-    },
-    /// The lease was extended.
-    Renewed {
-        /// Its length.
-        ttl_ms: u64,
-    },
-    /// A request has failed.
-    Trouble {
-        /// How.
-        error: String,
-    },
-    /// The holder was asked to stop.
-    Asked {
-        /// By whom.
-        by: String,
-        /// Why.
-        reason: Option<String>,
-    },
-    /// The lock is lost.
-    Lost {
-        /// How that is known.
-        reason: String,
-    },
-    /// The command is stopped.
-    Stopping {
-        /// By which signal.
-        signal: &'static str,
-        /// Why.
-        cause: Cause,
-    },
-    /// The command has ended.
-    Exited {
-        /// Its exit code.
-        code: Option<u8>,
-        /// The signal that ended it.
-        signal: Option<String>,
-        /// Why it could not be executed.
-        error: Option<String>,
-        /// How long it ran.
-        ran_ms: u64,
-    },
-    /// The locks are not needed any more.
-    Released {
-        /// Whether others can have them.
-        freed: bool,
-    },
-    /// dlock ends.
-    End {
-        /// Its exit code.
-        exit: u8,
-        /// What it says of that.
-        error: Option<String>,
-        /// How it came about, in a word.
-        outcome: Option<&'static str>,
-        /// How long it took to acquire the lock.
-        waited_ms: Option<u64>,
-        /// How long the command ran.
-        ran_ms: Option<u64>,
-        /// How long dlock ran.
-        total_ms: u64,
-    },
-}
-
-/// Why a lock was not acquired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Why {
-    /// Others hold it.
-    Held,
-    /// A command has succeeded in the period already.
-    Done,
-    /// It is in use with another number of slots.
-    Slots,
-    /// The backend fails.
-    Backend,
-}
-
-/// Why a command is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Cause {
-    /// Its lock is lost.
-    Lost,
-    /// The holder was asked to stop.
-    Asked,
-    /// It has run for long enough.
-    MaxRun,
-    /// It has ended, and what it left behind is stopped.
-    Leftovers,
-    /// It has ended, and a run that its lock covers is stopped.
-    Nested,
-    /// The guard was killed.
-    Guard,
-}
-
-/// Who holds a lock.
-#[derive(Clone, Serialize)]
-pub(crate) struct HolderOf {
-    kind: &'static str,
-    id: Option<String>,
-    token: Option<u64>,
-    slot: Option<u32>,
-    #[serde(flatten)]
-    person: Person,
-    since: Option<String>,
-    held_ms: Option<u64>,
-    text: Option<String>,
-}
-
-impl HolderOf {
-    /// This holder at `now` by the clock that granted the lock; none where nobody is known to hold it.
-    #[must_use]
-    pub(crate) fn of(holder: &Holder, now: u64) -> Option<Box<Self>> {
-        if matches!(holder, Holder::Nobody | Holder::Unknown | Holder::InTheWay(_)) {
-            return None;
-        }
-        let party = Party::new(holder.clone(), "");
-        Some(Box::new(Self {
-            kind: kind(&party),
-            id: party.published().map(|said| said.id.clone()),
-            token: exact(party.token),
-            slot: party.slot,
-            person: person(&party),
-            since: party.since.and_then(moment),
-            held_ms: party.age(now),
-            text: foreign(&party),
-        }))
-    }
-
-    fn texts(&mut self) -> impl Iterator<Item = &mut String> {
-        let Person { host, user, program, reason, job, .. } = &mut self.person;
-        [&mut self.id, &mut self.text, host, user, program, reason, job].into_iter().flatten()
-    }
-}
-
-impl Entry {
-    /// The locks with these `keys` and `tokens` are held.
-    #[must_use]
-    pub(crate) fn acquired(keys: &Keys, tokens: &[u64], slot: Option<u32>, ttl: Option<Duration>) -> Self {
-        Self::Acquired {
-            token: tokens.first().copied(),
-            ttl_ms: ttl.map(millis),
-            waited_ms: 0,
-            slot,
-            keys: keys.iter().map(|key: &Key| key.as_str().to_owned()).collect(),
-            tokens: tokens.to_vec(),
-            covered: false,
-        }
-    }
-
-    /// An `acquired` entry with how long it took to acquire the locks, and whether an outer run holds them.
-    #[must_use]
-    pub(crate) fn after(mut self, length: Duration, is_covered: bool) -> Self {
-        if let Self::Acquired { waited_ms, covered, .. } = &mut self {
-            (*waited_ms, *covered) = (millis(length), is_covered);
-        }
-        self
-    }
-
-    /// The name of the event.
-    #[must_use]
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Waiting { .. } => "waiting",
-            Self::Acquired { .. } => "acquired",
-            Self::Refused { .. } => "refused",
-            Self::Started { .. } => "started",
-            Self::Renewed { .. } => "renewed",
-            Self::Trouble { .. } => "trouble",
-            Self::Asked { .. } => "asked",
-            Self::Lost { .. } => "lost",
-            Self::Stopping { .. } => "stopping",
-            Self::Exited { .. } => "exited",
-            Self::Released { .. } => "released",
-            Self::End { .. } => "end",
-        }
-    }
-
-    /// All its texts that may be long, but not those that name a lock.
-    fn texts(&mut self) -> Vec<&mut String> {
-        match self {
-            Self::Waiting { holder, blocked_by, .. } => {
-                holder.iter_mut().flat_map(|holder| holder.texts()).chain(blocked_by).collect()
-            }
-            Self::Refused { holder, error, .. } => {
-                holder.iter_mut().flat_map(|holder| holder.texts()).chain([error]).collect()
-            }
-            Self::Started { program: text, .. } | Self::Trouble { error: text } | Self::Lost { reason: text } => {
-                vec![text]
-            }
-            Self::Asked { by, reason } => reason.iter_mut().chain([by]).collect(),
-            Self::Exited { error, .. } | Self::End { error, .. } => error.iter_mut().collect(),
-            Self::Acquired { .. } | Self::Renewed { .. } | Self::Stopping { .. } | Self::Released { .. } => Vec::new(),
-        }
-    }
-
-    /// The names of locks in it.
-    fn names(&mut self) -> Vec<&mut String> {
-        match self {
-            Self::Waiting { lock, .. } | Self::Refused { lock, .. } => vec![lock],
-            Self::Acquired { keys, .. } => keys.iter_mut().collect(),
-            _ => Vec::new(),
-        }
-    }
 }
 
 #[derive(Serialize)]
@@ -383,12 +122,6 @@ fn cut(text: &mut String, most: usize) {
         text.truncate(end);
         text.push('…');
     }
-}
-
-/// A length in whole milliseconds.
-#[must_use]
-pub(crate) fn millis(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

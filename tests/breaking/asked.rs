@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::breaking::{break_it, holder, nothing_is_left, on_all, owner, short, start_breaking, wait_renewed};
+use crate::breaking::{break_it, holder, on_all, only_the_trace_is_left, owner, short, start_breaking, wait_renewed};
 use crate::looking::{status, told};
 use crate::support::rendezvous::boottime;
 use crate::support::service::{Gated, Service};
@@ -42,7 +42,7 @@ fn it_stops_and_the_next_one_gets_the_lock_without_an_overlap<S: Service>(servic
     let sections = witness.check();
     assert_eq!(sections.len(), 2, "{}", witness.log());
     service.assert_free("job");
-    nothing_is_left(service);
+    only_the_trace_is_left(service);
 }
 
 fn it_hears_of_it_at_once_after_its_first_renewal<S: Service>(service: &S) {

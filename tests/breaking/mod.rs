@@ -6,6 +6,7 @@ mod odd;
 mod rows;
 mod taken;
 mod terminal;
+mod traces;
 
 use std::time::Duration;
 
@@ -90,8 +91,9 @@ fn wait_renewed<S: Service>(service: &S) {
     });
 }
 
-/// Nothing is left of a lock that was broken, a moment later.
+/// Of a lock that was broken, what tells of that is left a moment later, and nothing else.
 #[track_caller]
-fn nothing_is_left<S: Service>(service: &S) {
+fn only_the_trace_is_left<S: Service>(service: &S) {
+    assert!(service.forget_break("job"), "nothing tells of the break");
     eventually("nothing to be left", || service.litter(&["job"]).is_empty().then_some(()));
 }

@@ -3,6 +3,7 @@
 use crate::breaking::{break_it, holder, owner, wait_renewed};
 use crate::databases::on_databases;
 use crate::looking::rights::viewer;
+use crate::looking::status;
 use crate::support::database_services::DatabaseService;
 use crate::support::databases::Engine;
 use crate::support::service::{Gated, Service};
@@ -76,13 +77,25 @@ fn whoever_may_change_what_holders_publish_can_ask<E: Engine>() {
     };
     breaking(&[]).code(77).stderr_is_one_line("viewer lacks a right: ");
     grant("UPDATE", "dlock_holder");
-    breaking(&[]).code(0).stderr_ends_with_line("job was released after ");
+    let asked = breaking(&[]);
+    asked.code(0).stderr_ends_with_line("job was released after ");
+    let untraced = "dlock: job: nobody will be told of this later, because it could not be recorded: ";
+    assert!(asked.stderr().starts_with(untraced), "{asked:?}");
     first.running.wait().code(79).stderr_is_one_line("asked it to stop");
     let next = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
     next.wait_held();
     breaking(&["--now"]).code(77).stderr_is_one_line("viewer lacks a right: ");
     assert!(next.running.is_running());
     grant("UPDATE", "shedlock");
-    breaking(&["--now"]).code(0).stderr_is_one_line("took job away from ");
+    let taken = breaking(&["--now"]);
+    taken.code(0).stderr_ends_with_line("took job away from ");
+    assert!(taken.stderr().starts_with(untraced), "{taken:?}");
     next.running.wait().code(79).stderr_is_one_line("lost job at ");
+    assert_eq!(status(&service, "job")["broken"], serde_json::Value::Null);
+    grant("SELECT, INSERT, UPDATE", "dlock_once");
+    let last = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
+    last.wait_held();
+    breaking(&["--now"]).code(0).stderr_is_one_line("took job away from ");
+    last.running.wait().code(79).stderr_is_one_line("lost job at ");
+    assert_eq!(status(&service, "job")["broken"]["taken"], true);
 }

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::breaking::{break_it, nothing_is_left, on_leases, owner, short};
+use crate::breaking::{break_it, on_leases, only_the_trace_is_left, owner, short};
 use crate::looking::status;
 use crate::support::service::{Gated, RedisService, Service};
 
@@ -26,7 +26,7 @@ fn a_frozen_holder_loses_the_lock_at_once_and_ends_by_itself<S: Service>(service
     holder.running.signal(Signal::SIGCONT);
     holder.running.wait().code(79).stderr_is_one_line("lost job at ");
     next.let_go().success();
-    nothing_is_left(service);
+    only_the_trace_is_left(service);
 }
 
 fn one_of_several_holders_loses_its_slot<S: Service>(service: &S) {

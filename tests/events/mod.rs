@@ -33,13 +33,13 @@ macro_rules! on_leases {
 use on_leases;
 
 /// The file of this name in which a run of `service` keeps its journal.
-fn journal<S: Service>(service: &S, name: &str) -> PathBuf {
+pub fn journal<S: Service>(service: &S, name: &str) -> PathBuf {
     service.scratch().path(name)
 }
 
 /// The lines so far, each of which must be whole, and of one run.
 #[track_caller]
-fn lines(path: &Path) -> Vec<Value> {
+pub fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines = read(&text);
     for field in ["owner", "key", "pid", "backend", "namespace"] {
@@ -65,13 +65,13 @@ fn read(text: &str) -> Vec<Value> {
 }
 
 /// What has happened, in its order, without the renewals, of which nobody knows how many there are.
-fn happened(lines: &[Value]) -> Vec<&str> {
+pub fn happened(lines: &[Value]) -> Vec<&str> {
     lines.iter().map(|line| line["event"].as_str().expect("a word")).filter(|event| *event != "renewed").collect()
 }
 
 /// The line about the only `event` of this kind.
 #[track_caller]
-fn only<'a>(lines: &'a [Value], event: &str) -> &'a Value {
+pub fn only<'a>(lines: &'a [Value], event: &str) -> &'a Value {
     let mut those = lines.iter().filter(|line| line["event"] == event);
     match (those.next(), those.next()) {
         (Some(line), None) => line,

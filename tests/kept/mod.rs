@@ -4,7 +4,7 @@ mod caller;
 mod ending;
 mod keeper;
 mod refused;
-mod ward;
+pub mod ward;
 
 use serde_json::Value;
 

@@ -4,16 +4,16 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// It ends when it is told to, and at the latest with the test.
-pub(super) struct Ward(Child);
+pub struct Ward(Child);
 
 impl Ward {
     /// One that does nothing.
-    pub(super) fn idle() -> Self {
+    pub fn idle() -> Self {
         Self::shell("exec sleep 1000")
     }
 
     /// One that runs this script; returns once the script has printed a line, or has begun to do nothing.
-    pub(super) fn shell(script: &str) -> Self {
+    pub fn shell(script: &str) -> Self {
         let mut child = Command::new("sh")
             .args(["-c", &format!("echo; {script}")])
             .stdin(Stdio::null())
@@ -26,22 +26,22 @@ impl Ward {
         Self(child)
     }
 
-    pub(super) fn pid(&self) -> i32 {
+    pub fn pid(&self) -> i32 {
         i32::try_from(self.0.id()).unwrap()
     }
 
     /// Ends it by SIGKILL.
-    pub(super) fn kill(mut self) {
+    pub fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
-    pub(super) fn is_running(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         self.0.try_wait().unwrap().is_none()
     }
 
     /// Waits for its end.
-    pub(super) fn wait(mut self) -> ExitStatus {
+    pub fn wait(mut self) -> ExitStatus {
         self.0.wait().unwrap()
     }
 }

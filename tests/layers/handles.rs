@@ -17,6 +17,7 @@ pub(super) const HANDLES: &[(&str, &[&str])] = &[
             "command::refusal",
             "command::run",
             "command::session",
+            "command::traces",
             "exit",
             "handle",
             "holder",
@@ -56,6 +57,7 @@ pub(super) const HANDLES: &[(&str, &[&str])] = &[
             "settings",
         ],
     ),
+    ("command/traces.rs", &["backend", "clock", "holder", "key", "report", "settings"]),
     ("command/losing.rs", &["cli", "clock", "lease", "report::event", "supervise::protocol"]),
     (
         "command/keeping",
@@ -110,6 +112,7 @@ pub(super) const HANDLES: &[(&str, &[&str])] = &[
             "command::journal",
             "command::refusal",
             "command::session",
+            "command::traces",
             "exit",
             "handle",
             "here",

@@ -65,6 +65,11 @@ pub trait Service {
         self.cluster().litter(keys)
     }
 
+    /// Removes what tells of the last break of `key`; returns whether there was something.
+    fn forget_break(&self, key: &str) -> bool {
+        self.cluster().forget_break(key)
+    }
+
     /// Asserts that nothing is left of locks, as [`litter`](Self::litter) has it. A server may see a moment later that a client
     /// has gone.
     #[track_caller]

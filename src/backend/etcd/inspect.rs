@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use crate::backend::Error;
 use crate::backend::etcd::errors::{self, Fault};
 use crate::backend::etcd::link::Cluster;
-use crate::backend::etcd::names::{HOLD, entries, is_entry, mode_of, prefix_of, stem, stop};
+use crate::backend::etcd::names::{HOLD, broken, entries, is_entry, mode_of, prefix_of, stem, stop};
 use crate::backend::etcd::steering::{self, Mark};
 use crate::backend::survey::{Left, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
 use crate::clock::{wall_millis, within};
@@ -214,19 +214,23 @@ impl Survey for EtcdSurvey {
         let prefix = prefix_of(&spot.place);
         let mut read = self.ask(|mut client| async move { client.get(prefix, Some(oldest_first(KEYS))).await }).await?;
         self.revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
-        let count = read.count();
-        self.seen(spot, &read.take_kvs(), count).await
+        let (count, trace) = (read.count(), broken(&spot.place));
+        let seen = self.seen(spot, &read.take_kvs(), count).await?;
+        // Whoever may read the lock's keys alone sees no trace.
+        let mut read = self.ask(|mut client| async move { Ok(client.get(trace, None).await.ok()) }).await?;
+        let trace = read.as_mut().and_then(|read| read.take_kvs().into_iter().next());
+        Ok(seen.broken_by(trace.and_then(|kv| Ask::read_trace(kv.value(), wall_millis()))))
     }
 
     async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let Some(mark) = self.mark(key, party).await? else { return Ok(false) };
-        let stop = stop(&self.namespace.prefix('/'), mark.lease);
-        steering::put(&mut self.cluster, &mark, stop, ask).await
+        let (stop, trace) = (stop(&self.namespace.prefix('/'), mark.lease), broken(&self.namespace.join('/', key)));
+        steering::put(&mut self.cluster, &mark, ask, stop, trace).await
     }
 
-    async fn take_away(&mut self, key: &Key, party: &Party) -> Result<bool, Error> {
+    async fn take_away(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let Some(mark) = self.mark(key, party).await? else { return Ok(false) };
-        steering::take(&mut self.cluster, &mark).await
+        steering::take(&mut self.cluster, &mark, ask, broken(&self.namespace.join('/', key))).await
     }
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {

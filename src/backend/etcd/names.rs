@@ -35,6 +35,11 @@ pub(super) fn record(claim: &Claim, period: Period) -> String {
     format!("{}\u{1}once:{}", claim.namespace.join('/', &claim.key), period.length)
 }
 
+/// The key with the trace of the last break of the lock that is spelled like this with its namespace.
+pub(super) fn broken(lock: &str) -> String {
+    format!("{lock}\u{1}broken")
+}
+
 /// What the keys of all locks of the claim's namespace begin with; without a namespace, those of its own lock.
 pub(super) fn namespace(claim: &Claim) -> String {
     let own = prefix(claim);

@@ -192,12 +192,13 @@ impl FileSurvey {
             There::Nothing => (Seen::free(spot, now), false),
             There::Other(what) => (Seen { state: State::Blocked(what.to_owned()), ..Seen::free(spot, now) }, false),
             There::Lock(files) => {
+                let trace = files.gate.as_ref().and_then(requests::trace);
                 let mut seen = files.read(table).seen(spot, now, processes);
                 for holder in &mut seen.holders {
                     let requests = files.gate.as_ref().zip(holder.who.id());
                     holder.asked = requests.and_then(|(gate, id)| requests::find(gate, id));
                 }
-                (seen, files.is_closed)
+                (seen.broken_by(trace), files.is_closed)
             }
         })
     }

@@ -1,12 +1,15 @@
 /*!
 Requests to stop, in a lock file: lines after everything else that is there. Whoever asks appends one with a single write, and
-takes no lock for that. The next holder that has the lock alone cuts them off.
+takes no lock for that. Whoever writes the file anew cuts them off but for the last one, which stays for a week as the trace of
+the last break.
 */
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 
+use crate::backend::file::content::BLOCK;
+use crate::clock::wall_millis;
 use crate::holder::ask::Ask;
 
 /// How much of the end of a lock file is looked at, in bytes: the last few requests.
@@ -19,12 +22,28 @@ pub(super) fn append(mut file: &File, ask: &Ask) -> io::Result<()> {
 
 /// The last request that was made to this owner.
 pub(super) fn find(file: &File, owner: &str) -> Option<Ask> {
+    last(file, |line| Ask::read(line, owner))
+}
+
+/// The last request that was made to anybody, if it is not long ago.
+pub(super) fn trace(file: &File) -> Option<Ask> {
+    last(file, |line| Ask::read_trace(line, wall_millis()))
+}
+
+/// The line that keeps this trace in a file that is written anew, if there is room for it where `before` is in front of it: it
+/// must end before the first record of those who share a lock.
+pub(super) fn kept(trace: Option<&Ask>, before: usize) -> String {
+    let line = trace.map(|ask| ask.text() + "\n").unwrap_or_default();
+    if before + line.len() < BLOCK { line } else { String::new() }
+}
+
+fn last<T>(file: &File, read: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
     let length = file.metadata().ok()?.len();
     let from = length.saturating_sub(TAIL);
     let mut tail = vec![0; usize::try_from(length - from).ok()?];
-    let read = file.read_at(&mut tail, from).ok()?;
-    let lines = tail[..read].split(|byte| [b'\n', 0].contains(byte));
-    lines.rev().filter(|line| !line.is_empty()).find_map(|line| Ask::read(line, owner))
+    let there = file.read_at(&mut tail, from).ok()?;
+    let lines = tail[..there].split(|byte| [b'\n', 0].contains(byte));
+    lines.rev().filter(|line| !line.is_empty()).find_map(read)
 }
 
 #[cfg(test)]
@@ -32,7 +51,47 @@ mod tests {
     use std::fs::OpenOptions;
 
     use super::*;
-    use crate::backend::file::text::{header, write, write_record};
+    use crate::backend::file::text::{clear, header, numbers, write, write_counter, write_record};
+    use crate::holder::ask::REMEMBERED;
+    use crate::holder::done::Done;
+
+    #[test]
+    fn the_last_request_stays_in_a_file_that_is_written_anew() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("job.lock");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
+        let append_to = OpenOptions::new().append(true).open(&path).expect("the file");
+        let text = || std::fs::read_to_string(&path).expect("text");
+        let ask = |reason: &str| Ask::new("ab", "a@b", Some(reason), wall_millis());
+        write(&file, 17, "{\"holder\":1}", None, &[]).expect("written");
+        append(&append_to, &ask("one")).expect("appended");
+        append(&append_to, &ask("two")).expect("appended");
+        let done = [Done { v: 1, period: 7, length: 60_000, at: 5, ..Done::default() }];
+        let writes: [(&dyn Fn(), &str); 5] = [
+            (&|| write(&file, 18, "{\"holder\":2}", None, &[]).expect("written"), "18\n{\"holder\":2}\n"),
+            (&|| write(&file, 18, "", None, &[]).expect("written"), "18\n\n"),
+            (&|| write_counter(&file, 19, true, &[]).expect("written"), "19\n\n"),
+            (&|| clear(&file, &[]).expect("cleared"), "19\n\n"),
+            (&|| write(&file, 20, "", None, &done).expect("written"), "20\n\nonce "),
+        ];
+        for (write, begins) in writes {
+            write();
+            let (text, trace) = (text(), trace(&file).expect("a trace"));
+            assert!(text.contains(begins) && text.ends_with(&format!("\n{}\n", trace.text())), "{text}");
+            assert_eq!((text.matches("\"stop\"").count(), trace.reason.as_deref()), (1, Some("two")), "{text}");
+            let header = header(&file).expect("ours");
+            assert_eq!(header.done.len(), usize::from(begins.contains("once")), "{text}");
+            assert!(header.record.published().is_none() && numbers(&file).is_empty(), "{text}");
+        }
+        // Not one that is too long, and not for ever.
+        append(&append_to, &Ask::new("ab", &"\u{1}".repeat(512), Some(&"\u{1}".repeat(512)), wall_millis()))
+            .expect("it");
+        clear(&file, &[]).expect("cleared");
+        assert!(!text().contains("stop"), "{}", text());
+        append(&append_to, &Ask::new("ab", "a@b", None, wall_millis() - REMEMBERED)).expect("appended");
+        clear(&file, &[]).expect("cleared");
+        assert!(!text().contains("stop"), "{}", text());
+    }
 
     #[test]
     fn a_request_is_found_by_its_owner_until_the_next_holder_has_the_lock_alone() {

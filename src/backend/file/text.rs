@@ -9,7 +9,9 @@ use std::os::unix::fs::FileExt;
 use crate::backend::file::content::{BLOCK, COUNTER, Content, MARK, Record, done_lines};
 use crate::backend::file::errors;
 use crate::backend::file::kept::Kept;
+use crate::backend::file::requests;
 use crate::backend::file::seats::MOST;
+use crate::holder::ask::Ask;
 use crate::holder::done::Done;
 use crate::printable::MAX_SHOWN;
 
@@ -55,14 +57,14 @@ pub(super) fn write_record(file: &File, number: u32, text: &str, kept: Option<&K
 }
 
 /// Replaces the content of `file` with a single write, so that a reader without the lock sees the old or the new text.
-/// What is left of a longer one is cut off afterwards, and with it all records.
+/// What is left of a longer one is cut off afterwards, and with it all records. The trace of the last break stays.
 pub(super) fn write(file: &File, counter: u64, holder: &str, kept: Option<&Kept>, done: &[Done]) -> io::Result<()> {
     let (record, done) = (Record::lines(holder, kept), done_lines(done));
     // The first line after the counter is the holder's, also where there is none.
-    let nobody = if record.is_empty() && !done.is_empty() { "\n" } else { "" };
+    let trace = requests::trace(file);
+    let nobody = if record.is_empty() && !(done.is_empty() && trace.is_none()) { "\n" } else { "" };
     let text = format!("{MARK}{counter:019}\n{record}{nobody}{done}");
-    file.write_all_at(text.as_bytes(), 0)?;
-    file.set_len(text.len() as u64)
+    replace(file, 0, text, trace.as_ref())
 }
 
 /// Writes the counter for a holder that shares the lock, and nothing about one that has it alone. For the first of those who
@@ -71,19 +73,25 @@ pub(super) fn write_counter(file: &File, counter: u64, is_first: bool, done: &[D
     if !is_first {
         return file.write_all_at(format!("{MARK}{counter:019}\n\n").as_bytes(), 0);
     }
-    let text = format!("{MARK}{counter:019}\n\n{}", done_lines(done));
-    file.write_all_at(text.as_bytes(), 0)?;
-    file.set_len(text.len() as u64)
+    let trace = requests::trace(file);
+    replace(file, 0, format!("{MARK}{counter:019}\n\n{}", done_lines(done)), trace.as_ref())
 }
 
-/// Removes everything but the counter, and what was `done` in some period.
+/// Removes everything but the counter, what was `done` in some period, and the trace of the last break.
 pub(super) fn clear(file: &File, done: &[Done]) -> io::Result<()> {
-    if done.is_empty() {
+    let trace = requests::trace(file);
+    if done.is_empty() && trace.is_none() {
         return file.set_len(COUNTER);
     }
-    let text = format!("\n{}", done_lines(done));
-    file.write_all_at(text.as_bytes(), COUNTER)?;
-    file.set_len(COUNTER + text.len() as u64)
+    replace(file, COUNTER, format!("\n{}", done_lines(done)), trace.as_ref())
+}
+
+/// Replaces what is in `file` from this byte on by `text` and the line that keeps the trace of a break.
+fn replace(file: &File, at: u64, text: String, trace: Option<&Ask>) -> io::Result<()> {
+    let before = usize::try_from(at).unwrap_or(usize::MAX).saturating_add(text.len());
+    let text = text + &requests::kept(trace, before);
+    file.write_all_at(text.as_bytes(), at)?;
+    file.set_len(at + text.len() as u64)
 }
 
 /// The first byte of a seat's record.

@@ -15,6 +15,7 @@ pub(super) const LOOKS: Looks = Looks {
     look: include_str!("statements/survey/look.sql"),
     foreign: include_str!("statements/survey/foreign.sql"),
     names: include_str!("statements/survey/names.sql"),
+    trace: include_str!("statements/survey/trace.sql"),
     now: "UTC_TIMESTAMP(3)",
     probe: include_str!("statements/probe.sql"),
     told: probed::told,
@@ -30,6 +31,7 @@ pub(super) const STEERING: Steering = Steering {
     take: include_str!("statements/steering/take.sql"),
     member: include_str!("statements/steering/member.sql"),
     foreign: include_str!("statements/steering/foreign.sql"),
+    trace: include_str!("statements/steering/trace.sql"),
     wake: "",
     looks: LOOKS,
 };

@@ -17,6 +17,7 @@ pub(super) const LOOKS: Looks = Looks {
     look: include_str!("statements/survey/look.sql"),
     foreign: include_str!("statements/survey/foreign.sql"),
     names: include_str!("statements/survey/names.sql"),
+    trace: include_str!("statements/survey/trace.sql"),
     now: "timezone('utc', now())",
     probe: include_str!("statements/probe.sql"),
     told: probed::told,
@@ -32,6 +33,7 @@ pub(super) const STEERING: Steering = Steering {
     take: include_str!("statements/steering/take.sql"),
     member: include_str!("statements/steering/member.sql"),
     foreign: include_str!("statements/steering/foreign.sql"),
+    trace: include_str!("statements/steering/trace.sql"),
     wake: include_str!("statements/wake.sql"),
     looks: LOOKS,
 };

@@ -1,7 +1,8 @@
--- Shared by the scripts of whoever intervenes: whose a text is, and waking a holder that listens.
---   stop  hash: owner's id to the request to stop that was made to it; the last key but one
---   ear   list on which the owner listens from its first renewal on; the last key
-local stop, ear = KEYS[#KEYS - 1], KEYS[#KEYS]
+-- Shared by the scripts of whoever intervenes: whose a text is, waking a holder that listens, and what stays of a break.
+--   broken  the last request to stop, or what took the lock away; the last key but two
+--   stop    hash: owner's id to the request to stop that was made to it; the last key but one
+--   ear     list on which the owner listens from its first renewal on; the last key
+local broken, stop, ear = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
 
 -- The id of the dlock that wrote this text; nil where none did. Before the id there are only numbers and words of dlock's.
 local function owner_in(text)
@@ -12,6 +13,11 @@ end
 local function held_by_owner(id, mode, value)
   local text = mode and text_of(id, mode, value)
   return text and owner_in(text) == id and text or nil
+end
+
+-- Leaves this text for a week for those who look at the lock later. Nothing depends on it.
+local function leave_trace(text)
+  redis.pcall('SET', broken, text, 'EX', 604800)
 end
 
 -- Tells the holder to look at its lock now. Without the right to that, its next renewal finds out.

@@ -198,8 +198,14 @@ impl<W: Way> RedisSurvey<W> {
 
     /// Takes the lock with these keys away from `party`, if that holds it here; false where it does not. On a `single` server
     /// the next waiter is told.
-    pub(in crate::backend) async fn take(&mut self, keys: &Keys, party: &Party, single: bool) -> Result<bool, Error> {
-        self.steer(steering::take(keys, party, single)).await
+    pub(in crate::backend) async fn take(
+        &mut self,
+        keys: &Keys,
+        party: &Party,
+        ask: &Ask,
+        single: bool,
+    ) -> Result<bool, Error> {
+        self.steer(steering::take(keys, party, ask, single)).await
     }
 
     async fn steer(&mut self, command: Cmd) -> Result<bool, Error> {
@@ -235,8 +241,8 @@ impl<W: Way> Survey for RedisSurvey<W> {
         self.put(&Keys::at(self.namespace.join(':', key)), party, ask).await
     }
 
-    async fn take_away(&mut self, key: &Key, party: &Party) -> Result<bool, Error> {
-        self.take(&Keys::at(self.namespace.join(':', key)), party, true).await
+    async fn take_away(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
+        self.take(&Keys::at(self.namespace.join(':', key)), party, ask, true).await
     }
 }
 

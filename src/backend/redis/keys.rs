@@ -77,6 +77,11 @@ impl Keys {
         format!("{}stop", self.side)
     }
 
+    /// The trace of the last break.
+    pub(in crate::backend) fn broken(&self) -> String {
+        format!("{}broken", self.side)
+    }
+
     /// The list on which the holder with this id listens.
     pub(in crate::backend) fn ear(&self, id: &str) -> String {
         format!("{}ear:{id}", self.side)
@@ -153,7 +158,8 @@ mod tests {
             ) else {
                 return Ok(());
             };
-            let all = |keys: &Keys| [keys.single(), vec![keys.intent(), keys.wakes(), keys.ear("")]].concat();
+            let all =
+                |keys: &Keys| [keys.single(), vec![keys.intent(), keys.broken(), keys.wakes(), keys.ear("")]].concat();
             for ours in all(&one) {
                 let shared = all(&other).contains(&ours);
                 prop_assert_eq!(shared, one.lock == other.lock, "{:?} of {} and {}", ours, one.lock, other.lock);

@@ -51,22 +51,23 @@ pub(super) fn ask(keys: &Keys, party: &Party, ask: &Ask) -> Cmd {
     let lease = party.published().and_then(|said| said.about.ttl).unwrap_or(LONG);
     // As long as its present lease: it reads the request with its next renewal, or has lost the lock.
     let left = lease.to_string();
-    let names = [keys.lock.clone(), keys.holders(), keys.details(), keys.stop(), keys.ear(&id)];
+    let names = [keys.lock.clone(), keys.holders(), keys.details(), keys.broken(), keys.stop(), keys.ear(&id)];
     script(&ASK, &names, &[&id, &ask.text(), &left])
 }
 
-/// The request to take the lock away from `party`. On a `single` server the next waiter is told.
-pub(super) fn take(keys: &Keys, party: &Party, single: bool) -> Cmd {
+/// The request to take the lock away from `party`, of which `ask` stays. On a `single` server the next waiter is told.
+pub(super) fn take(keys: &Keys, party: &Party, ask: &Ask, single: bool) -> Cmd {
     let (id, text) = match &party.who {
         Holder::Dlock(said) => (said.id.as_str(), &[][..]),
         Holder::Foreign(text) => ("", text.as_slice()),
         _ => ("", &[][..]),
     };
     let mut names = if single { keys.single() } else { keys.voting() };
-    names.push(keys.ear(id));
+    names.pop();
+    names.extend([keys.broken(), keys.stop(), keys.ear(id)]);
     let mut command = ::redis::cmd("EVAL");
     command.arg(if single { &*TAKE_AND_WAKE } else { &*TAKE }).arg(names.len()).arg(&names);
-    command.arg(id).arg(text).arg(keys.wakes());
+    command.arg(id).arg(text).arg(keys.wakes()).arg(ask.text());
     command
 }
 

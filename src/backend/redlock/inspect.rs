@@ -74,7 +74,9 @@ fn counted(spot: Spot, servers: &[String], opinions: &[Opinion]) -> Seen {
         id: opinion.as_ref().and_then(|(seen, _)| Some(seen.holders.first()?.id())),
     };
     let votes = Some(servers.iter().zip(opinions).map(vote).collect());
-    Seen { state, votes, has_no_queue: true, ..Seen::free(spot, now).held_by(holders, 0) }
+    let broken = seen().filter_map(|seen| seen.broken.clone()).max_by_key(|ask| ask.at);
+    let seen = Seen::free(spot, now).held_by(holders, 0).broken_by(broken);
+    Seen { state, votes, has_no_queue: true, ..seen }
 }
 
 /// What is in the way on a majority.
@@ -200,9 +202,9 @@ impl Survey for RedlockSurvey {
         Ok(put.into_iter().flatten().any(|put| put))
     }
 
-    async fn take_away(&mut self, key: &Key, party: &Party) -> Result<bool, Error> {
+    async fn take_away(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let keys = Keys::at(self.namespace.join(':', key));
-        let taken = self.ask(async |survey| survey.take(&keys, party, false).await).await?;
+        let taken = self.ask(async |survey| survey.take(&keys, party, ask, false).await).await?;
         Ok(taken.into_iter().flatten().any(|taken| taken))
     }
 }

@@ -3,7 +3,6 @@ Looking at the locks in a database by requests that only read. What is asked is 
 what the rows mean is decided in [`seen`].
 */
 
-use crate::backend::Error;
 use crate::backend::sql::answers::{self, Row};
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
 use crate::backend::sql::dialect::Dialect;
@@ -14,6 +13,7 @@ use crate::backend::sql::steering::Act;
 use crate::backend::sql::table::Table;
 use crate::backend::sql::{errors, name};
 use crate::backend::survey::{Left, MOST, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
+use crate::backend::{Error, ErrorKind};
 use crate::clock::within;
 use crate::holder::ask::Ask;
 use crate::key::{Key, Namespace};
@@ -27,12 +27,14 @@ pub(super) struct SqlSurvey<D: Dialect> {
     connection: Connection<D::Link>,
     table: Table,
     namespace: Namespace,
+    /// Why the last break leaves no trace.
+    untraced: Option<Error>,
 }
 
 impl<D: Dialect> SqlSurvey<D> {
     /// Looks at the locks of this namespace by this connection, which need not be made yet.
     pub(super) fn new(connection: Connection<D::Link>, table: Table, namespace: Namespace) -> Self {
-        Self { connection, table, namespace }
+        Self { connection, table, namespace, untraced: None }
     }
 
     /// What the server answers to one request.
@@ -72,13 +74,34 @@ impl<D: Dialect> SqlSurvey<D> {
         Ok((spot, lines, now))
     }
 
-    /// Makes one change, and then tells whom it concerns, which is a hint: whether anything was changed.
-    async fn change(&mut self, change: &str, then: &str) -> Result<bool, Error> {
-        let is_done = answers::of(&self.ask(change).await?, "done").is_some();
+    /// Makes one change, and then tells whom it concerns, which is a hint: whether anything was changed. The first of the two
+    /// requests also leaves a trace; a role that may not do that breaks locks all the same.
+    async fn change(&mut self, [traced, untraced]: &[String; 2], then: &str) -> Result<bool, Error> {
+        self.untraced = None;
+        let rows = match self.ask(traced).await {
+            Ok(rows) => rows,
+            Err(unasked) => {
+                let is_missing = matches!(&unasked, Unasked::Said(said, _) if said.is_missing_table());
+                let error = Error::from(unasked);
+                if !is_missing && error.kind != ErrorKind::Denied {
+                    return Err(error);
+                }
+                let rows = self.ask(untraced).await?;
+                self.untraced = Some(error);
+                rows
+            }
+        };
+        let is_done = answers::of(&rows, "done").is_some();
         if is_done && !then.is_empty() {
             let _ = self.ask(then).await;
         }
         Ok(is_done)
+    }
+
+    /// What stays of the last break of the lock whose row is called so; none where that cannot be read.
+    async fn trace(&mut self, name: &str, now: u64) -> Option<Ask> {
+        let rows = self.ask(&D::LOOKS.trace(&self.table, name)).await.ok()?;
+        Ask::read_trace(answers::of(&rows, "trace")?.get(1).copied()??.as_bytes(), now)
     }
 
     /// The error for an answer that makes no sense.
@@ -114,7 +137,8 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
 
     async fn look(&mut self, key: &Key) -> Result<Seen, Error> {
         let (spot, lines, now) = self.read_one(key, Depth { holders: MOST, waiters: MOST }).await?;
-        Ok(self.with_remedy(seen(spot, &lines, now)))
+        let trace = self.trace(&spot.place, now).await;
+        Ok(self.with_remedy(seen(spot, &lines, now).broken_by(trace)))
     }
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {
@@ -154,20 +178,32 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
     async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let (spot, ..) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
         match Act::new(&self.table, &spot.place, party) {
-            Some(act) => self.change(&D::STEERING.ask(&act, ask), &D::STEERING.tell(&act)).await,
+            Some(act) => {
+                let change = [true, false].map(|traced| D::STEERING.ask(&act, ask, traced));
+                let tell = D::STEERING.tell(&act);
+                self.change(&change, &tell).await
+            }
             None => Ok(false),
         }
     }
 
-    async fn take_away(&mut self, key: &Key, party: &Party) -> Result<bool, Error> {
+    async fn take_away(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let (spot, lines, _) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
         let act = match columns_of(&lines, &spot.place, party) {
             Some(columns) => Some(Act::foreign(&self.table, &spot.place, columns)),
             None => Act::new(&self.table, &spot.place, party),
         };
         match act {
-            Some(act) => self.change(&D::STEERING.take(&act), &D::STEERING.wake(&act)).await,
+            Some(act) => {
+                let change = [true, false].map(|traced| D::STEERING.take(&act, ask, traced));
+                let wake = D::STEERING.wake(&act);
+                self.change(&change, &wake).await
+            }
             None => Ok(false),
         }
+    }
+
+    fn untraced(&mut self) -> Option<Error> {
+        self.untraced.take()
     }
 }

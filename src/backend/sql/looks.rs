@@ -34,6 +34,8 @@ pub(crate) struct Looks {
     pub foreign: &'static str,
     /// Asks for the names of locks that are held.
     pub names: &'static str,
+    /// Asks for what stays of a lock's last break.
+    pub trace: &'static str,
     /// The time in UTC, for people who write a statement.
     pub now: &'static str,
     /// Asks the server for what it says of itself.
@@ -85,6 +87,11 @@ impl Looks {
         })
     }
 
+    /// The request for what stays of the last break of the lock whose row is called so.
+    pub(crate) fn trace(&self, table: &Table, name: &str) -> String {
+        self.request(self.trace, table, |place| (place == "name").then(|| (self.literal)(name)))
+    }
+
     /// The statement that frees the lock at this place, for an administrator who knows that its owner is gone. Never one that
     /// deletes the row: the tokens of the lock depend on it.
     #[must_use]
@@ -108,6 +115,7 @@ impl Looks {
                     "holder" => table.holder(),
                     "member" => table.member(),
                     "queue" => table.queue(),
+                    "once" => table.once(),
                     "work" => WORK.as_millis().to_string(),
                     _ => return None,
                 })
@@ -125,7 +133,8 @@ impl Looks {
         let table = Table::shedlock(quote);
         let spot = Spot { key: None, place: "dlock:it's {now}".to_owned() };
         let requests = self.locks(&table, std::slice::from_ref(&spot), Depth { holders: 7, waiters: 9 });
-        for text in [&requests[..], &[self.names(&table, "a{b}", "it's {now}")]].concat() {
+        let others = [self.names(&table, "a{b}", "it's {now}"), self.trace(&table, &spot.place)];
+        for text in [&requests[..], &others].concat() {
             let parts = statements(&text);
             let [first @ .., last] = &parts[..] else { panic!("{text}") };
             let (before, selects) = first.split_at(begins.len());

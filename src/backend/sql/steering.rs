@@ -27,6 +27,8 @@ pub(crate) struct Steering {
     pub member: &'static str,
     /// Ends the lock of another program.
     pub foreign: &'static str,
+    /// Keeps what stays of a break, in the place of the same name in those statements.
+    pub trace: &'static str,
     /// Wakes the next in line; empty where waiters look by themselves.
     pub wake: &'static str,
     /// What looks have in common with it.
@@ -65,9 +67,9 @@ impl<'a> Act<'a> {
 }
 
 impl Steering {
-    /// The request that puts `ask` next to what the owner publishes.
-    pub(crate) fn ask(&self, act: &Act<'_>, ask: &Ask) -> String {
-        self.transaction(self.ask, act, &ask.text())
+    /// The request that puts `ask` next to what the owner publishes, and keeps it if this is `traced`.
+    pub(crate) fn ask(&self, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
+        self.transaction(self.ask, act, ask, traced)
     }
 
     /// The request that tells the owner; empty where there is none.
@@ -75,14 +77,14 @@ impl Steering {
         self.filled(self.tell, act, "")
     }
 
-    /// The request that ends the lock.
-    pub(crate) fn take(&self, act: &Act<'_>) -> String {
+    /// The request that ends the lock, and keeps `ask` if this is `traced`.
+    pub(crate) fn take(&self, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
         let statements = match act.whom {
             Whom::Dlock(_, Mode::Exclusive) => self.take,
             Whom::Dlock(..) => self.member,
             Whom::Foreign(_) => self.foreign,
         };
-        self.transaction(statements, act, "")
+        self.transaction(statements, act, ask, traced)
     }
 
     /// The request that wakes the next in line; empty where there is none.
@@ -90,8 +92,11 @@ impl Steering {
         self.filled(self.wake, act, "")
     }
 
-    fn transaction(&self, statements: &str, act: &Act<'_>, ask: &str) -> String {
-        self.filled(&format!("{}{statements}\nCOMMIT;\n", self.begin), act, ask)
+    fn transaction(&self, statements: &str, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
+        let trace = if traced { self.trace } else { "" };
+        // On a line of its own, as far as it is one: comments are whole lines.
+        let statements = statements.replace("{trace}", &format!("\n{trace}"));
+        self.filled(&format!("{}{statements}\nCOMMIT;\n", self.begin), act, &ask.text())
     }
 
     fn filled(&self, text: &str, act: &Act<'_>, ask: &str) -> String {
@@ -135,16 +140,23 @@ impl Steering {
         });
         let acts = parties.iter().map(|party| Act::new(&table, "dlock:job", party).expect("a dlock"));
         let ask = Ask::new(ID, "a@b", None, 1);
-        let mut changes = vec![self.take(&foreign)];
+        let own = |text: String| text.replace(&(self.looks.literal)(&ask.text()), "ASK");
+        let mut changes = vec![self.take(&foreign, &ask, true), self.take(&foreign, &ask, false)];
         for act in acts {
             assert!(!format!("{}{}", self.tell(&act), self.wake(&act)).contains('{'));
-            changes.push(self.take(&act));
-            let asking = self.ask(&act, &ask);
-            assert!(asking.contains(&(self.looks.literal)(&ask.text())), "{asking}");
-            changes.push(asking.replace(&(self.looks.literal)(&ask.text()), "ASK"));
+            for traced in [false, true] {
+                changes.push(self.take(&act, &ask, traced));
+                changes.push(self.ask(&act, &ask, traced));
+                assert!(own(self.ask(&act, &ask, traced)).contains("ASK"));
+            }
         }
+        let once = table.once();
+        assert_eq!(
+            changes.iter().filter(|change| change.contains(&once) && own((*change).clone()).contains("ASK")).count(),
+            5
+        );
         assert!(!self.wake(&foreign).contains('{'));
-        for change in changes {
+        for change in changes.into_iter().map(own) {
             assert!(!change.contains('{') && change.trim_end().ends_with("COMMIT;"), "{change}");
             assert_eq!(change.matches("COMMIT;").count(), 1, "{change}");
         }

@@ -54,3 +54,22 @@ fn whoever_has_no_id_gets_one_from_what_distinguishes_it() {
     let process = |pid: i32| Party::new(Holder::Process(pid, "flock".to_owned()), format!("{pid} 4711")).id();
     assert!(process(7) == process(7) && process(7) != process(8));
 }
+
+#[test]
+fn a_request_to_somebody_who_still_uses_the_lock_is_no_break_yet() {
+    let ask = || Some(Ask::new("ab", "a@b", None, 7));
+    let party = |text: &str| Party::new(Holder::read(text.as_bytes()), "");
+    let (user, done) = (party(r#"{"v":1,"id":"ab"}"#), party(r#"{"v":1,"done":true,"id":"ab"}"#));
+    let other = party(r#"{"v":1,"id":"cd"}"#);
+    let broken = |holders: &[&Party], trace: Option<Ask>| {
+        let seen = Seen::free(Spot::default(), 9).held_by(holders.iter().map(|&party| party.clone()).collect(), 0);
+        seen.broken_by(trace).broken.is_some()
+    };
+    for (holders, expected) in
+        [(&[][..], true), (&[&user], false), (&[&other, &user], false), (&[&done], true), (&[&other], true)]
+    {
+        assert_eq!(broken(holders, ask()), expected, "{holders:?}");
+        assert!(!broken(holders, None));
+    }
+    assert!(broken(&[&user], ask().map(|ask| ask.to("x", true))), "it was taken away");
+}

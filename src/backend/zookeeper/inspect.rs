@@ -19,11 +19,11 @@ use crate::backend::zookeeper::hold::Hold;
 use crate::backend::zookeeper::line::contenders;
 use crate::backend::zookeeper::membership;
 use crate::backend::zookeeper::names::{Directory, key_of, sequence};
-use crate::backend::zookeeper::nodes::absent;
+use crate::backend::zookeeper::nodes::{absent, acls};
 use crate::backend::zookeeper::opening::Opening;
 use crate::backend::zookeeper::seen::Found;
-use crate::backend::zookeeper::session::is_record;
-use crate::backend::zookeeper::steering::{all_of, heeded, nodes, put, take};
+use crate::backend::zookeeper::session::{BROKEN, is_record};
+use crate::backend::zookeeper::steering::{Change, Changed, all_of, heeded, make, nodes};
 use crate::backend::zookeeper::tunnel::Tunnel;
 use crate::clock::{Instant, before, wall_millis, within};
 use crate::holder::ask::Ask;
@@ -51,12 +51,14 @@ pub(super) struct ZookeeperSurvey {
     link: Option<Link>,
     /// Reports the next change of the directory that was looked at last.
     watch: Option<OneshotWatcher>,
+    /// Why the last break leaves no trace.
+    untraced: Option<Error>,
 }
 
 impl ZookeeperSurvey {
     /// Looks at the locks in this namespace; not connected yet.
     pub(super) fn new(ensemble: Ensemble, namespace: Namespace) -> Self {
-        Self { ensemble: Arc::new(ensemble), namespace, opening: None, link: None, watch: None }
+        Self { ensemble: Arc::new(ensemble), namespace, opening: None, link: None, watch: None, untraced: None }
     }
 
     fn explain(&self, error: &ZkError, directory: Option<&str>, reason: Option<String>) -> Error {
@@ -135,6 +137,29 @@ impl ZookeeperSurvey {
         Ok(())
     }
 
+    /// What stays of the last break of the lock in this directory, where this user may read that.
+    async fn trace(&mut self, directory: &Directory) -> Result<Option<Ask>, Error> {
+        let path = directory.hold(BROKEN);
+        let read = self.ask(directory.path(), |client| async move {
+            match client.get_data(&path).await {
+                Err(ZkError::NoNode | ZkError::NoAuth) => Ok(None),
+                read => read.map(Some),
+            }
+        });
+        Ok(read.await?.and_then(|(data, _)| Ask::read_trace(&data, wall_millis())))
+    }
+
+    /// Makes this change to the nodes of a holder: whether it still had them.
+    async fn steer(&mut self, directory: &Directory, change: Change<'_>, ask: &Ask) -> Result<bool, Error> {
+        let acls = acls(self.ensemble.location().login.user.is_some());
+        let made = self.ask(directory.path(), |client| make(client, directory, acls, change, ask)).await?;
+        self.untraced = match &made {
+            Changed::Untraced(why) => Some(self.explain(why, Some(&directory.beside()), None)),
+            Changed::Nothing | Changed::Done => None,
+        };
+        Ok(!matches!(made, Changed::Nothing))
+    }
+
     /// The names of the nodes in these directories, where they exist.
     async fn list(&mut self, paths: &[String]) -> Result<Vec<Vec<String>>, Error> {
         let mut lists = Vec::with_capacity(paths.len());
@@ -199,7 +224,7 @@ impl Survey for ZookeeperSurvey {
         let found = self.find(&directory, &children, &holds).await?;
         let mut seen = found.seen(Spot::of(key, directory.path()), wall_millis());
         self.hear(&directory, &children, &mut seen).await?;
-        Ok(seen)
+        Ok(seen.broken_by(self.trace(&directory).await?))
     }
 
     async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
@@ -207,17 +232,21 @@ impl Survey for ZookeeperSurvey {
         let [children, _] = self.both(&directory).await?;
         let nodes = nodes(&directory, &children, &party.id());
         let Some(path) = heeded(&nodes) else { return Ok(false) };
-        self.ask(directory.path(), |client| async move { put(client, path, ask).await }).await
+        self.steer(&directory, Change::Ask(path), ask).await
     }
 
-    async fn take_away(&mut self, key: &Key, party: &Party) -> Result<bool, Error> {
+    async fn take_away(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let directory = self.directory(key)?;
         let [children, holds] = self.both(&directory).await?;
         let paths = all_of(&directory, &children, &holds, party);
         if paths.is_empty() {
             return Ok(false);
         }
-        self.ask(directory.path(), |client| async move { take(client, paths).await }).await
+        self.steer(&directory, Change::Take(&paths), ask).await
+    }
+
+    fn untraced(&mut self) -> Option<Error> {
+        self.untraced.take()
     }
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {

@@ -3,11 +3,12 @@ What whoever intervenes asks of an ensemble: that a request to stop is written i
 deleted. The names of a dlock's nodes have its owner's id and numbers that never come again, so nobody else can be meant.
 */
 
-use ::zookeeper_client::{Client, Error as ZkError, MultiWriteError};
+use ::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, MultiWriteError, MultiWriter};
 
 use crate::backend::survey::Party;
 use crate::backend::zookeeper::names::{Directory, contender, contender_of, sequence};
-use crate::backend::zookeeper::nodes::absent;
+use crate::backend::zookeeper::nodes::is_refusal;
+use crate::backend::zookeeper::session::BROKEN;
 use crate::holder::Holder;
 use crate::holder::ask::Ask;
 
@@ -29,9 +30,86 @@ pub(super) fn heeded(nodes: &[String]) -> Option<&String> {
     }
 }
 
-/// Writes the request into the node at this path; false where that is gone.
-pub(super) async fn put(client: Client, path: &str, ask: &Ask) -> Result<bool, ZkError> {
-    Ok(absent(client.set_data(path, ask.text().as_bytes(), None).await)?.is_some())
+/// How often a trace is written anew because its node or its directory came or went meanwhile.
+const TRIES: usize = 8;
+
+/// What is done to the nodes of a holder, all of it or nothing.
+pub(super) enum Change<'a> {
+    /// The request is written into the node at this path.
+    Ask(&'a str),
+    /// The nodes at these paths are deleted.
+    Take(&'a [String]),
+}
+
+impl Change<'_> {
+    fn add(&self, writer: &mut MultiWriter<'_>, ask: &Ask) -> Result<(), ZkError> {
+        match self {
+            Self::Ask(path) => writer.add_set_data(path, ask.text().as_bytes(), None),
+            Self::Take(paths) => paths.iter().try_for_each(|path| writer.add_delete(path, None)),
+        }
+    }
+}
+
+/// What came of a change.
+pub(super) enum Changed {
+    /// A node of the holder is gone, and nothing was done.
+    Nothing,
+    /// It was made, and has left its trace.
+    Done,
+    /// It was made; why it has left no trace.
+    Untraced(ZkError),
+}
+
+/// Makes the change, and leaves `ask` in a node next to those of minimum holds, where this user may do that.
+pub(super) async fn make(
+    client: Client,
+    directory: &Directory,
+    acls: Acls<'static>,
+    change: Change<'_>,
+    ask: &Ask,
+) -> Result<Changed, ZkError> {
+    let (beside, path, text) = (directory.beside(), directory.hold(BROKEN), ask.text());
+    let options = CreateMode::Persistent.with_acls(acls);
+    let (mut makes_directory, mut makes_node) = (false, false);
+    for _ in 0..TRIES {
+        let mut writer = client.new_multi_writer();
+        if makes_directory {
+            writer.add_create(&beside, b"", &options)?;
+        }
+        if makes_node {
+            writer.add_create(&path, text.as_bytes(), &options)?;
+        } else {
+            writer.add_set_data(&path, text.as_bytes(), None)?;
+        }
+        change.add(&mut writer, ask)?;
+        let (index, why) = match writer.commit().await {
+            Ok(_) => return Ok(Changed::Done),
+            Err(MultiWriteError::OperationFailed { index, source }) => (index, source),
+            Err(error) => return Err(error.into()),
+        };
+        let trace = usize::from(makes_directory);
+        match why {
+            ZkError::NodeExists if makes_directory && index == 0 => makes_directory = false,
+            ZkError::NodeExists if index == trace => makes_node = false,
+            ZkError::NoNode if index == trace && makes_node => makes_directory = true,
+            ZkError::NoNode if index == trace => makes_node = true,
+            ZkError::NoNode => return Ok(Changed::Nothing),
+            why if index <= trace && is_refusal(&why) => return without_trace(client, change, ask, why).await,
+            error => return Err(error),
+        }
+    }
+    without_trace(client, change, ask, ZkError::NoNode).await
+}
+
+/// Makes the change without a trace, because of `why`.
+async fn without_trace(client: Client, change: Change<'_>, ask: &Ask, why: ZkError) -> Result<Changed, ZkError> {
+    let mut writer = client.new_multi_writer();
+    change.add(&mut writer, ask)?;
+    match writer.commit().await {
+        Ok(_) => Ok(Changed::Untraced(why)),
+        Err(MultiWriteError::OperationFailed { source: ZkError::NoNode, .. }) => Ok(Changed::Nothing),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What there is of `party` at the lock: the paths of all its nodes, among which `children` are those in the directory.
@@ -42,19 +120,6 @@ pub(super) fn all_of(directory: &Directory, children: &[String], holds: &[String
             nodes(directory, children, &said.id).into_iter().chain(hold).collect()
         }
         _ => std::str::from_utf8(&party.mark).map(|name| vec![directory.node(name)]).unwrap_or_default(),
-    }
-}
-
-/// Deletes the nodes at these paths, all of them or none; false where one of them is gone.
-pub(super) async fn take(client: Client, paths: Vec<String>) -> Result<bool, ZkError> {
-    let mut writer = client.new_multi_writer();
-    for path in &paths {
-        writer.add_delete(path, None)?;
-    }
-    match writer.commit().await {
-        Ok(_) => Ok(!paths.is_empty()),
-        Err(MultiWriteError::OperationFailed { source: ZkError::NoNode, .. }) => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -83,9 +83,11 @@ async fn take(
     seen: &Seen,
     party: &Party,
 ) -> Result<Exit, Failure> {
-    let taken = session.look(async |survey| survey.take_away(&settings.key, party).await).await;
+    let ask = ask_of(settings, party);
+    let taken = session.look(async |survey| survey.take_away(&settings.key, party, &ask).await).await;
     let key = settings.key.clone();
     if taken.map_err(|error| broke(&key, &error))? {
+        tell_untraced(session, &key);
         let within = notices_within(party);
         return Ok(said(session, BreakEvent::Taken { key, holder: party.who.clone(), now: seen.now, within }));
     }
@@ -96,9 +98,9 @@ async fn take(
 /// Asks `party` to stop, and waits until it has released the lock.
 async fn ask(session: &mut Session<'_>, settings: &BreakSettings, party: &Party) -> Result<Exit, Failure> {
     let (begun, id) = (Instant::now(), party.id());
-    let by = format!("{}@{}", here::user_name(nix::unistd::geteuid().as_raw()), here::host());
-    let ask = Ask::new(&id, &by, settings.reason.as_deref(), wall_millis());
+    let ask = ask_of(settings, party);
     put(session, settings, party, &ask).await.map_err(|error| broke(&settings.key, &error))?;
+    tell_untraced(session, &settings.key);
     session
         .report
         .tell(&Event::Break(BreakEvent::Asked { notices: notices_within(party), stops: stops_within(party) }));
@@ -126,6 +128,20 @@ async fn ask(session: &mut Session<'_>, settings: &BreakSettings, party: &Party)
             let _ = put(session, settings, party, &ask).await;
         }
         sleep_until((now + BETWEEN).min(limit)).await;
+    }
+}
+
+/// What is asked of `party`, or says who takes the lock away from it.
+fn ask_of(settings: &BreakSettings, party: &Party) -> Ask {
+    let by = format!("{}@{}", here::user_name(nix::unistd::geteuid().as_raw()), here::host());
+    let ask = Ask::new(&party.id(), &by, settings.reason.as_deref(), wall_millis());
+    ask.to(&party.who.name(), settings.now)
+}
+
+/// Says why this break leaves no trace, if it leaves none.
+fn tell_untraced(session: &mut Session<'_>, key: &Key) {
+    if let Some(error) = session.untraced() {
+        session.report.tell(&Event::Break(BreakEvent::Untraced { key: key.clone(), reason: error.to_string() }));
     }
 }
 

@@ -112,10 +112,10 @@ fn perform(
     process: Watched,
     line: &Line,
 ) -> Exit {
-    let Prepared { signals, contender, mut handle } = prepared;
+    let Prepared { signals, contender, mut handle, traces } = prepared;
     play(report, signals, |mut signals| async move {
         let process = process.connect().map_err(|error| unwatchable(keeping.pid, refused(&error)))?;
-        let mut taking = Taking { settings, report, contender };
+        let mut taking = Taking::new(settings, report, contender, traces);
         let given_up = tokio::select! {
             biased;
             given_up = given_up(&mut signals, &process, line) => given_up,

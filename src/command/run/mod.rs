@@ -34,6 +34,7 @@ use crate::backend::{Contender, Used};
 use crate::cli::OnLost;
 use crate::clock::{Instant, before};
 use crate::command::session::refuse;
+use crate::command::traces::{self, Broken, Traces};
 use crate::exit::{Exit, Failure};
 use crate::lease::taking::{TAKE_BACK, give_back, give_back_until};
 use crate::report::Report;
@@ -55,7 +56,7 @@ pub(crate) fn run(settings: &RunSettings) -> Exit {
 }
 
 fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
-    let Prepared { signals, guard, contender, below, inherited } = prepared;
+    let Prepared { signals, guard, contender, below, inherited, traces } = prepared;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return refuse(report, &refused(Step::EventLoop)(&error)),
@@ -63,8 +64,20 @@ fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
     let outcome = runtime.block_on(async {
         let signals = SignalStream::new(signals).map_err(|error| refused(Step::WatchSignals)(&error))?;
         let guard = guard.connect().map_err(|error| refused(Step::WatchGuard)(&error))?;
-        let (left, guard_done, waited) = (false, false, Duration::ZERO);
-        let mut run = Run { settings, report, signals, guard, contender, below, inherited, left, guard_done, waited };
+        let mut run = Run {
+            settings,
+            report,
+            signals,
+            guard,
+            contender,
+            below,
+            inherited,
+            traces,
+            left: false,
+            guard_done: false,
+            waited: Duration::ZERO,
+            broken: Vec::new(),
+        };
         let outcome = run.story().await;
         // The guard goes on watching processes that could not be stopped.
         if !run.left {
@@ -87,12 +100,16 @@ struct Run<'a> {
     below: Below,
     /// The locked files of outer runs.
     inherited: Vec<OwnedFd>,
+    /// What looks for the last breaks of the locks.
+    traces: Traces,
     /// Whether a process of the command is left that could not be stopped.
     left: bool,
     /// Whether the guard has done its work.
     guard_done: bool,
     /// How long it took to acquire the lock.
     waited: Duration,
+    /// The last breaks of the own locks.
+    broken: Vec<Broken>,
 }
 
 impl Run<'_> {
@@ -119,17 +136,26 @@ impl Run<'_> {
                 None => ready.await?,
             }
             let contender = self.contender.as_mut();
-            match &self.settings.handle {
-                Some(handle) => adopt::adopt(self.settings, handle, contender).await,
-                None => acquire::acquire(self.settings, self.report, contender, &mut self.inherited).await,
+            let waited = match &self.settings.handle {
+                Some(handle) => return adopt::adopt(self.settings, handle, contender).await,
+                None => acquire::acquire(self.settings, self.report, contender, &mut self.inherited).await?,
+            };
+            self.waited = Instant::now().since(begun);
+            if let Waited::Held(tenure) = &waited
+                && let Some((grant, (keys, _))) = tenure.own.as_ref().zip(tenure.own(&self.settings.keys, contender))
+            {
+                self.broken = self.traces.of(&keys, grant.lease).await;
             }
+            Ok(waited)
         };
         let waited = tokio::select! {
             biased;
             signal = wait::told_to_stop(&mut self.signals, guard) => Ok(Waited::Told(signal)),
             waited = acquiring => waited,
         };
-        self.waited = Instant::now().since(begun);
+        if self.waited.is_zero() {
+            self.waited = Instant::now().since(begun);
+        }
         match &waited {
             Ok(Waited::Held(Tenure { own: Some(_), .. })) => {
                 let (key, waited) = (self.settings.keys.clone(), self.waited);
@@ -205,6 +231,7 @@ impl Run<'_> {
             }
             None => report.tell(&acquired),
         }
+        traces::tell(std::mem::take(&mut self.broken), report, &settings.connection);
     }
 
     /// Reports what the service has noticed that could make its locks unsafe, or what it could not record.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::backend::{Claim, Contender, Once, Service};
 use crate::command::run::rescue::Below;
 use crate::command::run::{environment, nested};
+use crate::command::traces::Traces;
 use crate::command::{gripping, journal};
 use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
@@ -42,6 +43,8 @@ pub(super) struct Prepared {
     pub(super) below: Below,
     /// The locked files of outer runs.
     pub(super) inherited: Vec<OwnedFd>,
+    /// What looks for the last breaks of the locks.
+    pub(super) traces: Traces,
 }
 
 fn lacking(step: Step, reason: Lack) -> Failure {
@@ -111,7 +114,8 @@ pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Pre
         Some(handle) => service.contend(gripping::claim(handle)),
         None => contender(settings, service.as_ref(), owners, &around),
     };
-    Ok(Prepared { signals, guard, contender, below, inherited })
+    let traces = Traces::new(report, service.as_ref(), &settings.connection.namespace);
+    Ok(Prepared { signals, guard, contender, below, inherited, traces })
 }
 
 /// The owner of each lock, and the name of the guard: by the owner that the command knows, except under a handle, where several

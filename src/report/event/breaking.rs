@@ -91,6 +91,13 @@ pub(crate) enum BreakEvent {
         /// How soon that one notices, at most; none where nobody knows.
         within: Option<Duration>,
     },
+    /// The break leaves no trace for those who look at the lock later.
+    Untraced {
+        /// The lock.
+        key: Key,
+        /// Why not.
+        reason: String,
+    },
     /// The service has failed.
     Failed {
         /// The lock.
@@ -104,6 +111,9 @@ impl BreakEvent {
     /// Whether it is only told, and does not end dlock without success.
     #[must_use]
     pub(crate) fn is_note(&self) -> bool {
-        matches!(self, Self::Nothing(_) | Self::Asked { .. } | Self::Gone { .. } | Self::Taken { .. })
+        matches!(
+            self,
+            Self::Nothing(_) | Self::Asked { .. } | Self::Untraced { .. } | Self::Gone { .. } | Self::Taken { .. }
+        )
     }
 }

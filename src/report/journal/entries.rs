@@ -6,7 +6,7 @@ use crate::holder::Holder;
 use crate::report::event::handle::HandleEvent;
 use crate::report::event::{Event, Hindrance, Lock, Loss};
 use crate::report::line::{line, loss, trouble, unconfirmed};
-use crate::schema::events::{Cause, Entry, HolderOf, Why, millis};
+use crate::schema::events::{Cause, Entry, HolderOf, Why, millis, moment};
 
 /// The entry for `event`; none for one that only people are told.
 #[must_use]
@@ -26,6 +26,15 @@ pub(in crate::report) fn entry(event: &Event) -> Option<Entry> {
         Event::Acquired { lock, tokens, slot, ttl, waited, .. } => {
             Entry::acquired(&lock.key, tokens, *slot, *ttl).after(*waited, false)
         }
+        Event::Broken { lock, trace, .. } => Entry::Broken {
+            lock: name(lock),
+            by: trace.by.clone(),
+            reason: trace.reason.clone(),
+            at: moment(trace.at),
+            holder: trace.from.clone(),
+            holder_id: trace.stop.clone(),
+            taken: trace.taken,
+        },
         Event::NotAcquired { .. }
         | Event::OtherSlots { .. }
         | Event::AlreadyDone { .. }

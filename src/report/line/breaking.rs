@@ -55,6 +55,9 @@ pub(super) fn broken(event: &BreakEvent) -> String {
             };
             format!("took {key} away from {who}; {until}")
         }
+        BreakEvent::Untraced { key, reason } => {
+            format!("{key}: nobody will be told of this later, because it could not be recorded: {reason}")
+        }
         BreakEvent::Failed { key, reason } => format!("could not break {key}: {reason}"),
     }
 }

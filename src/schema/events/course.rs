@@ -2,7 +2,7 @@
 What the last line of a run tells of those before it.
 */
 
-use crate::schema::events::{Cause, Entry, Why};
+use crate::schema::events::entry::{Cause, Entry, Why};
 
 /// How a run has gone so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -50,6 +50,19 @@ pub(crate) const EVENTS: &[(&str, &str, &[Row])] = &[
         ],
     ),
     (
+        "broken",
+        "a lock that is held now was broken in the last seven days (dlock break); after acquired",
+        &[
+            ("lock", "its name"),
+            ("by", "the user and the host that claim to have broken it"),
+            ("reason", "dlock break --reason"),
+            ("at", "when, by the clock of that host"),
+            ("holder", "who held it, in words"),
+            ("holder_id", "the id of that holder"),
+            ("taken", "false if the holder was asked to stop, true if the lock was taken away (--now)"),
+        ],
+    ),
+    (
         "refused",
         "the lock was not acquired; end follows",
         &[

@@ -1,6 +1,10 @@
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::*;
+use crate::holder::Holder;
+use crate::key::{Key, Keys};
 
 const AT: Moment = Moment { wall: 1_795_298_868_323, boot: 77 };
 
@@ -43,6 +47,15 @@ fn entries() -> Vec<Entry> {
     vec![
         waiting(&dlock("load")),
         Entry::acquired(&keys, &[7, 9], None, Some(Duration::from_secs(30))).after(Duration::from_millis(5), false),
+        Entry::Broken {
+            lock: of("b"),
+            by: of("alice@ops1"),
+            reason: Some(of("restore")),
+            at: moment(AT.wall),
+            holder: Some(of("ci@web1, pid 7 (backup.sh)")),
+            holder_id: of("2015"),
+            taken: true,
+        },
         Entry::Refused { why: Why::Done, lock: of("backup"), holder: None, error: of("skipped") },
         Entry::Started { command_pid: 4711, program: of("backup.sh") },
         Entry::Renewed { ttl_ms: 30_000 },
@@ -67,6 +80,8 @@ fn lines_word_for_word() {
     let expected = [
         format!(r#""lock":"backup","holder":{holder},"held_by":1,"blocked_by":null,"position":2,"waited_ms":12"#),
         r#""token":7,"ttl_ms":30000,"waited_ms":5,"slot":null,"keys":["a","b"],"tokens":[7,9],"covered":false"#
+            .to_owned(),
+        r#""lock":"b","by":"alice@ops1","reason":"restore","at":"2026-11-21T22:07:48.323Z","holder":"ci@web1, pid 7 (backup.sh)","holder_id":"2015","taken":true"#
             .to_owned(),
         r#""why":"done","lock":"backup","holder":null,"error":"skipped""#.to_owned(),
         r#""command_pid":4711,"program":"backup.sh""#.to_owned(),

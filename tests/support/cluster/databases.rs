@@ -61,6 +61,13 @@ impl<E: Engine> Cluster for Server<E> {
     fn litter(&self, keys: &[&str]) -> Vec<String> {
         self.left(&keys.iter().map(|key| name(key)).collect::<Vec<_>>())
     }
+
+    fn forget_break(&self, key: &str) -> bool {
+        let of_key = format!("FROM dlock_once WHERE name = '{}' AND length_ms = 0", name(key));
+        let is_there = !self.sql(&format!("SELECT name {of_key}")).is_empty();
+        self.sql(&format!("DELETE {of_key}"));
+        is_there
+    }
 }
 
 /// The name of the row of the lock `key`.

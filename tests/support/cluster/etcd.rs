@@ -69,6 +69,15 @@ impl Cluster for Etcd {
         let keys = self.keys("").into_iter().map(|entry| format!("{entry:?}"));
         keys.chain(self.leases().into_iter().map(|lease| format!("{lease:?}"))).collect()
     }
+
+    /// Each break has granted a lease of a week.
+    fn forget_break(&self, key: &str) -> bool {
+        let is_there = self.get(&format!("dlock/{key}\u{1}broken")).is_some();
+        for lease in self.leases().into_iter().filter(|lease| lease.granted == 7 * 24 * 3600) {
+            self.revoke(lease.id);
+        }
+        is_there
+    }
 }
 
 /// The prefix of the keys of all holders and waiters of `key`.

@@ -143,6 +143,9 @@ pub trait Cluster {
     /// `keys`.
     fn litter(&self, keys: &[&str]) -> Vec<String>;
 
+    /// Removes what tells of the last break of `key`; returns whether there was something.
+    fn forget_break(&self, key: &str) -> bool;
+
     /// Removes the empty directories of `key`, where servers have directories.
     fn remove_directories(&self, _key: &str) {}
 }

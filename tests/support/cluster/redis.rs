@@ -50,6 +50,14 @@ impl Cluster for Redis {
         litter.extend(self.clients());
         litter
     }
+
+    fn forget_break(&self, key: &str) -> bool {
+        // It ends by itself, a week later.
+        let trace = side(key, "broken");
+        let is_there = self.pttl(&trace) > 6 * 24 * 3_600_000;
+        self.call(&[b"DEL", trace.as_bytes()]);
+        is_there
+    }
 }
 
 impl Cluster for RedisGroup {
@@ -71,6 +79,10 @@ impl Cluster for RedisGroup {
 
     fn litter(&self, keys: &[&str]) -> Vec<String> {
         self.running().flat_map(|redis| redis.litter(keys)).collect()
+    }
+
+    fn forget_break(&self, key: &str) -> bool {
+        self.running().map(|redis| redis.forget_break(key)).filter(|was_there| *was_there).count() > 0
     }
 }
 
@@ -94,6 +106,10 @@ impl Cluster for RedisReplicas {
     fn litter(&self, keys: &[&str]) -> Vec<String> {
         let litter = self.running().flat_map(|redis| redis.litter(keys));
         litter.filter(|line| !is_among_servers(line)).collect()
+    }
+
+    fn forget_break(&self, key: &str) -> bool {
+        self[0].forget_break(key)
     }
 }
 
@@ -119,6 +135,10 @@ impl Cluster for RedisSentinels {
     /// own there.
     fn litter(&self, _keys: &[&str]) -> Vec<String> {
         self.master().keys().into_iter().filter(|key| !key.contains("fence")).collect()
+    }
+
+    fn forget_break(&self, key: &str) -> bool {
+        self.master().forget_break(key)
     }
 }
 

@@ -69,6 +69,18 @@ impl Cluster for ZooKeeper {
         self.tree().into_iter().chain(sessions).collect()
     }
 
+    fn forget_break(&self, key: &str) -> bool {
+        let beside = format!("{}%dlock", lock(key));
+        let is_there = self.delete(&format!("{beside}/once-broken"));
+        if self.children(&beside).is_some_and(|children| children.is_empty()) {
+            self.delete(&beside);
+        }
+        if self.children("/dlock").is_some_and(|children| children.is_empty()) {
+            self.delete("/dlock");
+        }
+        is_there
+    }
+
     fn remove_directories(&self, key: &str) {
         for path in [&lock(key), "/dlock"] {
             if self.children(path).is_some_and(|children| children.is_empty()) {

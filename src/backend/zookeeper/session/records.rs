@@ -9,10 +9,12 @@ use crate::backend::zookeeper::session::{Content, Session};
 
 /// How such nodes are called, before the length of the periods. No owner's id begins like this.
 const NAME: &str = "once-";
+/// How the node with the trace of the last break is called.
+pub(in crate::backend::zookeeper) const BROKEN: &str = "once-broken";
 /// How often a record is written anew because its node or its directory came or went meanwhile.
 const TRIES: usize = 8;
 
-/// Whether a node next to those of minimum holds has this name.
+/// Whether a node next to those of minimum holds has such a name, and so holds nothing.
 pub(in crate::backend::zookeeper) fn is_record(name: &str) -> bool {
     name.starts_with(NAME)
 }

@@ -8,4 +8,4 @@ DELETE FROM {member} WHERE name = {name} AND owner = {owner} AND @dlock;
 UPDATE {holder} SET token = token + 1 WHERE name = {name} AND @dlock;
 UPDATE {lock} s SET s.lock_until = COALESCE((SELECT TIMESTAMPADD(MICROSECOND, 1000, MAX(m.until)) FROM {member} m
   WHERE m.name = {name} AND CONCAT('dlock:', m.mode) = {held} AND m.until > {ended}), {ended}) WHERE s.name = {name} AND @dlock;
-SELECT 'done' FROM DUAL WHERE @dlock;
+{trace}SELECT 'done' FROM DUAL WHERE @dlock;

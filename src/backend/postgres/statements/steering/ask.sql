@@ -1,4 +1,5 @@
 -- Puts the request next to what this owner publishes; and whether it holds the lock.
 UPDATE {beside} SET ask = {ask} WHERE name = {name} AND owner = {owner};
-SELECT 'done' FROM {lock} s JOIN {beside} b ON b.name = s.name AND b.owner = {owner} AND b.ask = {ask}
-WHERE s.name = {name} AND s.locked_by = {held} AND s.lock_until > {now};
+WITH done AS (SELECT FROM {lock} s JOIN {beside} b ON b.name = s.name AND b.owner = {owner} AND b.ask = {ask}
+  WHERE s.name = {name} AND s.locked_by = {held} AND s.lock_until > {now}){trace}
+SELECT 'done' FROM done;

@@ -1,0 +1,48 @@
+//! The sentences about an outer run.
+
+use nix::errno::Errno;
+
+use crate::lock::admission::Mode;
+use crate::report::event::Event;
+use crate::report::line::number::either;
+
+/// The sentence for what there is to report about an outer run.
+pub(super) fn outer(event: &Event) -> String {
+    match event {
+        Event::OuterGuardUnreachable(reason) => {
+            let reason = reason.as_deref().unwrap_or("it does not answer");
+            format!(
+                "the lock is held by the dlock run around this one, and its guard could not be reached: {reason}; take the \
+                 lock once, outside (another network namespace hides it, for one)"
+            )
+        }
+        Event::OuterUnwatchable(errno) => format!(
+            "could not watch the dlock run around this one: pidfd_open: {}; allow it in the container's seccomp profile",
+            Errno::from_raw(*errno).desc()
+        ),
+        Event::Upgrade { key, outer, wanted } => {
+            let option = |mode: &Mode| match mode {
+                Mode::Exclusive => "--exclusive".to_owned(),
+                Mode::Shared => "--shared".to_owned(),
+                Mode::Slots(slots) => format!("--slots {slots}"),
+            };
+            format!(
+                "{key} is held with {} by the dlock run around this one, so that this one would never get it: use {} in \
+                 the outer run, or another key here",
+                option(outer),
+                option(wanted)
+            )
+        }
+        Event::OnceInside(key) => format!(
+            "{key} is held by the dlock run around this one, which alone knows whether its command succeeds: use --once-per \
+             there"
+        ),
+        Event::Covered(key) => {
+            let (is, it) = (either(key, "is", "are"), either(key, "it", "them"));
+            format!("{key} {is} held by the dlock run around this one; running under {it}")
+        }
+        _ => "the lock is held by the dlock run around this one, which is in another PID namespace and cannot be watched \
+              from here: take the lock once, outside"
+            .to_owned(),
+    }
+}
