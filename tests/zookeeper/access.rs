@@ -68,3 +68,27 @@ fn a_server_with_tls_must_be_the_right_one_and_may_want_the_same_of_us() {
     let known = ["--tls-cert".into(), cert.into(), "--tls-key".into(), key.into()];
     run(&service, &[&named[..], &known].concat()).success();
 }
+
+/// Next to the lock's nodes, which anybody may change, only their owner can make any.
+#[test]
+fn a_lock_is_broken_also_by_those_who_may_leave_no_trace() {
+    let service = ZooKeeperService::fresh();
+    let mut owner = service.zookeeper.client();
+    owner.add_auth("alice", "secret").unwrap();
+    owner.create("/dlock", "", Kind::Persistent, Acl::Readable).unwrap();
+    owner.create(LOCK, "", Kind::Persistent, Acl::Open).unwrap();
+    let look = |words: &[&str]| service.scratch().dlock().args(words).backend(service.url());
+    for now in [None, Some("--now")] {
+        let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "4s"]));
+        holder.wait_held();
+        let seen = look(&["status", "-k", "job", "--json"]).output();
+        let seen: serde_json::Value = serde_json::from_str(&seen.stdout()).unwrap();
+        let id = seen["holder"]["id"].as_str().unwrap();
+        let broken = look(&["break", "-k", "job", "--owner", id]).args(now).output();
+        let said = broken.code(0).stderr();
+        let untraced = "dlock: job: nobody will be told of this later, because it could not be recorded: ";
+        assert!(said.starts_with(untraced) && said.contains("/dlock/job%dlock"), "{said}");
+        holder.running.wait().code(79).stderr_is_one_line("lost job at ");
+        assert!(!look(&["status", "-k", "job"]).output().code(0).stdout().contains("broken"));
+    }
+}
