@@ -210,7 +210,11 @@ pub(crate) const RELEASE: &[Row] = &[
     ),
     ("79", "others hold the lock, or have held it since"),
     ("69", "the backend is unreachable or too slow; the lock ends by itself with its lease"),
-    REFUSED,
+    (
+        "77",
+        "the backend refused the credentials, or they lack a right; or the process that keeps the lock (--while-pid) belongs to \
+         another user",
+    ),
     ("64", "wrong usage, or a damaged handle"),
     CONFIG_FILE,
     BUG,

@@ -85,6 +85,7 @@ impl HandleEvent {
             | Self::OwnHandle { .. }
             | Self::KeptElsewhere { .. }
             | Self::KeptByAnother { .. }
+            | Self::KeeperUnseen { .. }
             | Self::KeeperStays { .. }
             | Self::KeeperGone { .. }
             | Self::NotKept(_)

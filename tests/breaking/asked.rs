@@ -73,6 +73,7 @@ fn a_request_is_shown_and_names_who_asks<S: Service>(service: &S) {
     assert_eq!((&before["asked"], &before["can_be_asked"]), (&serde_json::Value::Null, &true.into()));
     let breaking = break_it(service, &id, &["--reason", "mainte\u{1b}nance", "-w", "3s"]);
     breaking.code(75).stderr_ends_with_line("job was not released within 3s");
+    assert!(!breaking.stderr().contains("stops its command"), "{breaking:?}");
     let asked = &holder(service)["asked"];
     assert!(asked["by"].as_str().is_some_and(|by| by.contains('@')), "{asked}");
     assert_eq!(asked["reason"], "mainte\u{1b}nance");

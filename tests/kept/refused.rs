@@ -1,6 +1,6 @@
 //! Processes for which no lock is kept, and options that do not go together.
 
-use crate::kept::{Ward, acquire};
+use crate::kept::{Ward, acquire, by, taken};
 use crate::support::process;
 use crate::support::service::{RedisService, Service};
 
@@ -20,6 +20,25 @@ fn a_process_that_is_not_there_or_cannot_be_stopped_is_refused() {
         let outcome = acquire(&service, ward.pid()).unprivileged().reachable().output();
         outcome.code(64).stdout_is("").stderr_is_one_line("it belongs to another user");
     }
+    service.assert_free("job");
+}
+
+/// A keeper works for an ordinary user too, and heeds its own user and root alone.
+#[test]
+fn a_lock_is_released_by_the_user_of_its_keeper() {
+    let service = RedisService::fresh();
+    let ward = Ward::idle();
+    let kept = taken(&service, &ward, &[]);
+    if process::is_root() {
+        let refused = by(&service, "release", &kept.handle).unprivileged().reachable().output();
+        refused.code(77).stderr_is_one_line("which keeps it, belongs to another user: release it as that user");
+        assert!(process::is_alive(kept.keeper));
+    }
+    by(&service, "release", &kept.handle).output().success();
+    let script = "h=$(\"$0\" acquire -k job -b \"$1\" --while-pid $$) || exit; \"$0\" status -k job -b \"$1\"; \"$0\" release \"$h\"";
+    let script = service.scratch().dlock().arg(service.url()).wrapped_by(["/bin/sh", "-c", script]);
+    let outcome = script.unprivileged().reachable().output();
+    assert!(outcome.success().stdout().contains(": held for "), "{outcome:?}");
     service.assert_free("job");
 }
 

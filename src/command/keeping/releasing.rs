@@ -35,14 +35,13 @@ pub(in crate::command) fn ask(handle: &Handle, keeper: &Keeper, limit: Duration)
         return Err(failure(Exit::Usage, HandleEvent::KeptElsewhere { key, host: keeper.host.clone() }));
     }
     let pid = keeper.pid;
-    let by_another = |key| failure(Exit::Unavailable, HandleEvent::KeptByAnother { key, pid });
+    let by_another = |key| failure(Exit::Denied, HandleEvent::KeptByAnother { key, pid });
     let process = match Watched::open(pid) {
         Ok(process) => process,
         // Whose it is shows whether it is the keeper at all: another process may have its number by now.
         Err(Unwatchable::Denied) if here::is_there(pid, keeper.start) => return Err(by_another(key)),
         Err(Unwatchable::Refused(errno)) => {
-            let what = format!("process {pid}, which keeps {key}: {}", Errno::from_raw(errno).desc());
-            return Err(Failure::new(Exit::Unavailable, Event::Settings(what)));
+            return Err(failure(Exit::Unavailable, HandleEvent::KeeperUnseen { key, pid, errno: Some(errno) }));
         }
         Err(_) => return Ok(Asked::Gone),
     };
@@ -50,8 +49,7 @@ pub(in crate::command) fn ask(handle: &Handle, keeper: &Keeper, limit: Duration)
     match here::start_of(pid) {
         Some(start) if start == keeper.start => {}
         None if !process.has_ended() => {
-            let what = format!("could not release {key}: /proc does not show whether process {pid} keeps it");
-            return Err(Failure::new(Exit::Unavailable, Event::Settings(what)));
+            return Err(failure(Exit::Unavailable, HandleEvent::KeeperUnseen { key, pid, errno: None }));
         }
         _ => return Ok(Asked::Gone),
     }

@@ -55,20 +55,21 @@ pub(super) fn about(settings: &RunSettings) -> About {
         ttl: settings.connection.target.has_lease().then(|| settings.lease()),
         delay: settings.lock_delay.length,
         reason: settings.reason.clone(),
-        kill_after: Some(kill_after(settings)),
+        kill_after: kill_after(settings),
         stop: true,
         handle: false,
         pid: None,
     })
 }
 
-/// The time between SIGTERM and SIGKILL when the command is to end.
-fn kill_after(settings: &RunSettings) -> Duration {
+/// The time between SIGTERM and SIGKILL when the command is to end; none where it goes on.
+fn kill_after(settings: &RunSettings) -> Option<Duration> {
     match settings.on_lost {
-        OnLost::Kill => Duration::ZERO,
-        OnLost::Stop | OnLost::Ignore => {
+        OnLost::Kill => Some(Duration::ZERO),
+        OnLost::Stop => {
             let lease = settings.connection.target.has_lease().then_some(settings.ttl);
-            settings.grace.within(lease)
+            Some(settings.grace.within(lease))
         }
+        OnLost::Ignore => None,
     }
 }

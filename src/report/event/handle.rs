@@ -69,6 +69,15 @@ pub(crate) enum HandleEvent {
         /// The process that keeps it.
         pid: i32,
     },
+    /// The process that keeps it cannot be watched, so that it is not asked to release it.
+    KeeperUnseen {
+        /// The lock's name.
+        key: Key,
+        /// The process that keeps it.
+        pid: i32,
+        /// The system's reason; `None` where /proc does not show the process.
+        errno: Option<i32>,
+    },
     /// The process that keeps it was asked to release it, and has not ended in time.
     KeeperStays {
         /// The lock's name.

@@ -1,6 +1,7 @@
 //! The sentences about locks that are held by their handles.
 
 use humantime::format_duration;
+use nix::errno::Errno;
 
 use crate::lease::waiting::Trouble;
 use crate::report::event::handle::HandleEvent;
@@ -38,6 +39,13 @@ pub(super) fn line(event: &HandleEvent, trouble: fn(&str, &Trouble) -> String) -
             format!(
                 "could not release {key}: process {pid}, which keeps it, belongs to another user: release it as that user"
             )
+        }
+        HandleEvent::KeeperUnseen { key, pid, errno: Some(errno) } => {
+            let reason = Errno::from_raw(*errno).desc();
+            format!("could not release {key}: process {pid}, which keeps it, cannot be watched: {reason}")
+        }
+        HandleEvent::KeeperUnseen { key, pid, errno: None } => {
+            format!("could not release {key}: /proc does not show whether process {pid} keeps it")
         }
         HandleEvent::KeeperStays { key, pid, limit } => format!(
             "could not release {key}: process {pid}, which keeps it, has not ended within {}",

@@ -118,6 +118,11 @@ impl Episode<'_> {
         let patience = self.ttl + Duration::from_secs(5);
         let mut litter = Vec::new();
         let clean = eventually_within(patience, || {
+            if self.is_traced.get() {
+                for key in keys {
+                    self.world.forget_break(key);
+                }
+            }
             if self.cut_short {
                 for key in keys {
                     self.world.remove_directories(key);

@@ -11,6 +11,7 @@ mod company;
 mod ends;
 mod report;
 
+use std::cell::Cell;
 use std::time::Duration;
 
 pub use actors::Holder;
@@ -85,6 +86,8 @@ pub struct Episode<'w> {
     /// Whether a dlock was killed while it created or removed directories at the servers, so that empty ones may be
     /// left.
     pub cut_short: bool,
+    /// Whether somebody has asked a holder to stop, so that something tells of that at the servers.
+    pub is_traced: Cell<bool>,
     // Dropped last: everything that works in it goes first.
     pub scratch: Scratch,
 }
@@ -116,6 +119,7 @@ impl<'w> Episode<'w> {
             closed: None,
             length: Length::Brief,
             cut_short: false,
+            is_traced: Cell::new(false),
             scratch,
         }
     }

@@ -27,6 +27,8 @@ pub enum Invariant {
     MeetsRight,
     /// Exit code and last line on stderr are right.
     EndsRight,
+    /// Who has broken the lock, and whom that hit, is told to those who look later.
+    BreaksTold,
     /// dlock and its guard leak neither memory nor descriptors.
     NoLeak,
     /// Not one of dlock's: the episode itself could not be carried out.

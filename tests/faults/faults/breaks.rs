@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use super::failover::{fail_over, sentinels};
 use crate::episode::{Ending, Episode, Invariant, KEY, Way};
@@ -42,6 +43,7 @@ pub fn asked(episode: &mut Episode<'_>) {
         }
         let _ = outcome.stderr();
     }
+    check_told(episode, &owner);
 }
 
 /// The master is replaced while a holder is asked to stop: the request may be lost with it, and is made again. Whoever asks is
@@ -74,8 +76,21 @@ pub fn asked_in_a_failover(episode: &mut Episode<'_>) {
     set.wait_settled();
 }
 
+/// Checks that those who look at the lock now are told of the break that hit this owner.
+pub(super) fn check_told(episode: &mut Episode<'_>, owner: &str) {
+    let look = episode.scratch.dlock().args(["status", "--json", "--key", KEY]);
+    let outcome = look.backend(episode.world.url()).output();
+    let seen: Value = serde_json::from_str(&outcome.stdout()).unwrap_or_default();
+    let _ = outcome.stderr();
+    let broken = &seen["broken"];
+    if broken["holder_id"] != owner || broken["taken"] != false || broken["by"].as_str().is_none() {
+        episode.violation(Invariant::BreaksTold, format!("{owner} was asked to stop, and told is {broken}"));
+    }
+}
+
 /// `dlock break` of this owner.
 pub(super) fn break_it(episode: &Episode<'_>, owner: &str) -> Running {
+    episode.is_traced.set(true);
     let wait = (episode.ttl * 2 + Duration::from_secs(15)).as_secs().to_string();
     let dlock = episode.scratch.dlock().args(["break", "--key", KEY, "--owner", owner, "--wait", &wait]);
     dlock.backend(episode.world.url()).spawn()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::breaks::break_it;
+use super::breaks::{break_it, check_told};
 use crate::episode::{Episode, Invariant, KEY};
 use crate::quick::{Stay, section};
 use crate::support::process;
@@ -104,6 +104,7 @@ fn asked(episode: &mut Episode<'_>, kept: &mut Kept) {
         episode.violation(Invariant::EndsRight, format!("{outcome:?}"));
     }
     let _ = outcome.stderr();
+    check_told(episode, &kept.owner.clone());
 }
 
 /// All servers are frozen: the process is dead before the lease can end.

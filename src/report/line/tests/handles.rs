@@ -40,6 +40,14 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
             "could not release k: process 812, which keeps it, belongs to another user: release it as that user",
         ),
         (
+            HandleEvent::KeeperUnseen { key: key(), pid: 812, errno: Some(24) },
+            "could not release k: process 812, which keeps it, cannot be watched: Too many open files",
+        ),
+        (
+            HandleEvent::KeeperUnseen { key: key(), pid: 812, errno: None },
+            "could not release k: /proc does not show whether process 812 keeps it",
+        ),
+        (
             HandleEvent::KeeperStays { key: key(), pid: 812, limit: Duration::from_secs(10) },
             "could not release k: process 812, which keeps it, has not ended within 10s",
         ),
