@@ -85,11 +85,6 @@ pub(super) fn line(event: &Event) -> String {
         | Event::OuterGuardUnreachable(_)
         | Event::OuterUnwatchable(_)
         | Event::Covered(_) => outer(event),
-        Event::Acquired { .. }
-        | Event::Broken { .. }
-        | Event::NotRenewed { .. }
-        | Event::RenewedAgain(_)
-        | Event::Kept { .. } => detail(event),
         Event::Meeting(event) => meeting::line(event, trouble),
         _ => held(event),
     }
@@ -158,8 +153,7 @@ fn held(event: &Event) -> String {
             let lock = at(lock);
             format!("dlock itself was killed: stopping {program}, because its {what} {lock} {is} no longer renewed")
         }
-        // The others have their words above.
-        _ => String::new(),
+        _ => detail(event),
     }
 }
 
