@@ -41,7 +41,7 @@ complete -c dlock -n "__fish_dlock_needs_command" -f -a "latch" -d 'Wait until e
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "barrier" -d 'Wait until enough processes are there at the same time'
 complete -c dlock -n "__fish_dlock_using_subcommand break" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l owner -d 'The owner that dlock status shows; at least the first 8 characters of it' -r
-complete -c dlock -n "__fish_dlock_using_subcommand break" -l reason -d 'Why; the holder reports it, and dlock status shows it for a week. With --now the holder is not told' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l reason -d 'Why; the holder reports it, and dlock status shows it for a week' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -s w -l wait -l timeout -d 'Wait no longer than this for the lock to be released; default: the length of the holder\'s lease and 15s' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file:' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
@@ -54,7 +54,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand break" -l tls-cert -d 'TLS: 
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l now -d 'Take the lock away at once: until its holder notices, two commands can run. Not for file:'
-complete -c dlock -n "__fish_dlock_using_subcommand break" -s y -l yes -d 'Do not ask on a terminal whether that is meant'
+complete -c dlock -n "__fish_dlock_using_subcommand break" -s y -l yes -d 'Do not ask for confirmation on a terminal'
 complete -c dlock -n "__fish_dlock_using_subcommand break" -s q -l quiet -d 'Errors only'
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
 complete -c dlock -n "__fish_dlock_using_subcommand break" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -225,7 +225,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -s x -l exclusive -d 'H
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s s -l shared -d 'Hold the lock together with other --shared runs (readers), never next to an --exclusive or --slots run; waiters are served in their order, so that a stream of readers does not keep a writer out'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s o -l close -d 'file: do not let the command inherit the locked descriptor'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s q -l quiet -d 'Errors only'
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s v -l verbose -d 'Also report when the lock is acquired and released'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s v -l verbose -d 'Also report when the lock is acquired and released, and who broke it in the last week'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (appendfsync always is needed)'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand status" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r

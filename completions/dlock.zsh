@@ -33,7 +33,7 @@ _arguments "${_arguments_options[@]}" : \
 '-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--owner=[The owner that dlock status shows; at least the first 8 characters of it]:ID:_default' \
-'--reason=[Why; the holder reports it, and dlock status shows it for a week. With --now the holder is not told]:TEXT:_default' \
+'--reason=[Why; the holder reports it, and dlock status shows it for a week]:TEXT:_default' \
 '-w+[Wait no longer than this for the lock to be released; default\: the length of the holder'\''s lease and 15s]:DURATION:_default' \
 '--wait=[Wait no longer than this for the lock to be released; default\: the length of the holder'\''s lease and 15s]:DURATION:_default' \
 '--timeout=[Wait no longer than this for the lock to be released; default\: the length of the holder'\''s lease and 15s]:DURATION:_default' \
@@ -49,8 +49,8 @@ _arguments "${_arguments_options[@]}" : \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
 '--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
 '--now[Take the lock away at once\: until its holder notices, two commands can run. Not for file\:]' \
-'-y[Do not ask on a terminal whether that is meant]' \
-'--yes[Do not ask on a terminal whether that is meant]' \
+'-y[Do not ask for confirmation on a terminal]' \
+'--yes[Do not ask for confirmation on a terminal]' \
 '-q[Errors only]' \
 '--quiet[Errors only]' \
 '--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \
@@ -263,8 +263,8 @@ kill\:"Stop them, then release the lock"))' \
 '--close[file\: do not let the command inherit the locked descriptor]' \
 '-q[Errors only]' \
 '--quiet[Errors only]' \
-'-v[Also report when the lock is acquired and released]' \
-'--verbose[Also report when the lock is acquired and released]' \
+'-v[Also report when the lock is acquired and released, and who broke it in the last week]' \
+'--verbose[Also report when the lock is acquired and released, and who broke it in the last week]' \
 '--strict-fencing[redlock\: refuse servers that could forget a fencing token (appendfsync always is needed)]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \

@@ -68,7 +68,7 @@ struct Lock<'a> {
 struct Whole {
     queue: Option<Vec<WaiterOf>>,
     queue_cut: Option<bool>,
-    broken: Option<BreakOf>,
+    last_break: Option<BreakOf>,
 }
 
 #[derive(Clone, Serialize)]
@@ -273,7 +273,7 @@ fn vote(vote: &Vote) -> VoteOf<'_> {
     VoteOf { server: &vote.server, state: vote.state, id: vote.id.as_deref() }
 }
 
-fn broken(trace: Ask) -> BreakOf {
+fn last_break(trace: Ask) -> BreakOf {
     let Ask { by, reason, at, from, stop, taken, .. } = trace;
     BreakOf { by, reason, at: moment(at), holder: from, holder_id: stop, taken }
 }
@@ -285,7 +285,7 @@ fn lock<'a>(seen: &'a Seen, place: &'a Place, is_whole: bool) -> Lock<'a> {
     let whole = || Whole {
         queue: (!seen.has_no_queue).then(waiters),
         queue_cut: (!seen.has_no_queue).then_some(is_cut),
-        broken: seen.broken.clone().map(broken),
+        last_break: seen.broken.clone().map(last_break),
     };
     Lock {
         v: VERSION,

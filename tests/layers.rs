@@ -104,7 +104,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("exit/meanings.rs", &[]),
     ("here.rs", &[]),
     ("holder.rs", &["lock", "printable"]),
-    ("holder/ask.rs", &[]),
+    ("holder/ask.rs", &["holder"]),
     ("holder/done.rs", &["holder", "lock", "printable"]),
     ("key.rs", &[]),
     ("printable.rs", &[]),

@@ -12,15 +12,16 @@ use crate::cli::options::{Place, Reach, connects, switch};
 
 /// What `dlock break` does, at length.
 pub(super) const BREAK_ABOUT: &str = "\
-Asks the holder of the lock KEY to stop its command and to release the lock, and waits until that is done. The holder stops \
+Asks the holder of the lock KEY to stop its command and to release the lock, and waits until it has. The holder stops \
 everything that its command started (SIGTERM, then SIGKILL after its --kill-after), gives the lock back and exits with 79; \
-then the next in line gets it. At no time do two commands run. A holder that dlock acquire --while-pid has left stops the one \
+then the next in line gets it. Two commands never run at once. A holder that dlock acquire --while-pid has left stops the one \
 process for which it keeps the lock; what that has started may run on while somebody else has the lock. --owner names the holder that is meant: if another one holds \
 the lock by now, nothing is done.
 
 With --now the lock is taken away at once, for a holder that is frozen or unreachable: until it notices, two commands can run.
 
-For a week, dlock status tells who broke the lock last, when and why, and so do -v and --events of the runs that get it.
+For a week, dlock status shows who has broken the lock, when and why, and so do -v and --events of the runs that get it. Who \
+did that is the user and host that dlock found, which anybody can claim.
 
 Ends with 0 when that owner does not hold the lock any more, with 79 if somebody else holds it, and with 75 if it is still \
 held when the wait is over or its holder cannot be asked: another program, an older dlock, or one that dlock acquire has left.";
@@ -37,7 +38,7 @@ pub(crate) struct BreakArgs {
     #[arg(long, value_name = "ID", required = true)]
     pub owner: Option<String>,
 
-    /// Why; the holder reports it, and dlock status shows it for a week. With --now the holder is not told
+    /// Why; the holder reports it, and dlock status shows it for a week
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 
@@ -49,7 +50,7 @@ pub(crate) struct BreakArgs {
     #[arg(long, action = ArgAction::SetTrue)]
     pub now: Option<bool>,
 
-    /// Do not ask on a terminal whether that is meant
+    /// Do not ask for confirmation on a terminal
     #[arg(short, long, action = ArgAction::SetTrue)]
     pub yes: Option<bool>,
 

@@ -50,7 +50,7 @@ holds the locked file itself: the lock lives as long as COMMAND.";
 /// What `dlock status` does, at length.
 const STATUS_ABOUT: &str = "\
 Shows who holds the lock KEY, since when and for how much longer, and who waits for it. Looking takes no lock, joins no queue \
-and extends no lease, and the right to read is enough.
+and extends no lease, and the right to read is enough. What dlock break has done to the lock is shown for a week.
 
 Ends with 0 if the lock is free, and with 75 if it is not. With file: in a container, the kernel does not show the locks of \
 processes outside of it: where the lock file names such a holder, this ends with 69.";

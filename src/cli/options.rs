@@ -217,7 +217,7 @@ pub(crate) struct RunOptions {
     #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub quiet: Option<bool>,
 
-    /// Also report when the lock is acquired and released
+    /// Also report when the lock is acquired and released, and who broke it in the last week
     #[arg(short, long, env = "DLOCK_VERBOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub verbose: Option<bool>,
 

@@ -86,7 +86,7 @@ pub(super) fn prepare(settings: &AcquireSettings, report: &Report, owner: Owner)
         return Err(Failure::new(Exit::Usage, Event::Handle(HandleEvent::TooLong(settings.key.clone()))));
     }
     let service = service(connection, settings.unknown.as_ref(), report)?;
-    let traces = Traces::new(report, service.as_ref(), &connection.namespace);
+    let traces = Traces::new(report, service.as_ref(), &connection.namespace, std::slice::from_ref(&owner));
     Ok(Prepared { signals, contender: service.contend(claim(settings, owner)), handle, traces })
 }
 
@@ -127,8 +127,9 @@ pub(super) struct Taking<'a> {
     pub report: &'a Report,
     /// The contender for it.
     pub contender: Box<dyn Contender>,
-    traces: Traces,
-    /// Its last break.
+    /// What looks for its last break.
+    pub traces: Traces,
+    /// Its last break, if somebody wants to know of it.
     broken: Vec<Broken>,
 }
 

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::holder::moment;
+
 /// How long the texts in a request may be, in bytes.
 const MAX_TEXT: usize = 512;
 
@@ -45,7 +47,7 @@ impl Ask {
     /// A request by `by` at the time `at`, in milliseconds since 1970, to the owner with this id. Long texts are cut.
     #[must_use]
     pub(crate) fn new(owner: &str, by: &str, reason: Option<&str>, at: u64) -> Self {
-        let (by, reason) = (cut(by), reason.map(cut));
+        let (by, reason) = (cut(by), reason.filter(|reason| !reason.is_empty()).map(cut));
         Self { v: 1, stop: owner.to_owned(), by, reason, at, from: None, taken: false }
     }
 
@@ -98,7 +100,8 @@ impl Ask {
         self.told(&format!("asked it to stop {} ago", self.age(now)))
     }
 
-    /// The trace in words, by a clock that says it is `now`: `4s ago: alice@ops1 asked ci@web1, pid 7 (backup.sh), to stop`.
+    /// The trace in words, by a clock that says it is `now`: `9h ago (2026-11-23T16:23:03Z) alice@ops1 asked ci@web1, pid 7
+    /// (backup.sh), to stop, reason: restore first`.
     #[must_use]
     pub(crate) fn trace_at(&self, now: u64) -> String {
         let what = match (self.taken, self.from.as_ref()) {
@@ -107,7 +110,9 @@ impl Ask {
             (true, Some(from)) => format!("took it away from {from}"),
             (true, None) => "took it away".to_owned(),
         };
-        format!("{} ago: {}", self.age(now), self.told(&what))
+        let at = moment(self.at).map(|at| format!(" ({at})")).unwrap_or_default();
+        let why = self.reason.as_ref().map(|reason| format!(", reason: {reason}")).unwrap_or_default();
+        format!("{} ago{at} {} {what}{why}", self.age(now), self.who())
     }
 
     /// How long ago it was made, in whole seconds.
@@ -116,9 +121,12 @@ impl Ask {
     }
 
     fn told(&self, what: &str) -> String {
-        let who = if self.by.is_empty() { "somebody" } else { &self.by };
         let why = self.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        format!("{who} {what}{why}")
+        format!("{} {what}{why}", self.who())
+    }
+
+    fn who(&self) -> &str {
+        if self.by.is_empty() { "somebody" } else { &self.by }
     }
 }
 
@@ -190,8 +198,14 @@ mod tests {
         assert_eq!(ask("alice@ops1", None).words_at(5999), "alice@ops1 asked it to stop 4s ago");
         assert_eq!(ask("", None).words_at(0), "somebody asked it to stop 0s ago");
         let trace = |taken| ask("alice@ops1", Some("restore")).to("ci@web1, pid 7 (backup.sh)", taken).trace_at(5000);
-        assert_eq!(trace(false), "4s ago: alice@ops1 asked ci@web1, pid 7 (backup.sh), to stop: restore");
-        assert_eq!(trace(true), "4s ago: alice@ops1 took it away from ci@web1, pid 7 (backup.sh): restore");
-        assert_eq!(ask("a@b", None).trace_at(1000), "0s ago: a@b asked its holder to stop");
+        assert_eq!(
+            trace(false),
+            "4s ago (1970-01-01T00:00:01Z) alice@ops1 asked ci@web1, pid 7 (backup.sh), to stop, reason: restore"
+        );
+        assert_eq!(
+            trace(true),
+            "4s ago (1970-01-01T00:00:01Z) alice@ops1 took it away from ci@web1, pid 7 (backup.sh), reason: restore"
+        );
+        assert_eq!(ask("a@b", None).trace_at(1000), "0s ago (1970-01-01T00:00:01Z) a@b asked its holder to stop");
     }
 }

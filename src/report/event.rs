@@ -169,11 +169,20 @@ pub(crate) enum Event {
         /// How long it took to acquire.
         waited: Duration,
     },
-    /// The lock, which is held now, was broken not long ago.
+    /// Not long ago, somebody has broken the lock, which is held now.
     Broken {
         /// The lock.
         lock: Lock,
         /// Who broke it, when and why.
+        trace: Ask,
+        /// "Now" in milliseconds since 1970 by the clock of the service.
+        now: u64,
+    },
+    /// The lock was lost because somebody has taken it away.
+    TakenAway {
+        /// The lock.
+        lock: Lock,
+        /// Who did, when and why.
         trace: Ask,
         /// "Now" in milliseconds since 1970 by the clock of the service.
         now: u64,

@@ -63,6 +63,7 @@ impl Event {
             | Self::OuterUnwatchable(_)
             | Self::NotRun { .. }
             | Self::Lost { .. }
+            | Self::TakenAway { .. }
             | Self::AskedAndGoesOn { .. }
             | Self::LostBeforeTheEnd { .. }
             | Self::OuterEnded { .. }

@@ -182,7 +182,9 @@ fn detail(event: &Event) -> String {
             let ttl = ttl.map(|ttl| format!(", ttl {}", format_duration(ttl))).unwrap_or_default();
             format!("acquired {}, {tokens}{slot}{ttl}, after {}", at(lock), roughly(*waited))
         }
-        Event::Broken { lock, trace, now } => format!("{}: broken {}", at(lock), trace.trace_at(*now)),
+        Event::Broken { lock, trace, now } | Event::TakenAway { lock, trace, now } => {
+            format!("{}: {}", at(lock), trace.trace_at(*now))
+        }
         Event::NotRenewed { lock, last } => {
             format!("{}: could not renew it: {}; trying again", at(lock), unconfirmed(last))
         }

@@ -20,6 +20,8 @@ pub(crate) use crate::report::picture::columns::{Table, settings};
 
 /// How many holders and how many waiters of one lock are drawn.
 const DRAWN: usize = 20;
+/// What releasing a lock and looking at it takes at most, in milliseconds.
+const MOMENT: u64 = 5000;
 /// How wide the names of the fields are.
 const NAMES: usize = 9;
 
@@ -60,7 +62,7 @@ pub(crate) fn status(seen: &Seen, place: &str, flags: Option<&str>) -> String {
         listed(&mut text, seen.queue.iter().enumerate().map(line), seen.waiting);
     }
     if let Some(trace) = &seen.broken {
-        field(&mut text, "broken", &safe(&trace.trace_at(seen.now)));
+        field(&mut text, "earlier", &safe(&trace.trace_at(seen.now)));
     }
     if let Some(next) = next(seen, place, flags) {
         field(&mut text, "next", &next);
@@ -81,6 +83,14 @@ fn next(seen: &Seen, place: &str, flags: Option<&str>) -> Option<String> {
         (Some(false), None) if place.starts_with("file:") => {
             Some("its command still has the lock file open: it is free when that has ended".to_owned())
         }
+        _ if was_asked_in_vain(holder, seen.now) && !place.starts_with("file:") => {
+            let (key, flags) = (seen.spot.key.as_deref()?, flags?);
+            let owner = safe(&holder.id());
+            Some(format!(
+                "it did not stop; to take the lock away: dlock break{flags}{} --owner {owner} --now",
+                flag("--key", key)
+            ))
+        }
         _ if unrenewed(holder).is_some() => unrenewed(holder),
         _ if holder.can_be_asked() && holder.asked.is_none() => {
             let (key, flags) = (seen.spot.key.as_deref()?, flags?);
@@ -88,6 +98,14 @@ fn next(seen: &Seen, place: &str, flags: Option<&str>) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Whether a holder was asked to stop so long ago that it would have stopped if it could, or wanted to.
+fn was_asked_in_vain(holder: &Party, now: u64) -> bool {
+    let (Some(ask), Some(said)) = (&holder.asked, holder.published()) else { return false };
+    let notices = said.about.ttl.unwrap_or_default() / 3;
+    let stops = said.about.kill_after.unwrap_or_default();
+    now.saturating_sub(ask.at) > notices.saturating_add(stops).saturating_add(MOMENT)
 }
 
 /// That a holder has missed a renewal, by what is left of its lease.

@@ -31,9 +31,10 @@ pub(crate) const LOCK: &[(&str, &str)] = &[
     ("queue", "the waiters, at most 1000, the next one first; see WAITERS. Null for redlock. Not in a list"),
     ("queue_cut", "whether more wait than queue has; null for redlock. Not in a list"),
     (
-        "broken",
-        "the last break of this lock in the last seven days (dlock break), with the fields by, reason, at, holder (in words), \
-         holder_id and taken (true with --now); null without one. Not in a list",
+        "last_break",
+        "the last time in the last seven days that somebody has asked a holder to stop, or has taken the lock away (dlock break), \
+         with the fields by, reason, at, holder (in words), holder_id and taken (true with --now); null without one, and while \
+         that holder goes on. Not in a list",
     ),
     ("votes", "redlock: what each server says, with the fields server, state and id"),
 ];
@@ -92,7 +93,7 @@ pub(crate) const LIST: &[(&str, &str)] = &[
     ("backend", "the URL of the backend, without a password"),
     ("namespace", "the namespace"),
     ("time", "when the list was begun, by this host's clock"),
-    ("locks", "the locks, sorted by key, each with the fields of dlock status but queue, queue_cut and broken"),
+    ("locks", "the locks, sorted by key, each with the fields of dlock status but queue, queue_cut and last_break"),
     ("total", "how many there are; null where counting them would cost a request for each (etcd, zk:)"),
     ("cut", "whether there are more than locks has"),
 ];

@@ -9,7 +9,7 @@ fn tells_who_was_last<S: Service>() -> bool {
 }
 
 pub(super) fn every_row_of_what_a_release_finds<S: Service>(service: &S) {
-    const NOT_HELD: &str = "job was not held any more: it was released before, or its lease had ended";
+    const NOT_HELD: &str = "job was not held any more: it was released before or taken away, or its lease had ended";
     // Ours.
     let handle = taken(service, "job", "30s");
     by(service, "release", &handle).output().success().stdout_is("");

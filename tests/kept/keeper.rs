@@ -87,7 +87,9 @@ fn a_release_by_the_handle_ends_it<S: Service>(service: &S) {
     if matches!(S::KIND, "redis" | "postgres" | "mysql") {
         again.code(79).stderr_is_one_line("others have held it since");
     } else {
-        again.code(0).stderr_is_one_line("job was not held any more: it was released before, or its lease had ended");
+        again.code(0).stderr_is_one_line(
+            "job was not held any more: it was released before or taken away, or its lease had ended",
+        );
     }
     let holder = service.hold("job");
     by(service, "release", &kept.handle).output().code(79).stderr_is_one_line("lost job: held by ");

@@ -25,9 +25,12 @@ pub(super) fn find(file: &File, owner: &str) -> Option<Ask> {
     last(file, |line| Ask::read(line, owner))
 }
 
-/// The last request that was made to anybody, if it is not long ago.
+/// The last request that was made to anybody, if it is not long ago: what was appended last, or what was kept before the records of
+/// those who share the lock.
 pub(super) fn trace(file: &File) -> Option<Ask> {
-    last(file, |line| Ask::read_trace(line, wall_millis()))
+    let now = wall_millis();
+    let read = |line: &[u8]| Ask::read_trace(line, now);
+    last(file, read).or_else(|| last_in(file, 0, BLOCK, read))
 }
 
 /// The line that keeps this trace in a file that is written anew, if there is room for it where `before` is in front of it: it
@@ -37,12 +40,18 @@ pub(super) fn kept(trace: Option<&Ask>, before: usize) -> String {
     if before + line.len() < BLOCK { line } else { String::new() }
 }
 
+/// What `read` makes of the last line that it understands, at the end of the file.
 fn last<T>(file: &File, read: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
     let length = file.metadata().ok()?.len();
     let from = length.saturating_sub(TAIL);
-    let mut tail = vec![0; usize::try_from(length - from).ok()?];
-    let there = file.read_at(&mut tail, from).ok()?;
-    let lines = tail[..there].split(|byte| [b'\n', 0].contains(byte));
+    last_in(file, from, usize::try_from(length - from).ok()?, read)
+}
+
+/// What `read` makes of the last line that it understands, among so many bytes from this one on.
+fn last_in<T>(file: &File, from: u64, length: usize, read: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
+    let mut bytes = vec![0; length];
+    let there = file.read_at(&mut bytes, from).ok()?;
+    let lines = bytes[..there].split(|byte| [b'\n', 0].contains(byte));
     lines.rev().filter(|line| !line.is_empty()).find_map(read)
 }
 
@@ -83,6 +92,15 @@ mod tests {
             assert_eq!(header.done.len(), usize::from(begins.contains("once")), "{text}");
             assert!(header.record.published().is_none() && numbers(&file).is_empty(), "{text}");
         }
+        // In front of the records of many who share the lock.
+        for number in 0..9 {
+            write_record(&file, number, &format!("{{\"seat\":{number}}}"), None).expect("written");
+        }
+        write_counter(&file, 21, false, &[]).expect("written");
+        assert_eq!(trace(&file).and_then(|ask| ask.reason).as_deref(), Some("two"));
+        append(&append_to, &ask("three")).expect("appended");
+        clear(&file, &[]).expect("cleared");
+        assert_eq!(trace(&file).and_then(|ask| ask.reason).as_deref(), Some("three"));
         // Not one that is too long, and not for ever.
         append(&append_to, &Ask::new("ab", &"\u{1}".repeat(512), Some(&"\u{1}".repeat(512)), wall_millis()))
             .expect("it");

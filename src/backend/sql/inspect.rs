@@ -3,6 +3,7 @@ Looking at the locks in a database by requests that only read. What is asked is 
 what the rows mean is decided in [`seen`].
 */
 
+use crate::backend::Error;
 use crate::backend::sql::answers::{self, Row};
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
 use crate::backend::sql::dialect::Dialect;
@@ -13,7 +14,6 @@ use crate::backend::sql::steering::Act;
 use crate::backend::sql::table::Table;
 use crate::backend::sql::{errors, name};
 use crate::backend::survey::{Left, MOST, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
-use crate::backend::{Error, ErrorKind};
 use crate::clock::within;
 use crate::holder::ask::Ask;
 use crate::key::{Key, Namespace};
@@ -80,16 +80,13 @@ impl<D: Dialect> SqlSurvey<D> {
         self.untraced = None;
         let rows = match self.ask(traced).await {
             Ok(rows) => rows,
-            Err(unasked) => {
-                let is_missing = matches!(&unasked, Unasked::Said(said, _) if said.is_missing_table());
-                let error = Error::from(unasked);
-                if !is_missing && error.kind != ErrorKind::Denied {
-                    return Err(error);
-                }
+            // Also where others keep the table with it locked. If that is not what it was about, it fails again.
+            Err(Unasked::Said(_, error)) => {
                 let rows = self.ask(untraced).await?;
                 self.untraced = Some(error);
                 rows
             }
+            Err(failed) => return Err(failed.into()),
         };
         let is_done = answers::of(&rows, "done").is_some();
         if is_done && !then.is_empty() {

@@ -4,7 +4,7 @@ What `dlock break` finds at a lock, and what that means for the owner who is nam
 
 use std::time::Duration;
 
-use crate::backend::survey::{Party, Seen, State};
+use crate::backend::survey::{Left, Party, Seen, State};
 use crate::holder::Holder;
 use crate::report::event::Deaf;
 
@@ -51,6 +51,7 @@ pub(super) fn deaf(party: &Party) -> Option<Deaf> {
         Holder::Process(pid, name) => Some(Deaf::Process(*pid, name.clone())),
         Holder::Dlock(said) if said.done => Some(Deaf::Finished),
         Holder::Dlock(said) if said.about.handle => Some(Deaf::Handle),
+        Holder::Dlock(_) if party.alive == Some(false) => Some(Deaf::Ended),
         Holder::Dlock(_) if party.can_be_asked() => None,
         Holder::Dlock(_) => Some(Deaf::Older),
         _ => Some(Deaf::Foreign),
@@ -65,6 +66,17 @@ pub(super) fn notices_within(party: &Party) -> Option<Duration> {
     let every = ttl.div_ceil(RENEWALS);
     // People do not count the milliseconds of more than a second.
     Some(Duration::from_millis(if every > 1000 { every.next_multiple_of(1000) } else { every }))
+}
+
+/// How long this holder's command can go on at most while the holder is frozen, if that is longer than it takes to notice: its
+/// guard ends it with the lease.
+pub(super) fn ends_within(party: &Party) -> Option<Duration> {
+    let left = match party.left {
+        Some(Left::Millis(left)) => left,
+        Some(Left::Forever) | None => party.published()?.about.ttl?,
+    };
+    let left = Duration::from_secs(left.div_ceil(1000));
+    notices_within(party).filter(|within| left > *within).map(|_| left)
 }
 
 /// How long this holder gives its command to end; none where nobody knows.
@@ -148,8 +160,19 @@ mod tests {
             assert_eq!(notices_within(&holder), Some(Duration::from_millis(every)), "{ttl}");
         }
         assert_eq!((stops_within(&holder), patience(&holder)), (Some(seconds(5)), seconds(45)));
+        assert_eq!(deaf(&Party { alive: Some(false), ..holder.clone() }), Some(Deaf::Ended));
+        assert_eq!(deaf(&Party { alive: Some(true), ..holder.clone() }), None);
+        for (left, expected) in [
+            (Some(Left::Millis(27_001)), Some(28)),
+            (None, Some(30)),
+            (Some(Left::Forever), Some(30)),
+            (Some(Left::Millis(9000)), None),
+        ] {
+            assert_eq!(ends_within(&Party { left, ..holder.clone() }), expected.map(seconds), "{left:?}");
+        }
         let file = dlock("ab", r#","stop":true"#);
         assert_eq!((notices_within(&file), patience(&file)), (Some(Duration::from_millis(500)), seconds(15)));
+        assert_eq!((ends_within(&file), ends_within(&party("redis-py"))), (None, None));
         assert_eq!((notices_within(&party("redis-py")), stops_within(&party("redis-py"))), (None, None));
     }
 }

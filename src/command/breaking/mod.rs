@@ -7,7 +7,7 @@ mod prompt;
 
 use std::time::Duration;
 
-use self::found::{Found, deaf, found, is_over, notices_within, patience, stops_within};
+use self::found::{Found, deaf, ends_within, found, is_over, notices_within, patience, stops_within};
 use crate::backend::Error;
 use crate::backend::driver::Breaks;
 use crate::backend::survey::{Party, Seen};
@@ -44,7 +44,7 @@ pub(crate) fn break_lock(settings: &BreakSettings) -> Result<Exit, Failure> {
             && prompt::is_possible()
             && !prompt::confirm(&seen, &session.place.backend, &settings.key, party, settings.now)
         {
-            return Err(failed(CONFLICTED, BreakEvent::Declined(settings.key.clone())));
+            return Err(failed(CONFLICTED, BreakEvent::Declined { key: settings.key.clone(), typed: settings.now }));
         }
         if settings.now { take(session, settings, &seen, party).await } else { ask(session, settings, party).await }
     })
@@ -88,8 +88,8 @@ async fn take(
     let key = settings.key.clone();
     if taken.map_err(|error| broke(&key, &error))? {
         tell_untraced(session, &key);
-        let within = notices_within(party);
-        return Ok(said(session, BreakEvent::Taken { key, holder: party.who.clone(), now: seen.now, within }));
+        let (holder, now, within, frozen) = (party.who.clone(), seen.now, notices_within(party), ends_within(party));
+        return Ok(said(session, BreakEvent::Taken { key, holder, now, within, frozen }));
     }
     let seen = look(session, settings).await?;
     Ok(said(session, BreakEvent::Gone { key, after: None, next: next(&seen), now: seen.now }))

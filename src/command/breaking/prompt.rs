@@ -5,7 +5,7 @@ Asking on a terminal whether a break is meant. Elsewhere the owner's id is the c
 use std::io::{self, BufRead, IsTerminal};
 
 use crate::backend::survey::{Party, Seen};
-use crate::command::breaking::found::notices_within;
+use crate::command::breaking::found::{ends_within, notices_within};
 use crate::holder::Holder;
 use crate::key::Key;
 use crate::printable::shown;
@@ -39,8 +39,10 @@ fn question(party: &Party, now: bool) -> String {
     if !now {
         return format!("Ask {who} to stop {program}? [y/N] ");
     }
-    let within = notices_within(party)
-        .map_or_else(|| "perhaps never".to_owned(), |within| format!("at most {}", humantime::format_duration(within)));
+    let frozen =
+        ends_within(party).map(|frozen| format!(", or {} if it is frozen", humantime::format_duration(frozen)));
+    let within = notices_within(party).map(|within| format!("at most {}", humantime::format_duration(within)));
+    let within = within.unwrap_or_else(|| "perhaps never".to_owned()) + &frozen.unwrap_or_default();
     format!(
         "This takes the lock away at once. Until {who} notices ({within}), two commands can run, and only their tokens tell \
          them apart. Type the key to go on: "
@@ -57,7 +59,10 @@ mod tests {
         let dlock = holder(r#"{"v":1,"id":"ab","user":"deploy","host":"web1","program":"backup.sh","ttl":30000}"#);
         assert_eq!(question(&dlock, false), "Ask deploy@web1 to stop backup.sh? [y/N] ");
         let now = question(&dlock, true);
-        assert!(now.contains("Until deploy@web1 notices (at most 10s), two commands can run"), "{now}");
+        assert!(
+            now.contains("Until deploy@web1 notices (at most 10s, or 30s if it is frozen), two commands can run"),
+            "{now}"
+        );
         let foreign = question(&holder("redis-py"), true);
         assert!(foreign.contains("Until its holder notices (perhaps never)"), "{foreign}");
         for (answer, now, expected) in [

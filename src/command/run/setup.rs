@@ -112,9 +112,9 @@ pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Pre
     around.extend(inherited_handle().map(|handle| handle.owner.as_str().to_owned()));
     let contender = match &settings.handle {
         Some(handle) => service.contend(gripping::claim(handle)),
-        None => contender(settings, service.as_ref(), owners, &around),
+        None => contender(settings, service.as_ref(), &owners, &around),
     };
-    let traces = Traces::new(report, service.as_ref(), &settings.connection.namespace);
+    let traces = Traces::new(report, service.as_ref(), &settings.connection.namespace, &owners);
     Ok(Prepared { signals, guard, contender, below, inherited, traces })
 }
 
@@ -132,12 +132,7 @@ fn owners(settings: &RunSettings) -> Result<(Vec<Owner>, Owner), Failure> {
 
 /// The contender for the lock, or for all locks, each with the owner of its place among them. The owners `around` are those of
 /// outer runs.
-fn contender(
-    settings: &RunSettings,
-    service: &dyn Service,
-    owners: Vec<Owner>,
-    around: &[String],
-) -> Box<dyn Contender> {
+fn contender(settings: &RunSettings, service: &dyn Service, owners: &[Owner], around: &[String]) -> Box<dyn Contender> {
     let about = environment::about(settings);
     let once_per = settings.once_per.map(Once::now);
     let contend = |(key, owner): (&Key, Owner)| {
@@ -153,7 +148,8 @@ fn contender(
             about: about.clone(),
         })
     };
-    let mut contenders: Vec<Box<dyn Contender>> = settings.keys.iter().zip(owners).map(contend).collect();
+    let mut contenders: Vec<Box<dyn Contender>> =
+        settings.keys.iter().zip(owners.iter().cloned()).map(contend).collect();
     match contenders.pop() {
         Some(only) if contenders.is_empty() => only,
         last => {

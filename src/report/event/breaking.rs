@@ -20,6 +20,8 @@ pub(crate) enum Deaf {
     Handle,
     /// It has finished, and the lock only stays taken.
     Finished,
+    /// Its dlock has ended, and its command may go on.
+    Ended,
 }
 
 /// Something about breaking a lock.
@@ -52,7 +54,12 @@ pub(crate) enum BreakEvent {
         can_be_taken: bool,
     },
     /// The user has said no.
-    Declined(Key),
+    Declined {
+        /// The lock.
+        key: Key,
+        /// Whether its name was to be typed.
+        typed: bool,
+    },
     /// The holder was asked to stop.
     Asked {
         /// How soon it notices, at most.
@@ -90,6 +97,8 @@ pub(crate) enum BreakEvent {
         now: u64,
         /// How soon that one notices, at most; none where nobody knows.
         within: Option<Duration>,
+        /// How long that one can go on if it is frozen, if that is longer.
+        frozen: Option<Duration>,
     },
     /// The break leaves no trace for those who look at the lock later.
     Untraced {

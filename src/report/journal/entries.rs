@@ -26,7 +26,7 @@ pub(in crate::report) fn entry(event: &Event) -> Option<Entry> {
         Event::Acquired { lock, tokens, slot, ttl, waited, .. } => {
             Entry::acquired(&lock.key, tokens, *slot, *ttl).after(*waited, false)
         }
-        Event::Broken { lock, trace, .. } => Entry::Broken {
+        Event::Broken { lock, trace, .. } | Event::TakenAway { lock, trace, .. } => Entry::LastBreak {
             lock: name(lock),
             by: trace.by.clone(),
             reason: trace.reason.clone(),

@@ -26,7 +26,8 @@ pub(super) fn broken(event: &BreakEvent) -> String {
             format!("it is not clear who holds {key}, and nothing was done: see dlock status")
         }
         BreakEvent::Deaf { key, why, can_be_taken } => deaf(key, why, taking(*can_be_taken)),
-        BreakEvent::Declined(key) => format!("{key}: nothing was done"),
+        BreakEvent::Declined { key, typed: false } => format!("{key}: nothing was done"),
+        BreakEvent::Declined { key, typed: true } => format!("{key} was not typed, and nothing was done"),
         BreakEvent::Asked { notices, stops } => {
             let notices = notices.map(|every| format!("; it looks at least every {}", format_duration(every)));
             let stops = stops.map(|within| format!(", and stops its command within {} more", format_duration(within)));
@@ -40,15 +41,21 @@ pub(super) fn broken(event: &BreakEvent) -> String {
             format!("{key} {gone}; {}", next.as_ref().map_or("nobody holds it".to_owned(), |next| next.describe(*now)))
         }
         BreakEvent::StillHeld { key, within, can_be_taken } => {
-            let taking = taking(*can_be_taken);
-            format!("{key} was not released within {}{taking}", format_duration(*within))
+            let rest = if *can_be_taken {
+                NOW
+            } else {
+                "; it is free once its command and all that this has started have ended"
+            };
+            format!("{key} was not released within {}{rest}", format_duration(*within))
         }
-        BreakEvent::Taken { key, holder, now, within } => {
+        BreakEvent::Taken { key, holder, now, within, frozen } => {
             let who = holder.describe(*now);
             let who = who.strip_prefix("held by ").unwrap_or(&who);
             let until = match (within, holder) {
                 (Some(within), _) => {
-                    format!("until it notices (at most {}), two commands can run", format_duration(*within))
+                    let frozen = frozen.map(|frozen| format!(", or {} if it is frozen", format_duration(frozen)));
+                    let (within, frozen) = (format_duration(*within), frozen.unwrap_or_default());
+                    format!("until it notices (at most {within}{frozen}), two commands can run")
                 }
                 (None, Holder::Dlock(_)) => "its command had ended".to_owned(),
                 (None, _) => "whether it notices is not known, and two programs can run".to_owned(),
@@ -72,6 +79,11 @@ fn deaf(key: &impl Display, why: &Deaf, taking: &str) -> String {
             return format!(
                 "{key} was taken by dlock acquire, and a step that may be running under it cannot be asked to stop: end that job, \
                  and use dlock release{taking}"
+            );
+        }
+        Deaf::Ended => {
+            return format!(
+                "the holder of {key} cannot be asked, its dlock has ended: end its command and all that this has started{taking}"
             );
         }
         Deaf::Older => "an older dlock",
@@ -98,27 +110,20 @@ mod tests {
         let key = || Key::parse("backup".as_ref()).expect("valid");
         let holder = |text: &str| Holder::read(text.as_bytes());
         let dlock = || holder(r#"{"v":1,"id":"ab","user":"ci","host":"runner-7","pid":812,"program":"deploy.sh"}"#);
-        let deaf = |why, can_be_taken| BreakEvent::Deaf { key: key(), why, can_be_taken };
         let gone = |after, next| BreakEvent::Gone { key: key(), after, next, now: 0 };
-        let taken = |holder, within| BreakEvent::Taken { key: key(), holder, now: 0, within };
+        let taken = |holder, within| BreakEvent::Taken {
+            key: key(),
+            holder,
+            now: 0,
+            within,
+            frozen: within.map(|one| 2 * one),
+        };
         let seconds = Duration::from_secs;
         for (event, expected) in [
             (BreakEvent::Nothing(key()), "backup is free: there is nothing to break"),
             (
                 BreakEvent::Another { key: key(), holder: dlock(), owner: "ab".to_owned(), now: 0 },
                 "backup is held by ci@runner-7, pid 812 (deploy.sh), owner ab: nothing was done",
-            ),
-            (
-                deaf(Deaf::Older, true),
-                "the holder of backup cannot be asked, it is an older dlock: nothing was done; --now takes the lock away at once",
-            ),
-            (
-                deaf(Deaf::Foreign, false),
-                "the holder of backup cannot be asked, it is another program: nothing was done",
-            ),
-            (
-                deaf(Deaf::Process(4711, "flock".to_owned()), false),
-                "the holder of backup cannot be asked: it is flock, pid 4711: end that process",
             ),
             (
                 BreakEvent::Asked { notices: Some(seconds(10)), stops: Some(seconds(5)) },
@@ -137,11 +142,38 @@ mod tests {
             ),
             (
                 taken(dlock(), Some(seconds(10))),
-                "took backup away from ci@runner-7, pid 812 (deploy.sh); until it notices (at most 10s), two commands can run",
+                "took backup away from ci@runner-7, pid 812 (deploy.sh); until it notices (at most 10s, or 20s if it is frozen), two commands can run",
             ),
             (
                 taken(holder("redis-py"), None),
                 "took backup away from another program: redis-py; whether it notices is not known, and two programs can run",
+            ),
+        ] {
+            assert_eq!(broken(&event), expected);
+        }
+    }
+
+    #[test]
+    fn who_cannot_be_asked_is_told_with_what_can_be_done() {
+        let key = || Key::parse("backup".as_ref()).expect("valid");
+        let deaf = |why, can_be_taken| BreakEvent::Deaf { key: key(), why, can_be_taken };
+        for (event, expected) in [
+            (
+                deaf(Deaf::Older, true),
+                "the holder of backup cannot be asked, it is an older dlock: nothing was done; --now takes the lock away at once",
+            ),
+            (
+                deaf(Deaf::Foreign, false),
+                "the holder of backup cannot be asked, it is another program: nothing was done",
+            ),
+            (
+                deaf(Deaf::Process(4711, "flock".to_owned()), false),
+                "the holder of backup cannot be asked: it is flock, pid 4711: end that process",
+            ),
+            (
+                deaf(Deaf::Ended, true),
+                "the holder of backup cannot be asked, its dlock has ended: end its command and all that this has started; --now \
+                 takes the lock away at once",
             ),
         ] {
             assert_eq!(broken(&event), expected);

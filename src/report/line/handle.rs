@@ -18,7 +18,7 @@ pub(super) fn line(event: &HandleEvent, trouble: fn(&str, &Trouble) -> String) -
         HandleEvent::Lost { key, why } => format!("lost {key}: {why}"),
         HandleEvent::PassedOn(key) => format!("lost {key}: its lease ended, and others have held it since"),
         HandleEvent::NotHeld(key) => {
-            format!("{key} was not held any more: it was released before, or its lease had ended")
+            format!("{key} was not held any more: it was released before or taken away, or its lease had ended")
         }
         HandleEvent::Empty => "nothing to release: the handle is empty".to_owned(),
         HandleEvent::StaysHeld { key, ttl } => {

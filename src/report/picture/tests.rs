@@ -128,6 +128,16 @@ fn what_can_be_done_about_a_holder_is_said_until_it_is_done() {
     let text = seen("backup", Some(asked));
     assert!(text.contains("\n  asked    alice@ops1 asked it to stop 4s ago: maintenance\n"), "{text}");
     assert!(!text.contains("  next  "), "{text}");
+    let old = Ask::new("e457f1b7a38ab51a", "alice@ops1", None, NOW - 5001);
+    let seen = |place: &str| {
+        let text = r#"{"v":1,"id":"e457f1b7a38ab51a","user":"deploy","host":"web1","pid":7,"stop":true}"#;
+        let holder = Party { asked: Some(old.clone()), ..dlock(text) };
+        super::status(&lock("backup").held_by(vec![holder], 1), place, Some(" -b redis://locks"))
+    };
+    let text = seen("redis://locks");
+    let next = "  next     it did not stop; to take the lock away: dlock break -b redis://locks --key backup --owner e457f1b7a38ab51a --now";
+    assert_eq!(text.lines().last(), Some(next), "{text}");
+    assert!(!seen("file:").contains("  next  "));
 }
 
 #[test]

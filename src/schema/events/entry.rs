@@ -47,8 +47,8 @@ pub(crate) enum Entry {
         /// Whether an outer run holds them.
         covered: bool,
     },
-    /// A lock that is held now was broken not long ago.
-    Broken {
+    /// Not long ago, somebody has broken a lock that is held now, or was held.
+    LastBreak {
         /// Its name.
         lock: String,
         /// By whom.
@@ -246,7 +246,7 @@ impl Entry {
         match self {
             Self::Waiting { .. } => "waiting",
             Self::Acquired { .. } => "acquired",
-            Self::Broken { .. } => "broken",
+            Self::LastBreak { .. } => "last_break",
             Self::Refused { .. } => "refused",
             Self::Started { .. } => "started",
             Self::Renewed { .. } => "renewed",
@@ -273,7 +273,7 @@ impl Entry {
                 vec![text]
             }
             Self::Asked { by, reason } => reason.iter_mut().chain([by]).collect(),
-            Self::Broken { by, reason, holder, holder_id, .. } => {
+            Self::LastBreak { by, reason, holder, holder_id, .. } => {
                 reason.iter_mut().chain(holder).chain([by, holder_id]).collect()
             }
             Self::Exited { error, .. } | Self::End { error, .. } => error.iter_mut().collect(),
@@ -284,7 +284,7 @@ impl Entry {
     /// The names of locks in it.
     pub(super) fn names(&mut self) -> Vec<&mut String> {
         match self {
-            Self::Waiting { lock, .. } | Self::Broken { lock, .. } | Self::Refused { lock, .. } => vec![lock],
+            Self::Waiting { lock, .. } | Self::LastBreak { lock, .. } | Self::Refused { lock, .. } => vec![lock],
             Self::Acquired { keys, .. } => keys.iter_mut().collect(),
             _ => Vec::new(),
         }

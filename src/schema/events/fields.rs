@@ -50,14 +50,15 @@ pub(crate) const EVENTS: &[(&str, &str, &[Row])] = &[
         ],
     ),
     (
-        "broken",
-        "a lock that is held now was broken in the last seven days (dlock break); after acquired",
+        "last_break",
+        "in the last seven days, somebody has asked an earlier holder of the lock to stop, or has taken the lock away (dlock break); \
+         after acquired. Also after lost, if it was taken away from this run",
         &[
             ("lock", "its name"),
-            ("by", "the user and the host that claim to have broken it"),
+            ("by", "the user and the host that claim to have done that"),
             ("reason", "dlock break --reason"),
             ("at", "when, by the clock of that host"),
-            ("holder", "who held it, in words"),
+            ("holder", "who held the lock then, in words"),
             ("holder_id", "the id of that holder"),
             ("taken", "false if the holder was asked to stop, true if the lock was taken away (--now)"),
         ],

@@ -47,7 +47,7 @@ fn entries() -> Vec<Entry> {
     vec![
         waiting(&dlock("load")),
         Entry::acquired(&keys, &[7, 9], None, Some(Duration::from_secs(30))).after(Duration::from_millis(5), false),
-        Entry::Broken {
+        Entry::LastBreak {
             lock: of("b"),
             by: of("alice@ops1"),
             reason: Some(of("restore")),

@@ -82,7 +82,7 @@ pub(super) fn check_told(episode: &mut Episode<'_>, owner: &str) {
     let outcome = look.backend(episode.world.url()).output();
     let seen: Value = serde_json::from_str(&outcome.stdout()).unwrap_or_default();
     let _ = outcome.stderr();
-    let broken = &seen["broken"];
+    let broken = &seen["last_break"];
     if broken["holder_id"] != owner || broken["taken"] != false || broken["by"].as_str().is_none() {
         episode.violation(Invariant::BreaksTold, format!("{owner} was asked to stop, and told is {broken}"));
     }

@@ -39,6 +39,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "dlock list --json | jq -r '.locks[] | select(.holder.held_ms > 3600000) | .key'",
     ),
     ("Why did a job not run?", "jq -r 'select(.event == \"refused\") | \"\\(.time) \\(.error)\"' events.jsonl"),
+    (
+        "Who broke the lock of a holder before this run, when and why?",
+        "jq -r 'select(.event == \"last_break\") | \"\\(.at) \\(.by): \\(.reason)\"' events.jsonl",
+    ),
     ("Who had it stopped, and why?", "jq -r 'select(.event == \"asked\") | \"\\(.by): \\(.reason)\"' events.jsonl"),
     (
         "How did each run end, and how long did it take?",

@@ -29,7 +29,15 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
                 trace: Ask::new("ab", "alice@ops1", Some("restore"), 1000).to("ci@web1, pid 7 (backup.sh)", false),
                 now: 64_999,
             },
-            "k at redis://h:6379: broken 1m 3s ago: alice@ops1 asked ci@web1, pid 7 (backup.sh), to stop: restore",
+            "k at redis://h:6379: 1m 3s ago (1970-01-01T00:00:01Z) alice@ops1 asked ci@web1, pid 7 (backup.sh), to stop, reason: restore",
+        ),
+        (
+            Event::TakenAway {
+                lock: lock(),
+                trace: Ask::new("ab", "alice@ops1", None, 1000).to("ci@web1", true),
+                now: 5000,
+            },
+            "k at redis://h:6379: 4s ago (1970-01-01T00:00:01Z) alice@ops1 took it away from ci@web1",
         ),
         (Event::RenewedAgain(lock()), "k at redis://h:6379: renewed again"),
     ]

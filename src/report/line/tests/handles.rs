@@ -20,7 +20,10 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
         ),
         (HandleEvent::Lost { key: key(), why: "held by ci@web1, pid 7".to_owned() }, "lost k: held by ci@web1, pid 7"),
         (HandleEvent::PassedOn(key()), "lost k: its lease ended, and others have held it since"),
-        (HandleEvent::NotHeld(key()), "k was not held any more: it was released before, or its lease had ended"),
+        (
+            HandleEvent::NotHeld(key()),
+            "k was not held any more: it was released before or taken away, or its lease had ended",
+        ),
         (HandleEvent::Empty, "nothing to release: the handle is empty"),
         (HandleEvent::StaysHeld { key: key(), ttl }, "k stays held by its handle for 10m"),
         (
