@@ -70,6 +70,7 @@ pub(super) const HANDLES: &[(&str, &[&str])] = &[
             "command::losing",
             "command::session",
             "command::taking",
+            "command::traces",
             "exit",
             "handle",
             "here",

@@ -13,6 +13,7 @@ use crate::backend::{Contender, Grant, Lease, Released, Used};
 use crate::cli::OnLost;
 use crate::clock::{Instant, sleep_until};
 use crate::command::losing::{deadline, loss};
+use crate::command::traces::Traces;
 use crate::exit::{Exit, Failure};
 use crate::here;
 use crate::lease::keeper;
@@ -60,6 +61,8 @@ pub(super) struct Keep<'a> {
     is_due: bool,
     killed: bool,
     troubled: bool,
+    /// Whether the service has said that the lock is not ours.
+    is_not_ours: bool,
 }
 
 impl<'a> Keep<'a> {
@@ -84,6 +87,7 @@ impl<'a> Keep<'a> {
             is_due: false,
             killed: false,
             troubled: false,
+            is_not_ours: false,
         }
     }
 
@@ -93,6 +97,7 @@ impl<'a> Keep<'a> {
         contender: &mut dyn Contender,
         grant: &Grant,
         signals: &mut SignalStream,
+        traces: &mut Traces,
     ) -> Result<Exit, Failure> {
         let ttl = match grant.lease {
             Lease::Until { ttl, .. } => Some(ttl),
@@ -106,6 +111,9 @@ impl<'a> Keep<'a> {
         let over = self.until(contender, grant.lease, signals).await;
         if over == Over::Ended || !self.settings.connection.target.has_handles() {
             self.give_back(contender, ttl).await;
+        }
+        if self.is_not_ours {
+            traces.tell_loss(&self.settings.lock().key, self.report, &self.settings.connection).await;
         }
         Ok(if self.told.is_some() { Exit::Lost } else { Exit::Success })
     }
@@ -223,6 +231,7 @@ impl<'a> Keep<'a> {
             return;
         }
         self.told = Some(if matches!(how, Loss::Asked(_)) { Cause::Asked } else { Cause::Lost });
+        self.is_not_ours = matches!(how, Loss::NotMine(_));
         let goes_on = self.keeping.on_lost == OnLost::Ignore;
         self.report.tell(&Event::Lost { lock: self.settings.lock(), how, program: self.program.clone(), goes_on });
         self.catch_up();

@@ -211,11 +211,7 @@ async fn keep(
     process: AsyncFd<Watched>,
     signals: &mut SignalStream,
 ) -> Result<Exit, Failure> {
-    let keep = Keep::new(taking.settings, keeping, taking.report, process);
-    let exit = keep.until_over(taking.contender.as_mut(), grant, signals).await?;
-    if exit == Exit::Lost {
-        let (keys, connection) = (taking.settings.lock().key, &taking.settings.connection);
-        taking.traces.tell_loss(&keys, taking.report, connection).await;
-    }
-    Ok(exit)
+    Keep::new(taking.settings, keeping, taking.report, process)
+        .until_over(taking.contender.as_mut(), grant, signals, &mut taking.traces)
+        .await
 }

@@ -137,25 +137,27 @@ impl Run<'_> {
             }
             let contender = self.contender.as_mut();
             let waited = match &self.settings.handle {
-                Some(handle) => return adopt::adopt(self.settings, handle, contender).await,
+                Some(handle) => adopt::adopt(self.settings, handle, contender).await?,
                 None => acquire::acquire(self.settings, self.report, contender, &mut self.inherited).await?,
             };
-            self.waited = Instant::now().since(begun);
+            let after = Instant::now().since(begun);
             if let Waited::Held(tenure) = &waited
+                && self.settings.handle.is_none()
                 && let Some((grant, (keys, _))) = tenure.own.as_ref().zip(tenure.own(&self.settings.keys, contender))
             {
                 self.broken = self.traces.of(&keys, grant.lease).await;
             }
-            Ok(waited)
+            Ok((waited, after))
         };
         let waited = tokio::select! {
             biased;
-            signal = wait::told_to_stop(&mut self.signals, guard) => Ok(Waited::Told(signal)),
+            signal = wait::told_to_stop(&mut self.signals, guard) => Ok((Waited::Told(signal), Instant::now().since(begun))),
             waited = acquiring => waited,
         };
-        if self.waited.is_zero() {
-            self.waited = Instant::now().since(begun);
-        }
+        let waited = waited.map(|(waited, after)| {
+            self.waited = after;
+            waited
+        });
         match &waited {
             Ok(Waited::Held(Tenure { own: Some(_), .. })) => {
                 let (key, waited) = (self.settings.keys.clone(), self.waited);
