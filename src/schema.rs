@@ -285,7 +285,7 @@ fn lock<'a>(seen: &'a Seen, place: &'a Place, is_whole: bool) -> Lock<'a> {
     let whole = || Whole {
         queue: (!seen.has_no_queue).then(waiters),
         queue_cut: (!seen.has_no_queue).then_some(is_cut),
-        last_break: seen.broken.clone().map(last_break),
+        last_break: seen.last_break.clone().map(last_break),
     };
     Lock {
         v: VERSION,

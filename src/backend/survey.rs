@@ -202,8 +202,8 @@ pub(crate) struct Seen {
     pub remedy: Option<String>,
     /// Whether its waiters are in no queue, and so cannot be seen.
     pub has_no_queue: bool,
-    /// The last break of this lock, if it is not long ago.
-    pub broken: Option<Ask>,
+    /// The last break of this lock, if it is not long ago and was asked for.
+    pub last_break: Option<Ask>,
 }
 
 impl Seen {
@@ -240,14 +240,14 @@ impl Seen {
         self
     }
 
-    /// This lock with the trace of its last break. A request to a holder that still uses the lock is that holder's.
+    /// This lock with its last break. A request to a holder that still uses the lock is that holder's, and no break yet.
     #[must_use]
-    pub(crate) fn broken_by(self, trace: Option<Ask>) -> Self {
+    pub(crate) fn broken_by(self, last_break: Option<Ask>) -> Self {
         let is_open = |ask: &Ask| {
             let mut users = self.holders.iter().filter(|party| !party.is_done());
             !ask.taken && users.any(|party| party.id() == ask.stop)
         };
-        Self { broken: trace.filter(|ask| !is_open(ask)), ..self }
+        Self { last_break: last_break.filter(|ask| !is_open(ask)), ..self }
     }
 
     /// How it is held; none where nobody holds it, or that is not known.
@@ -315,6 +315,11 @@ pub(crate) trait Survey {
     /// One lock, at one moment.
     async fn look(&mut self, key: &Key) -> Result<Seen, Error>;
 
+    /// The last break of this lock, if it is not long ago and may be read.
+    async fn last_break(&mut self, _key: &Key) -> Result<Option<Ask>, Error> {
+        Ok(None)
+    }
+
     /// Those locks whose names begin with `prefix` and that are held or blocked: the `most` smallest ones, or all.
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error>;
 
@@ -328,18 +333,18 @@ pub(crate) trait Survey {
     }
 
     /// Puts the request beside the lock, if this party holds it at that moment; false where it does not. The holder hears of
-    /// it, stops its command and gives the lock back; no other owner heeds it. The same text stays as [`Seen::broken`].
+    /// it, stops its command and gives the lock back; no other owner heeds it. The same text stays as the last break.
     async fn ask_to_stop(&mut self, _key: &Key, _party: &Party, _ask: &Ask) -> Result<bool, Error> {
         Err(Error::new(ErrorKind::Unusable, NOT_BROKEN_HERE))
     }
 
     /// Takes the lock away from this party, if it holds it at that moment; false where it does not. Nobody else's hold is
-    /// touched. `ask` stays as [`Seen::broken`].
+    /// touched. `ask` stays as the last break.
     async fn take_away(&mut self, _key: &Key, _party: &Party, _ask: &Ask) -> Result<bool, Error> {
         Err(Error::new(ErrorKind::Unusable, NOT_BROKEN_HERE))
     }
 
-    /// Why the last break that was made here leaves no trace; none where it leaves one.
+    /// Why the last break that was made here could not be recorded; none where it was.
     fn untraced(&mut self) -> Option<Error> {
         None
     }

@@ -12,6 +12,7 @@ use crate::command::session;
 use crate::exit::{Exit, Failure};
 use crate::here;
 use crate::holder::Holder;
+use crate::holder::ask::Ask;
 use crate::key::Key;
 use crate::report::Report;
 use crate::report::event::{Event, Look};
@@ -86,6 +87,12 @@ impl Session<'_> {
         looked.unwrap_or_else(|_| Err(self.silence(limit)))
     }
 
+    /// The last break of a lock, as far as it can be read: nothing depends on it.
+    pub(super) async fn last_break(&mut self, key: &Key) -> Option<Ask> {
+        let limit = self.settings.connection.connect_timeout;
+        within(limit, self.survey.last_break(key)).await.ok()?.ok()?
+    }
+
     /// Makes a look that may take longer, and another one if the first one fails at once in a way that may pass.
     pub(super) async fn look<T>(
         &mut self,
@@ -119,7 +126,7 @@ impl Session<'_> {
         self.survey.place().unwrap_or_else(|| self.place.backend.clone())
     }
 
-    /// Why the last break that was made leaves no trace; none where it leaves one.
+    /// Why the last break that was made could not be recorded; none where it was.
     pub(super) fn untraced(&mut self) -> Option<Error> {
         self.survey.untraced()
     }

@@ -34,7 +34,8 @@ async fn look(session: &mut Session<'_>, settings: &StatusSettings) -> Result<Se
     let mut seen =
         session.look_at(&settings.key).await.map_err(|error| looking::failed(settings.key.as_str(), &error))?;
     session.judge(&mut seen);
-    Ok(seen)
+    let last_break = session.last_break(&settings.key).await;
+    Ok(seen.broken_by(last_break))
 }
 
 fn draw(session: &Session<'_>, settings: &StatusSettings, seen: &Seen) -> String {

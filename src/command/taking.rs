@@ -86,8 +86,9 @@ pub(super) fn prepare(settings: &AcquireSettings, report: &Report, owner: Owner)
         return Err(Failure::new(Exit::Usage, Event::Handle(HandleEvent::TooLong(settings.key.clone()))));
     }
     let service = service(connection, settings.unknown.as_ref(), report)?;
-    let traces = Traces::new(report, service.as_ref(), &connection.namespace, std::slice::from_ref(&owner));
-    Ok(Prepared { signals, contender: service.contend(claim(settings, owner)), handle, traces })
+    let contender = service.contend(claim(settings, owner.clone()));
+    let traces = Traces::new(report, service, connection.namespace.clone(), &[owner]);
+    Ok(Prepared { signals, contender, handle, traces })
 }
 
 fn claim(settings: &AcquireSettings, owner: Owner) -> Claim {
@@ -96,14 +97,18 @@ fn claim(settings: &AcquireSettings, owner: Owner) -> Claim {
         None => Purpose { ttl, reason, handle: true, ..Purpose::default() },
         Some(keeping) => {
             let ttl = ttl.filter(|_| settings.connection.target.has_lease());
-            let kill_after = if keeping.on_lost == OnLost::Kill { Duration::ZERO } else { keeping.grace.within(ttl) };
+            let kill_after = match keeping.on_lost {
+                OnLost::Kill => Some(Duration::ZERO),
+                OnLost::Stop => Some(keeping.grace.within(ttl)),
+                OnLost::Ignore => None,
+            };
             let (program, pid) = (here::program_of(keeping.pid), keeping.pid);
             // A locked file is held by the process that has it open.
             let (program, pid) = match ttl {
                 Some(_) => (program, Some(pid)),
                 None => (format!("lock-keeper for pid {pid}, {program}"), None),
             };
-            Purpose { program, ttl, reason, kill_after: Some(kill_after), stop: true, pid, ..Purpose::default() }
+            Purpose { program, ttl, reason, kill_after, stop: true, pid, ..Purpose::default() }
         }
     };
     Claim {

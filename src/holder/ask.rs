@@ -17,7 +17,7 @@ const MAX_TEXT: usize = 512;
 
 /// How long the trace of a break is told, in milliseconds: a week, so that the next run of a weekly job finds it.
 pub(crate) const REMEMBERED: u64 = 7 * 24 * 3600 * 1000;
-/// How far ahead of the one that is asked a clock may be with which a trace was dated, in milliseconds.
+/// How far the clock of whoever broke a lock may be ahead, in milliseconds.
 const SKEW: u64 = 24 * 3600 * 1000;
 
 /// A request to stop, and the trace that it leaves.
@@ -110,9 +110,22 @@ impl Ask {
             (true, Some(from)) => format!("took it away from {from}"),
             (true, None) => "took it away".to_owned(),
         };
+        format!("{} {} {what}{}", self.when(now), self.who(), self.why())
+    }
+
+    /// Who took the lock away, by a clock that says it is `now`: `alice@ops1 4s ago (2026-11-23T16:23:03Z), reason: restore`.
+    #[must_use]
+    pub(crate) fn doer_at(&self, now: u64) -> String {
+        format!("{} {}{}", self.who(), self.when(now), self.why())
+    }
+
+    fn when(&self, now: u64) -> String {
         let at = moment(self.at).map(|at| format!(" ({at})")).unwrap_or_default();
-        let why = self.reason.as_ref().map(|reason| format!(", reason: {reason}")).unwrap_or_default();
-        format!("{} ago{at} {} {what}{why}", self.age(now), self.who())
+        format!("{} ago{at}", self.age(now))
+    }
+
+    fn why(&self) -> String {
+        self.reason.as_ref().map(|reason| format!(", reason: {reason}")).unwrap_or_default()
     }
 
     /// How long ago it was made, in whole seconds.

@@ -170,12 +170,12 @@ pub(crate) enum Event {
         waited: Duration,
     },
     /// Not long ago, somebody has broken the lock, which is held now.
-    Broken {
+    LastBreak {
         /// The lock.
         lock: Lock,
-        /// Who broke it, when and why.
-        trace: Ask,
-        /// "Now" in milliseconds since 1970 by the clock of the service.
+        /// Who did, when and why.
+        ask: Ask,
+        /// "Now" in milliseconds since 1970 by this host's clock.
         now: u64,
     },
     /// The lock was lost because somebody has taken it away.
@@ -183,8 +183,8 @@ pub(crate) enum Event {
         /// The lock.
         lock: Lock,
         /// Who did, when and why.
-        trace: Ask,
-        /// "Now" in milliseconds since 1970 by the clock of the service.
+        ask: Ask,
+        /// "Now" in milliseconds since 1970 by this host's clock.
         now: u64,
     },
     /// A renewal has failed, and is tried again.

@@ -36,7 +36,7 @@ impl Event {
             | Self::MaxRun { .. }
             | Self::StoppingNested { .. } => Level::Note,
             Self::Acquired { .. }
-            | Self::Broken { .. }
+            | Self::LastBreak { .. }
             | Self::NotRenewed { .. }
             | Self::RenewedAgain(_)
             | Self::Covered(_)

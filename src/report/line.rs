@@ -126,6 +126,7 @@ fn held(event: &Event) -> String {
         Event::Lost { lock, how, program, goes_on: true } => {
             format!("lost {}: {}; {program} goes on without it (--on-lost ignore)", at(lock), loss(how))
         }
+        Event::TakenAway { lock, ask, now } => format!("{} was taken away by {}", at(lock), ask.doer_at(*now)),
         Event::AskedAndGoesOn { lock, ask, program } => {
             format!("{}: {}; {program} goes on (--on-lost ignore)", at(lock), ask.words())
         }
@@ -182,9 +183,7 @@ fn detail(event: &Event) -> String {
             let ttl = ttl.map(|ttl| format!(", ttl {}", format_duration(ttl))).unwrap_or_default();
             format!("acquired {}, {tokens}{slot}{ttl}, after {}", at(lock), roughly(*waited))
         }
-        Event::Broken { lock, trace, now } | Event::TakenAway { lock, trace, now } => {
-            format!("{}: {}", at(lock), trace.trace_at(*now))
-        }
+        Event::LastBreak { lock, ask, now } => format!("{}: {}", at(lock), ask.trace_at(*now)),
         Event::NotRenewed { lock, last } => {
             format!("{}: could not renew it: {}; trying again", at(lock), unconfirmed(last))
         }

@@ -61,8 +61,8 @@ pub(crate) fn status(seen: &Seen, place: &str, flags: Option<&str>) -> String {
         let line = |(at, waiter): (usize, &Party)| ((at + 1).to_string(), waiting(waiter, seen.now));
         listed(&mut text, seen.queue.iter().enumerate().map(line), seen.waiting);
     }
-    if let Some(trace) = &seen.broken {
-        field(&mut text, "earlier", &safe(&trace.trace_at(seen.now)));
+    if let Some(ask) = &seen.last_break {
+        field(&mut text, "earlier", &safe(&ask.trace_at(seen.now)));
     }
     if let Some(next) = next(seen, place, flags) {
         field(&mut text, "next", &next);
@@ -87,7 +87,7 @@ fn next(seen: &Seen, place: &str, flags: Option<&str>) -> Option<String> {
             let (key, flags) = (seen.spot.key.as_deref()?, flags?);
             let owner = safe(&holder.id());
             Some(format!(
-                "it did not stop; to take the lock away: dlock break{flags}{} --owner {owner} --now",
+                "if it does not stop, take the lock away: dlock break{flags}{} --owner {owner} --now",
                 flag("--key", key)
             ))
         }

@@ -32,9 +32,9 @@ pub(crate) const LOCK: &[(&str, &str)] = &[
     ("queue_cut", "whether more wait than queue has; null for redlock. Not in a list"),
     (
         "last_break",
-        "the last time in the last seven days that somebody has asked a holder to stop, or has taken the lock away (dlock break), \
-         with the fields by, reason, at, holder (in words), holder_id and taken (true with --now); null without one, and while \
-         that holder goes on. Not in a list",
+        "the last break of the lock (dlock break) in the past seven days, with the fields by, reason, at, holder (in words), \
+         holder_id and taken (true with --now); null if there was none, or while the holder that was asked still uses the lock. \
+         Not in a list",
     ),
     ("votes", "redlock: what each server says, with the fields server, state and id"),
 ];

@@ -79,7 +79,7 @@ fn whoever_may_change_what_holders_publish_can_ask<E: Engine>() {
     grant("UPDATE", "dlock_holder");
     let asked = breaking(&[]);
     asked.code(0).stderr_ends_with_line("job was released after ");
-    let untraced = "dlock: job: nobody will be told of this later, because it could not be recorded: ";
+    let untraced = "dlock: could not record this break of job, so dlock status will not show it: ";
     assert!(asked.stderr().starts_with(untraced), "{asked:?}");
     first.running.wait().code(79).stderr_is_one_line("asked it to stop");
     let next = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));

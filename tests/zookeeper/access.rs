@@ -86,7 +86,7 @@ fn a_lock_is_broken_also_by_those_who_may_leave_no_trace() {
         let id = seen["holder"]["id"].as_str().unwrap();
         let broken = look(&["break", "-k", "job", "--owner", id]).args(now).output();
         let said = broken.code(0).stderr();
-        let untraced = "dlock: job: nobody will be told of this later, because it could not be recorded: ";
+        let untraced = "dlock: could not record this break of job, so dlock status will not show it: ";
         assert!(said.starts_with(untraced) && said.contains("/dlock/job%dlock"), "{said}");
         holder.running.wait().code(79).stderr_is_one_line("lost job at ");
         assert!(!look(&["status", "-k", "job"]).output().code(0).stdout().contains("earlier"));

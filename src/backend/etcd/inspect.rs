@@ -13,7 +13,7 @@ use crate::backend::Error;
 use crate::backend::etcd::errors::{self, Fault};
 use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::names::{HOLD, broken, entries, is_entry, mode_of, prefix_of, stem, stop};
-use crate::backend::etcd::steering::{self, Mark};
+use crate::backend::etcd::steering::{self, Changed, Mark};
 use crate::backend::survey::{Left, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
@@ -91,12 +91,14 @@ pub(super) struct EtcdSurvey {
     revision: i64,
     /// What reports changes of a lock, with the connection that it came by.
     watch: Option<(u64, WatchStream)>,
+    /// Why the last break could not be recorded.
+    untraced: Option<Error>,
 }
 
 impl EtcdSurvey {
     /// Looks at the locks in this namespace; not connected yet.
     pub(super) fn new(cluster: Cluster, namespace: Namespace) -> Self {
-        Self { cluster, namespace, revision: 0, watch: None }
+        Self { cluster, namespace, revision: 0, watch: None, untraced: None }
     }
 
     async fn ask<T, F: Future<Output = Result<T, EtcdError>>>(
@@ -159,6 +161,13 @@ impl EtcdSurvey {
         Ok(holders.iter_mut().zip(asked.await?).map(with_lease).collect())
     }
 
+    /// Takes note of what came of a break: whether that holder still had the lock.
+    fn note(&mut self, changed: Changed) -> bool {
+        let is_done = !matches!(changed, Changed::Nothing);
+        self.untraced = if let Changed::Untraced(why) = changed { Some(why) } else { None };
+        is_done
+    }
+
     /// The key of the holder of the lock with this key that is `party`; none where that does not hold it any more.
     async fn mark(&mut self, key: &Key, party: &Party) -> Result<Option<Mark>, Error> {
         let prefix = prefix_of(&self.namespace.join('/', key));
@@ -214,23 +223,31 @@ impl Survey for EtcdSurvey {
         let prefix = prefix_of(&spot.place);
         let mut read = self.ask(|mut client| async move { client.get(prefix, Some(oldest_first(KEYS))).await }).await?;
         self.revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
-        let (count, trace) = (read.count(), broken(&spot.place));
-        let seen = self.seen(spot, &read.take_kvs(), count).await?;
-        // Whoever may read the lock's keys alone sees no trace.
-        let mut read = self.ask(|mut client| async move { Ok(client.get(trace, None).await.ok()) }).await?;
-        let trace = read.as_mut().and_then(|read| read.take_kvs().into_iter().next());
-        Ok(seen.broken_by(trace.and_then(|kv| Ask::read_trace(kv.value(), wall_millis()))))
+        let count = read.count();
+        self.seen(spot, &read.take_kvs(), count).await
+    }
+
+    async fn last_break(&mut self, key: &Key) -> Result<Option<Ask>, Error> {
+        let record = broken(&self.namespace.join('/', key));
+        let mut read = self.ask(|mut client| async move { client.get(record, None).await }).await?;
+        Ok(read.take_kvs().first().and_then(|kv| Ask::read_trace(kv.value(), wall_millis())))
     }
 
     async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let Some(mark) = self.mark(key, party).await? else { return Ok(false) };
         let (stop, trace) = (stop(&self.namespace.prefix('/'), mark.lease), broken(&self.namespace.join('/', key)));
-        steering::put(&mut self.cluster, &mark, ask, stop, trace).await
+        let changed = steering::put(&mut self.cluster, &mark, ask, stop, trace).await?;
+        Ok(self.note(changed))
     }
 
     async fn take_away(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let Some(mark) = self.mark(key, party).await? else { return Ok(false) };
-        steering::take(&mut self.cluster, &mark, ask, broken(&self.namespace.join('/', key))).await
+        let changed = steering::take(&mut self.cluster, &mark, ask, broken(&self.namespace.join('/', key))).await?;
+        Ok(self.note(changed))
+    }
+
+    fn untraced(&mut self) -> Option<Error> {
+        self.untraced.take()
     }
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {
@@ -314,79 +331,4 @@ impl Survey for EtcdSurvey {
 }
 
 #[cfg(test)]
-mod tests {
-    use etcd_client::proto::PbKeyValue;
-
-    use super::*;
-
-    fn kv(key: &str, created: i64, lease: i64, value: &str) -> KeyValue {
-        let (key, value) = (format!("dlock/a/{key}").into(), value.into());
-        KeyValue(PbKeyValue { key, create_revision: created, lease, value, ..PbKeyValue::default() })
-    }
-
-    fn dlock(id: &str, rest: &str) -> String {
-        format!(r#"{{"v":1,"id":"{id}"{rest}}}"#)
-    }
-
-    #[test]
-    fn who_holds_a_lock_and_who_waits_follows_from_its_keys() {
-        let slot = |id: &str, slot: u32| dlock(id, &format!(r#","slot":{slot}"#));
-        for (what, keys, expected) in [
-            ("nobody", vec![], ""),
-            ("one", vec![kv("6", 4, 7, &dlock("a", ""))], "a|"),
-            ("another program", vec![kv("6", 4, 7, ""), kv("7", 5, 7, &dlock("b", ""))], "foreign|b"),
-            ("the oldest", vec![kv("6", 9, 7, &dlock("a", "")), kv("7", 5, 7, &dlock("b", ""))], "b|a"),
-            (
-                "readers, and a writer between them",
-                vec![
-                    kv("1.shared", 1, 7, &dlock("a", "")),
-                    kv("2.shared", 2, 7, &dlock("b", "")),
-                    kv("3", 3, 7, &dlock("c", "")),
-                    kv("4.shared", 4, 7, &dlock("d", "")),
-                ],
-                "a b|c d",
-            ),
-            (
-                "slots, of which one is not entered yet",
-                vec![
-                    kv("1.slots3", 1, 7, &slot("a", 1)),
-                    kv("2.slots3", 2, 7, &slot("b", 0)),
-                    kv("3.slots3", 3, 7, &dlock("c", "")),
-                    kv("4.slots3", 4, 7, &dlock("d", "")),
-                ],
-                "a b|c d",
-            ),
-            (
-                "one that is kept, both keys of another",
-                vec![
-                    kv("1.hold", 1, 7, &dlock("a", "")),
-                    kv("2", 2, 7, &dlock("b", "")),
-                    kv("2.hold", 2, 8, &dlock("b", "")),
-                ],
-                "a done|b",
-            ),
-            ("another lock", vec![kv("key/6", 4, 7, &dlock("a", ""))], ""),
-        ] {
-            let (mut line, holding) = line(&keys, "dlock/a/");
-            let queue = line.split_off(holding);
-            let told = |line: &[Contender]| {
-                let told = line.iter().map(|one| {
-                    let done = if one.party.is_done() { " done" } else { "" };
-                    one.party.published().map_or("foreign".to_owned(), |said| format!("{}{done}", said.id))
-                });
-                told.collect::<Vec<_>>().join(" ")
-            };
-            let expected = if expected.is_empty() { "|" } else { expected };
-            assert_eq!(format!("{}|{}", told(&line), told(&queue)), expected, "{what}");
-        }
-        let (stray, _) = line(&[kv("config", 4, 0, "x")], "dlock/a/");
-        assert_eq!(stray[0].stray.as_deref(), Some("the key dlock/a/config, a key without a lease"));
-    }
-
-    #[test]
-    fn a_range_ends_after_everything_that_begins_like_it() {
-        for (prefix, end) in [(&b"dlock/"[..], &b"dlock0"[..]), (b"a\xff", b"b"), (b"\xff", &[0]), (b"", &[0])] {
-            assert_eq!(after(prefix), end);
-        }
-    }
-}
+mod tests;

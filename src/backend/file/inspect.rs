@@ -192,13 +192,12 @@ impl FileSurvey {
             There::Nothing => (Seen::free(spot, now), false),
             There::Other(what) => (Seen { state: State::Blocked(what.to_owned()), ..Seen::free(spot, now) }, false),
             There::Lock(files) => {
-                let trace = files.gate.as_ref().and_then(requests::trace);
                 let mut seen = files.read(table).seen(spot, now, processes);
                 for holder in &mut seen.holders {
                     let requests = files.gate.as_ref().zip(holder.who.id());
                     holder.asked = requests.and_then(|(gate, id)| requests::find(gate, id));
                 }
-                (seen.broken_by(trace), files.is_closed)
+                (seen, files.is_closed)
             }
         })
     }
@@ -210,7 +209,7 @@ impl FileSurvey {
 }
 
 /// Whether the lock of a file of this name may be held or blocked, by the kernel's table or by what is in it: a file that
-/// nobody holds has the counter alone.
+/// nobody holds has the counter alone, or what was done in some period, or the last break.
 fn may_be_held(directory: &Path, file: &OsStr, table: &str) -> bool {
     // What may not be reached is left to the look itself.
     let Ok(about) = std::fs::symlink_metadata(directory.join(file)) else { return true };
@@ -247,6 +246,13 @@ impl Survey for FileSurvey {
         let (seen, is_closed) = self.inspect(spot, name, &Self::table()?, &HERE)?;
         // Another user may know.
         if is_closed && seen.state == State::Unknown { Err(no_look(&path, Errno::EACCES)) } else { Ok(seen) }
+    }
+
+    async fn last_break(&mut self, key: &Key) -> Result<Option<Ask>, Error> {
+        let path = self.path(key);
+        let there = self.open(self.name(path.to_str().unwrap_or_default()))?;
+        let There::Lock(files) = there else { return Ok(None) };
+        Ok(files.gate.as_ref().and_then(requests::trace))
     }
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {

@@ -96,8 +96,11 @@ mod tests {
         for number in 0..9 {
             write_record(&file, number, &format!("{{\"seat\":{number}}}"), None).expect("written");
         }
-        write_counter(&file, 21, false, &[]).expect("written");
-        assert_eq!(trace(&file).and_then(|ask| ask.reason).as_deref(), Some("two"));
+        append(&append_to, &ask("two and a half")).expect("appended");
+        write_counter(&file, 21, false, &done).expect("written");
+        write_record(&file, 9, "{\"seat\":9}", None).expect("written");
+        assert_eq!(header(&file).map(|header| (header.counter, header.done.len())), Ok((Some(21), 1)));
+        assert_eq!(trace(&file).and_then(|ask| ask.reason).as_deref(), Some("two and a half"));
         append(&append_to, &ask("three")).expect("appended");
         clear(&file, &[]).expect("cleared");
         assert_eq!(trace(&file).and_then(|ask| ask.reason).as_deref(), Some("three"));

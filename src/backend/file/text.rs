@@ -68,13 +68,22 @@ pub(super) fn write(file: &File, counter: u64, holder: &str, kept: Option<&Kept>
 }
 
 /// Writes the counter for a holder that shares the lock, and nothing about one that has it alone. For the first of those who
-/// share it, all records are removed, and only what was `done` in some period stays.
+/// share it, all records are removed, and only what was `done` in some period and the last break stay.
 pub(super) fn write_counter(file: &File, counter: u64, is_first: bool, done: &[Done]) -> io::Result<()> {
-    if !is_first {
-        return file.write_all_at(format!("{MARK}{counter:019}\n\n").as_bytes(), 0);
-    }
     let trace = requests::trace(file);
-    replace(file, 0, format!("{MARK}{counter:019}\n\n{}", done_lines(done)), trace.as_ref())
+    let text = format!("{MARK}{counter:019}\n\n");
+    match &trace {
+        _ if is_first => replace(file, 0, text + &done_lines(done), trace.as_ref()),
+        None => file.write_all_at(text.as_bytes(), 0),
+        // It may stand where the next record comes.
+        Some(_) => {
+            let text = text + &done_lines(done);
+            let mut block = (requests::kept(trace.as_ref(), text.len())).into_bytes();
+            block.splice(0..0, text.into_bytes());
+            block.resize(BLOCK, 0);
+            file.write_all_at(&block, 0)
+        }
+    }
 }
 
 /// Removes everything but the counter, what was `done` in some period, and the trace of the last break.

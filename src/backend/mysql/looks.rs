@@ -32,6 +32,8 @@ pub(super) const STEERING: Steering = Steering {
     member: include_str!("statements/steering/member.sql"),
     foreign: include_str!("statements/steering/foreign.sql"),
     trace: include_str!("statements/steering/trace.sql"),
+    // No lock is waited for longer than the second that `begin` says, and less cannot be said.
+    hurry: "",
     wake: "",
     looks: LOOKS,
 };

@@ -34,6 +34,7 @@ pub(super) const STEERING: Steering = Steering {
     member: include_str!("statements/steering/member.sql"),
     foreign: include_str!("statements/steering/foreign.sql"),
     trace: include_str!("statements/steering/trace.sql"),
+    hurry: "SET LOCAL lock_timeout = 200;\n",
     wake: include_str!("statements/wake.sql"),
     looks: LOOKS,
 };

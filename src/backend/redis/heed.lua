@@ -1,4 +1,4 @@
--- Shared by the scripts of whoever intervenes: whose a text is, waking a holder that listens, and what stays of a break.
+-- Shared by the scripts of whoever intervenes: whose a text is, waking a holder that listens, and the record of a break.
 --   broken  the last request to stop, or what took the lock away; the last key but two
 --   stop    hash: owner's id to the request to stop that was made to it; the last key but one
 --   ear     list on which the owner listens from its first renewal on; the last key
@@ -15,7 +15,7 @@ local function held_by_owner(id, mode, value)
   return text and owner_in(text) == id and text or nil
 end
 
--- Leaves this text for a week for those who look at the lock later. Nothing depends on it.
+-- Records the break for a week, for those who look at the lock later. Nothing depends on it.
 local function leave_trace(text)
   redis.pcall('SET', broken, text, 'EX', 604800)
 end

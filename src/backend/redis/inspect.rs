@@ -19,7 +19,7 @@ use crate::backend::redis::rights::{Rights, STEER, escaped};
 use crate::backend::redis::sentinel::Master;
 use crate::backend::redis::steering;
 use crate::backend::survey::{Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
-use crate::clock::within;
+use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
 use crate::key::{Key, Namespace, encoded};
 
@@ -27,6 +27,8 @@ use crate::key::{Key, Namespace, encoded};
 const SCANNED: usize = 1000;
 /// How many locks are read together.
 const TOGETHER: usize = 100;
+/// How much of the record of a break is read, in bytes: more than any that dlock writes.
+const RECORD: usize = 16 * 1024;
 /// How the text of every dlock begins.
 const OURS: &[u8] = b"{\"v\":";
 
@@ -129,6 +131,15 @@ impl<W: Way> RedisSurvey<W> {
         Ok(())
     }
 
+    /// The last break of the lock with these keys. Something else at its place is none.
+    pub(in crate::backend) async fn record(&mut self, keys: &Keys) -> Result<Option<Ask>, Error> {
+        let get = request(&["GETRANGE", &keys.broken(), "0", &(RECORD - 1).to_string()]);
+        // In a transaction, so that a key of another type fails its own answer only.
+        let answers = self.ask(&[request(&["MULTI"]), get, request(&["EXEC"])]).await?;
+        let Some(Value::Array(read)) = answers.last() else { return Err(self.way.nonsense()) };
+        Ok(read.first().and_then(bytes).and_then(|text| Ask::read_trace(text, wall_millis())))
+    }
+
     /// What the server has of these locks, without their waiters.
     pub(in crate::backend) async fn read_all(&mut self, spots: &[Spot]) -> Result<Vec<Raw>, Error> {
         let mut read = Vec::with_capacity(spots.len());
@@ -225,6 +236,10 @@ impl<W: Way> Survey for RedisSurvey<W> {
         let keys = Keys::at(self.namespace.join(':', key));
         let raw = self.read(&keys).await?;
         Ok(raw.seen(Spot::of(key, keys.lock)))
+    }
+
+    async fn last_break(&mut self, key: &Key) -> Result<Option<Ask>, Error> {
+        self.record(&Keys::at(self.namespace.join(':', key))).await
     }
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {

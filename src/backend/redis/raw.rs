@@ -15,8 +15,6 @@ use crate::printable::MAX_SHOWN;
 
 /// How many of those who hold a lock together are named in a list.
 const FEW: usize = 64;
-/// How much of the trace of a break is read, in bytes: more than the longest one has, in most cases.
-const TRACE: usize = 16 * 1024;
 /// What of how many holders or waiters one request asks, each of whom may publish [`MAX_SHOWN`] bytes.
 const TOGETHER: usize = 100;
 
@@ -29,13 +27,12 @@ pub(in crate::backend) fn request(words: &[&str]) -> Cmd {
     command
 }
 
-/// What is asked about one lock; [`Raw::read`] reads the answers. Its waiters, more than a [`FEW`] of its holders, and its last
-/// break are named only if that is `whole`.
+/// What is asked about one lock; [`Raw::read`] reads the answers. Its waiters, and more than a [`FEW`] of its holders, are named
+/// only if that is `whole`.
 pub(super) fn questions(keys: &Keys, whole: bool) -> Vec<Cmd> {
     let (last_shown, last, few) = ((MAX_SHOWN - 1).to_string(), (MOST - 1).to_string(), (FEW - 1).to_string());
     let (lock, queue, holders) = (keys.lock.as_str(), keys.queue(), keys.holders());
-    let trace = whole.then(|| request(&["GETRANGE", &keys.broken(), "0", &(TRACE - 1).to_string()]));
-    let asked = [
+    vec![
         request(&["TIME"]),
         request(&["TYPE", lock]),
         request(&["GETRANGE", lock, "0", &last_shown]),
@@ -45,8 +42,7 @@ pub(super) fn questions(keys: &Keys, whole: bool) -> Vec<Cmd> {
         request(&["ZCARD", &holders]),
         request(&["ZRANGE", &holders, "0", if whole { &last } else { &few }, "WITHSCORES"]),
         request(&["GET", &keys.fence()]),
-    ];
-    asked.into_iter().chain(trace).collect()
+    ]
 }
 
 /// The answers to [`questions`], as far as they say anything: a key of another type is an error in its place.
@@ -66,8 +62,6 @@ pub(in crate::backend) struct Raw {
     holders: Vec<(String, u64)>,
     /// The fencing counter.
     pub fence: Option<u64>,
-    /// What stays of the last break.
-    trace: Vec<u8>,
     /// What those say of themselves.
     details: Vec<Option<Vec<u8>>>,
     /// The requests to stop that were made to them, or to the one who holds it alone.
@@ -102,9 +96,7 @@ fn count(value: &Value) -> u64 {
 impl Raw {
     /// Reads the answers to [`questions`]; none where they make no sense.
     pub(super) fn read(answers: &[Value]) -> Option<Self> {
-        let [time, kind, value, pttl, queued, queue, holding, holders, fence, trace @ ..] = answers else {
-            return None;
-        };
+        let [time, kind, value, pttl, queued, queue, holding, holders, fence] = answers else { return None };
         let [Some(seconds), Some(micros)] = texts(time)[..] else { return None };
         let (seconds, micros): (u64, u64) = (seconds.parse().ok()?, micros.parse().ok()?);
         let ends = texts(holders);
@@ -126,7 +118,6 @@ impl Raw {
             holding: count(holding),
             holders: holders.collect(),
             fence: text_of(fence).and_then(|fence| fence.parse().ok()),
-            trace: trace.first().and_then(bytes).unwrap_or_default().to_vec(),
             details: Vec::new(),
             asked: Vec::new(),
             waiters: Vec::new(),
@@ -205,8 +196,7 @@ impl Raw {
         };
         let queue: Vec<Party> = self.queue.iter().enumerate().filter_map(|(at, id)| self.waiter(at, id)).collect();
         let dead = if self.waiters.is_empty() { 0 } else { self.queue.len() - queue.len() };
-        let seen = seen.awaited_by(queue, self.queued.saturating_sub(dead as u64));
-        seen.broken_by(Ask::read_trace(&self.trace, self.now))
+        seen.awaited_by(queue, self.queued.saturating_sub(dead as u64))
     }
 
     /// This lock with those who hold it, as its string and the holders that share it say.

@@ -55,7 +55,7 @@ pub(super) fn ask(keys: &Keys, party: &Party, ask: &Ask) -> Cmd {
     script(&ASK, &names, &[&id, &ask.text(), &left])
 }
 
-/// The request to take the lock away from `party`, of which `ask` stays. On a `single` server the next waiter is told.
+/// The request to take the lock away from `party`, and to record `ask`. On a `single` server the next waiter is told.
 pub(super) fn take(keys: &Keys, party: &Party, ask: &Ask, single: bool) -> Cmd {
     let (id, text) = match &party.who {
         Holder::Dlock(said) => (said.id.as_str(), &[][..]),

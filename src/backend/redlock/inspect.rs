@@ -4,8 +4,10 @@ say is counted. A holder is one whom a majority of all servers names.
 */
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::backend::Error;
 use crate::backend::redis::Server;
@@ -20,6 +22,9 @@ use crate::backend::survey::{Left, Names, PATIENCE, Party, Seen, Smallest, Spot,
 use crate::clock::within;
 use crate::holder::ask::Ask;
 use crate::key::{Key, Namespace};
+
+/// How long the servers that are not needed are waited for.
+const STRAGGLERS: Duration = Duration::from_millis(50);
 
 /// A look at the locks of a majority of redis servers.
 pub(super) struct RedlockSurvey {
@@ -74,9 +79,7 @@ fn counted(spot: Spot, servers: &[String], opinions: &[Opinion]) -> Seen {
         id: opinion.as_ref().and_then(|(seen, _)| Some(seen.holders.first()?.id())),
     };
     let votes = Some(servers.iter().zip(opinions).map(vote).collect());
-    let broken = seen().filter_map(|seen| seen.broken.clone()).max_by_key(|ask| ask.at);
-    let seen = Seen::free(spot, now).held_by(holders, 0).broken_by(broken);
-    Seen { state, votes, has_no_queue: true, ..seen }
+    Seen { state, votes, has_no_queue: true, ..Seen::free(spot, now).held_by(holders, 0) }
 }
 
 /// What is in the way on a majority.
@@ -165,6 +168,29 @@ impl Survey for RedlockSurvey {
         let raw = self.ask(async |survey| survey.read(&Keys::at(spot.place.clone())).await).await?;
         let opinions: Vec<Opinion> = raw.iter().map(|raw| Some(opinion(raw.as_ref()?, &spot))).collect();
         Ok(counted(spot, &self.names_of_servers(), &opinions))
+    }
+
+    async fn last_break(&mut self, key: &Key) -> Result<Option<Ask>, Error> {
+        let keys = Keys::at(self.namespace.join(':', key));
+        let needed = majority(self.servers.len());
+        let mut asked: FuturesUnordered<_> = self
+            .servers
+            .iter_mut()
+            .map(|(_, survey)| async {
+                survey.connect().await.ok()?;
+                Some(survey.record(&keys).await.ok()?.map_or(Vec::new(), |ask| vec![ask]))
+            })
+            .collect();
+        let (mut answered, mut records, mut patience) = (0, Vec::new(), PATIENCE);
+        while let Ok(Some(answer)) = within(patience, asked.next()).await {
+            answered += usize::from(answer.is_some());
+            records.extend(answer.into_iter().flatten());
+            if answered >= needed {
+                // The others are not waited for.
+                patience = STRAGGLERS;
+            }
+        }
+        Ok(records.into_iter().max_by_key(|ask| ask.at))
     }
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {

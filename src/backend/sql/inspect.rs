@@ -14,7 +14,7 @@ use crate::backend::sql::steering::Act;
 use crate::backend::sql::table::Table;
 use crate::backend::sql::{errors, name};
 use crate::backend::survey::{Left, MOST, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
-use crate::clock::within;
+use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
 use crate::key::{Key, Namespace};
 
@@ -27,14 +27,16 @@ pub(super) struct SqlSurvey<D: Dialect> {
     connection: Connection<D::Link>,
     table: Table,
     namespace: Namespace,
-    /// Why the last break leaves no trace.
+    /// Why the last break could not be recorded.
     untraced: Option<Error>,
+    /// Whether the role may not read the records of breaks.
+    is_refused: bool,
 }
 
 impl<D: Dialect> SqlSurvey<D> {
     /// Looks at the locks of this namespace by this connection, which need not be made yet.
     pub(super) fn new(connection: Connection<D::Link>, table: Table, namespace: Namespace) -> Self {
-        Self { connection, table, namespace, untraced: None }
+        Self { connection, table, namespace, untraced: None, is_refused: false }
     }
 
     /// What the server answers to one request.
@@ -75,13 +77,13 @@ impl<D: Dialect> SqlSurvey<D> {
     }
 
     /// Makes one change, and then tells whom it concerns, which is a hint: whether anything was changed. The first of the two
-    /// requests also leaves a trace; a role that may not do that breaks locks all the same.
+    /// requests also records it; a role that may not do that breaks locks all the same.
     async fn change(&mut self, [traced, untraced]: &[String; 2], then: &str) -> Result<bool, Error> {
         self.untraced = None;
         let rows = match self.ask(traced).await {
             Ok(rows) => rows,
-            // Also where others keep the table with it locked. If that is not what it was about, it fails again.
-            Err(Unasked::Said(_, error)) => {
+            // Also where others keep the table of the record locked. If that is not what it was about, it fails again.
+            Err(Unasked::Said(said, error)) if !said.is_fatal() && !said.is_standby() => {
                 let rows = self.ask(untraced).await?;
                 self.untraced = Some(error);
                 rows
@@ -93,12 +95,6 @@ impl<D: Dialect> SqlSurvey<D> {
             let _ = self.ask(then).await;
         }
         Ok(is_done)
-    }
-
-    /// What stays of the last break of the lock whose row is called so; none where that cannot be read.
-    async fn trace(&mut self, name: &str, now: u64) -> Option<Ask> {
-        let rows = self.ask(&D::LOOKS.trace(&self.table, name)).await.ok()?;
-        Ask::read_trace(answers::of(&rows, "trace")?.get(1).copied()??.as_bytes(), now)
     }
 
     /// The error for an answer that makes no sense.
@@ -134,8 +130,23 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
 
     async fn look(&mut self, key: &Key) -> Result<Seen, Error> {
         let (spot, lines, now) = self.read_one(key, Depth { holders: MOST, waiters: MOST }).await?;
-        let trace = self.trace(&spot.place, now).await;
-        Ok(self.with_remedy(seen(spot, &lines, now).broken_by(trace)))
+        Ok(self.with_remedy(seen(spot, &lines, now)))
+    }
+
+    async fn last_break(&mut self, key: &Key) -> Result<Option<Ask>, Error> {
+        if self.is_refused {
+            return Ok(None);
+        }
+        let (spot, ..) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
+        let rows = match self.ask(&D::LOOKS.trace(&self.table, &spot.place)).await {
+            Err(Unasked::Said(..)) => {
+                self.is_refused = true;
+                return Ok(None);
+            }
+            answered => answered?,
+        };
+        let text = answers::of(&rows, "trace").and_then(|row| row.get(1).copied().flatten());
+        Ok(text.and_then(|text| Ask::read_trace(text.as_bytes(), wall_millis())))
     }
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {

@@ -34,7 +34,7 @@ pub(crate) struct Looks {
     pub foreign: &'static str,
     /// Asks for the names of locks that are held.
     pub names: &'static str,
-    /// Asks for what stays of a lock's last break.
+    /// Asks for the record of a lock's last break.
     pub trace: &'static str,
     /// The time in UTC, for people who write a statement.
     pub now: &'static str,
@@ -87,7 +87,7 @@ impl Looks {
         })
     }
 
-    /// The request for what stays of the last break of the lock whose row is called so.
+    /// The request for the record of the last break of the lock whose row is called so.
     pub(crate) fn trace(&self, table: &Table, name: &str) -> String {
         self.request(self.trace, table, |place| (place == "name").then(|| (self.literal)(name)))
     }

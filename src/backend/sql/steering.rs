@@ -27,8 +27,10 @@ pub(crate) struct Steering {
     pub member: &'static str,
     /// Ends the lock of another program.
     pub foreign: &'static str,
-    /// Keeps what stays of a break, in the place of the same name in those statements.
+    /// Records a break, in the place of the same name in those statements.
     pub trace: &'static str,
+    /// Lets such a transaction wait for others for a moment only: holders may wait for what it has locked.
+    pub hurry: &'static str,
     /// Wakes the next in line; empty where waiters look by themselves.
     pub wake: &'static str,
     /// What looks have in common with it.
@@ -93,10 +95,10 @@ impl Steering {
     }
 
     fn transaction(&self, statements: &str, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
-        let trace = if traced { self.trace } else { "" };
+        let (trace, hurry) = if traced { (self.trace, self.hurry) } else { ("", "") };
         // On a line of its own, as far as it is one: comments are whole lines.
         let statements = statements.replace("{trace}", &format!("\n{trace}"));
-        self.filled(&format!("{}{statements}\nCOMMIT;\n", self.begin), act, &ask.text())
+        self.filled(&format!("{}{hurry}{statements}\nCOMMIT;\n", self.begin), act, &ask.text())
     }
 
     fn filled(&self, text: &str, act: &Act<'_>, ask: &str) -> String {

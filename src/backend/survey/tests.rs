@@ -63,7 +63,7 @@ fn a_request_to_somebody_who_still_uses_the_lock_is_no_break_yet() {
     let other = party(r#"{"v":1,"id":"cd"}"#);
     let broken = |holders: &[&Party], trace: Option<Ask>| {
         let seen = Seen::free(Spot::default(), 9).held_by(holders.iter().map(|&party| party.clone()).collect(), 0);
-        seen.broken_by(trace).broken.is_some()
+        seen.broken_by(trace).last_break.is_some()
     };
     for (holders, expected) in
         [(&[][..], true), (&[&user], false), (&[&other, &user], false), (&[&done], true), (&[&other], true)]

@@ -19,7 +19,7 @@ use crate::backend::zookeeper::hold::Hold;
 use crate::backend::zookeeper::line::contenders;
 use crate::backend::zookeeper::membership;
 use crate::backend::zookeeper::names::{Directory, key_of, sequence};
-use crate::backend::zookeeper::nodes::{absent, acls};
+use crate::backend::zookeeper::nodes::absent;
 use crate::backend::zookeeper::opening::Opening;
 use crate::backend::zookeeper::seen::Found;
 use crate::backend::zookeeper::session::{BROKEN, is_record};
@@ -51,7 +51,7 @@ pub(super) struct ZookeeperSurvey {
     link: Option<Link>,
     /// Reports the next change of the directory that was looked at last.
     watch: Option<OneshotWatcher>,
-    /// Why the last break leaves no trace.
+    /// Why the last break could not be recorded.
     untraced: Option<Error>,
 }
 
@@ -137,22 +137,9 @@ impl ZookeeperSurvey {
         Ok(())
     }
 
-    /// What stays of the last break of the lock in this directory, where this user may read that.
-    async fn trace(&mut self, directory: &Directory) -> Result<Option<Ask>, Error> {
-        let path = directory.hold(BROKEN);
-        let read = self.ask(directory.path(), |client| async move {
-            match client.get_data(&path).await {
-                Err(ZkError::NoNode | ZkError::NoAuth) => Ok(None),
-                read => read.map(Some),
-            }
-        });
-        Ok(read.await?.and_then(|(data, _)| Ask::read_trace(&data, wall_millis())))
-    }
-
     /// Makes this change to the nodes of a holder: whether it still had them.
     async fn steer(&mut self, directory: &Directory, change: Change<'_>, ask: &Ask) -> Result<bool, Error> {
-        let acls = acls(self.ensemble.location().login.user.is_some());
-        let made = self.ask(directory.path(), |client| make(client, directory, acls, change, ask)).await?;
+        let made = self.ask(directory.path(), |client| make(client, directory, change, ask)).await?;
         self.untraced = match &made {
             Changed::Untraced(why) => Some(self.explain(why, Some(&directory.beside()), None)),
             Changed::Nothing | Changed::Done => None,
@@ -224,7 +211,14 @@ impl Survey for ZookeeperSurvey {
         let found = self.find(&directory, &children, &holds).await?;
         let mut seen = found.seen(Spot::of(key, directory.path()), wall_millis());
         self.hear(&directory, &children, &mut seen).await?;
-        Ok(seen.broken_by(self.trace(&directory).await?))
+        Ok(seen)
+    }
+
+    async fn last_break(&mut self, key: &Key) -> Result<Option<Ask>, Error> {
+        let directory = self.directory(key)?;
+        let path = directory.hold(BROKEN);
+        let read = self.ask(directory.path(), |client| async move { absent(client.get_data(&path).await) });
+        Ok(read.await?.and_then(|(data, _)| Ask::read_trace(&data, wall_millis())))
     }
 
     async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {

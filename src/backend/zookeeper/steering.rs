@@ -30,7 +30,7 @@ pub(super) fn heeded(nodes: &[String]) -> Option<&String> {
     }
 }
 
-/// How often a trace is written anew because its node or its directory came or went meanwhile.
+/// How often a record is written anew because its node or its directory came or went meanwhile.
 const TRIES: usize = 8;
 
 /// What is done to the nodes of a holder, all of it or nothing.
@@ -54,22 +54,28 @@ impl Change<'_> {
 pub(super) enum Changed {
     /// A node of the holder is gone, and nothing was done.
     Nothing,
-    /// It was made, and has left its trace.
+    /// It was made, and recorded.
     Done,
-    /// It was made; why it has left no trace.
+    /// It was made; why it was not recorded.
     Untraced(ZkError),
 }
 
-/// Makes the change, and leaves `ask` in a node next to those of minimum holds, where this user may do that.
+/// Makes the change, and keeps `ask` in a node next to those of minimum holds, where this user may do that. Whoever may use the
+/// lock's directory may use that node too, and the directory that is made for it: every contender lists that one.
 pub(super) async fn make(
     client: Client,
     directory: &Directory,
-    acls: Acls<'static>,
     change: Change<'_>,
     ask: &Ask,
 ) -> Result<Changed, ZkError> {
+    let acls = match client.get_acl(directory.path()).await {
+        Ok((acls, _)) => acls,
+        Err(ZkError::NoNode) => return Ok(Changed::Nothing),
+        Err(why) if is_refusal(&why) => return without_trace(client, change, ask, why).await,
+        Err(error) => return Err(error),
+    };
     let (beside, path, text) = (directory.beside(), directory.hold(BROKEN), ask.text());
-    let options = CreateMode::Persistent.with_acls(acls);
+    let options = CreateMode::Persistent.with_acls(Acls::new(&acls));
     let (mut makes_directory, mut makes_node) = (false, false);
     for _ in 0..TRIES {
         let mut writer = client.new_multi_writer();
@@ -101,7 +107,7 @@ pub(super) async fn make(
     without_trace(client, change, ask, ZkError::NoNode).await
 }
 
-/// Makes the change without a trace, because of `why`.
+/// Makes the change without a record, because of `why`.
 async fn without_trace(client: Client, change: Change<'_>, ask: &Ask, why: ZkError) -> Result<Changed, ZkError> {
     let mut writer = client.new_multi_writer();
     change.add(&mut writer, ask)?;

@@ -71,6 +71,8 @@ pub(super) fn notices_within(party: &Party) -> Option<Duration> {
 /// How long this holder's command can go on at most while the holder is frozen, if that is longer than it takes to notice: its
 /// guard ends it with the lease.
 pub(super) fn ends_within(party: &Party) -> Option<Duration> {
+    // One that ignores a loss is not ended.
+    stops_within(party)?;
     let left = match party.left {
         Some(Left::Millis(left)) => left,
         Some(Left::Forever) | None => party.published()?.about.ttl?,

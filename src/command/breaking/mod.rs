@@ -131,14 +131,14 @@ async fn ask(session: &mut Session<'_>, settings: &BreakSettings, party: &Party)
     }
 }
 
-/// What is asked of `party`, or says who takes the lock away from it.
+/// The request to `party`, or with `--now` the record of who took the lock away.
 fn ask_of(settings: &BreakSettings, party: &Party) -> Ask {
     let by = format!("{}@{}", here::user_name(nix::unistd::geteuid().as_raw()), here::host());
     let ask = Ask::new(&party.id(), &by, settings.reason.as_deref(), wall_millis());
     ask.to(&party.who.name(), settings.now)
 }
 
-/// Says why this break leaves no trace, if it leaves none.
+/// Says why this break could not be recorded, if it was not.
 fn tell_untraced(session: &mut Session<'_>, key: &Key) {
     if let Some(error) = session.untraced() {
         session.report.tell(&Event::Break(BreakEvent::Untraced { key: key.clone(), reason: error.to_string() }));

@@ -56,7 +56,9 @@ mod tests {
     #[test]
     fn the_question_says_what_will_happen_and_only_a_clear_answer_is_a_yes() {
         let holder = |text: &str| Party::new(Holder::read(text.as_bytes()), "");
-        let dlock = holder(r#"{"v":1,"id":"ab","user":"deploy","host":"web1","program":"backup.sh","ttl":30000}"#);
+        let dlock = holder(
+            r#"{"v":1,"id":"ab","user":"deploy","host":"web1","program":"backup.sh","ttl":30000,"kill_after":5000}"#,
+        );
         assert_eq!(question(&dlock, false), "Ask deploy@web1 to stop backup.sh? [y/N] ");
         let now = question(&dlock, true);
         assert!(

@@ -56,13 +56,11 @@ pub(super) struct Keep<'a> {
     kill_after: Duration,
     ladder: Ladder,
     /// What was reported: that it is lost, or that it is to be given back.
-    told: Option<Cause>,
+    told: Option<Loss>,
     /// Whether SIGTERM was sent before its reason was known, and is not in the journal yet.
     is_due: bool,
     killed: bool,
     troubled: bool,
-    /// Whether the service has said that the lock is not ours.
-    is_not_ours: bool,
 }
 
 impl<'a> Keep<'a> {
@@ -87,7 +85,6 @@ impl<'a> Keep<'a> {
             is_due: false,
             killed: false,
             troubled: false,
-            is_not_ours: false,
         }
     }
 
@@ -112,7 +109,7 @@ impl<'a> Keep<'a> {
         if over == Over::Ended || !self.settings.connection.target.has_handles() {
             self.give_back(contender, ttl).await;
         }
-        if self.is_not_ours {
+        if matches!(self.told, Some(Loss::NotMine(_))) {
             traces.tell_loss(&self.settings.lock().key, self.report, &self.settings.connection).await;
         }
         Ok(if self.told.is_some() { Exit::Lost } else { Exit::Success })
@@ -185,7 +182,7 @@ impl<'a> Keep<'a> {
     }
 
     fn record(&self, signal: &'static str) {
-        let cause = self.told.unwrap_or(Cause::Lost);
+        let cause = if let Some(Loss::Asked(_)) = self.told { Cause::Asked } else { Cause::Lost };
         self.report.record(|| Some(Entry::Stopping { signal, cause }));
     }
 
@@ -230,8 +227,7 @@ impl<'a> Keep<'a> {
         if self.told.is_some() {
             return;
         }
-        self.told = Some(if matches!(how, Loss::Asked(_)) { Cause::Asked } else { Cause::Lost });
-        self.is_not_ours = matches!(how, Loss::NotMine(_));
+        self.told = Some(how.clone());
         let goes_on = self.keeping.on_lost == OnLost::Ignore;
         self.report.tell(&Event::Lost { lock: self.settings.lock(), how, program: self.program.clone(), goes_on });
         self.catch_up();

@@ -41,6 +41,17 @@ pub(super) enum Fate {
     },
 }
 
+impl Fate {
+    /// Whether the lock may be somebody else's by now, as far as the service has said so.
+    pub(super) fn is_not_ours(&self) -> bool {
+        matches!(
+            self,
+            Self::GivenBack { released: Ok(Released::NotMine), .. }
+                | Self::StaysHeld { renewed: Some(Ok(false)) | None, ran_out: false }
+        )
+    }
+}
+
 /// What else an ending depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Circumstances {

@@ -30,7 +30,7 @@ use self::hold::Hold;
 use self::rescue::Below;
 use self::setup::{Prepared, expect_ready, prepare, refused, slow_guard, start_within};
 use self::tenure::Tenure;
-use crate::backend::{Contender, Released, Used};
+use crate::backend::{Contender, Used};
 use crate::cli::OnLost;
 use crate::clock::{Instant, before};
 use crate::command::session::refuse;
@@ -279,7 +279,7 @@ impl Run<'_> {
             // The outer run's guard stops this run too when the outer run ends.
             (None, _) => Fate::Outer { ended: outer_ended },
         };
-        if matches!(fate, Fate::GivenBack { released: Ok(Released::NotMine), .. }) {
+        if fate.is_not_ours() {
             self.traces.tell_loss(&settings.keys, self.report, &settings.connection).await;
         }
         let lock = own.unwrap_or_else(|| settings.lock());

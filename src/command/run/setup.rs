@@ -114,7 +114,7 @@ pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Pre
         Some(handle) => service.contend(gripping::claim(handle)),
         None => contender(settings, service.as_ref(), &owners, &around),
     };
-    let traces = Traces::new(report, service.as_ref(), &settings.connection.namespace, &owners);
+    let traces = Traces::new(report, service, settings.connection.namespace.clone(), &owners);
     Ok(Prepared { signals, guard, contender, below, inherited, traces })
 }
 

@@ -100,7 +100,7 @@ pub(crate) enum BreakEvent {
         /// How long that one can go on if it is frozen, if that is longer.
         frozen: Option<Duration>,
     },
-    /// The break leaves no trace for those who look at the lock later.
+    /// The break could not be recorded for those who look at the lock later.
     Untraced {
         /// The lock.
         key: Key,

@@ -26,14 +26,14 @@ pub(in crate::report) fn entry(event: &Event) -> Option<Entry> {
         Event::Acquired { lock, tokens, slot, ttl, waited, .. } => {
             Entry::acquired(&lock.key, tokens, *slot, *ttl).after(*waited, false)
         }
-        Event::Broken { lock, trace, .. } | Event::TakenAway { lock, trace, .. } => Entry::LastBreak {
+        Event::LastBreak { lock, ask, .. } | Event::TakenAway { lock, ask, .. } => Entry::LastBreak {
             lock: name(lock),
-            by: trace.by.clone(),
-            reason: trace.reason.clone(),
-            at: moment(trace.at),
-            holder: trace.from.clone(),
-            holder_id: trace.stop.clone(),
-            taken: trace.taken,
+            by: ask.by.clone(),
+            reason: ask.reason.clone(),
+            at: moment(ask.at),
+            holder: ask.from.clone(),
+            holder_id: ask.stop.clone(),
+            taken: ask.taken,
         },
         Event::NotAcquired { .. }
         | Event::OtherSlots { .. }

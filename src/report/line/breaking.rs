@@ -63,7 +63,7 @@ pub(super) fn broken(event: &BreakEvent) -> String {
             format!("took {key} away from {who}; {until}")
         }
         BreakEvent::Untraced { key, reason } => {
-            format!("{key}: nobody will be told of this later, because it could not be recorded: {reason}")
+            format!("could not record this break of {key}, so dlock status will not show it: {reason}")
         }
         BreakEvent::Failed { key, reason } => format!("could not break {key}: {reason}"),
     }

@@ -135,7 +135,7 @@ fn what_can_be_done_about_a_holder_is_said_until_it_is_done() {
         super::status(&lock("backup").held_by(vec![holder], 1), place, Some(" -b redis://locks"))
     };
     let text = seen("redis://locks");
-    let next = "  next     it did not stop; to take the lock away: dlock break -b redis://locks --key backup --owner e457f1b7a38ab51a --now";
+    let next = "  next     if it does not stop, take the lock away: dlock break -b redis://locks --key backup --owner e457f1b7a38ab51a --now";
     assert_eq!(text.lines().last(), Some(next), "{text}");
     assert!(!seen("file:").contains("  next  "));
 }

@@ -51,8 +51,8 @@ pub(crate) const EVENTS: &[(&str, &str, &[Row])] = &[
     ),
     (
         "last_break",
-        "in the last seven days, somebody has asked an earlier holder of the lock to stop, or has taken the lock away (dlock break); \
-         after acquired. Also after lost, if it was taken away from this run",
+        "in the past seven days, somebody has asked an earlier holder of the lock to stop, or has taken the lock away (dlock break); \
+         after acquired. Also, once the command has ended, if the lock was taken away from this run",
         &[
             ("lock", "its name"),
             ("by", "the user and the host that claim to have done that"),

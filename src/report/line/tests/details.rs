@@ -24,9 +24,9 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
             "k at redis://h:6379: could not renew it: refused; trying again",
         ),
         (
-            Event::Broken {
+            Event::LastBreak {
                 lock: lock(),
-                trace: Ask::new("ab", "alice@ops1", Some("restore"), 1000).to("ci@web1, pid 7 (backup.sh)", false),
+                ask: Ask::new("ab", "alice@ops1", Some("restore"), 1000).to("ci@web1, pid 7 (backup.sh)", false),
                 now: 64_999,
             },
             "k at redis://h:6379: 1m 3s ago (1970-01-01T00:00:01Z) alice@ops1 asked ci@web1, pid 7 (backup.sh), to stop, reason: restore",
@@ -34,10 +34,10 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
         (
             Event::TakenAway {
                 lock: lock(),
-                trace: Ask::new("ab", "alice@ops1", None, 1000).to("ci@web1", true),
+                ask: Ask::new("ab", "alice@ops1", None, 1000).to("ci@web1", true),
                 now: 5000,
             },
-            "k at redis://h:6379: 4s ago (1970-01-01T00:00:01Z) alice@ops1 took it away from ci@web1",
+            "k at redis://h:6379 was taken away by alice@ops1 4s ago (1970-01-01T00:00:01Z)",
         ),
         (Event::RenewedAgain(lock()), "k at redis://h:6379: renewed again"),
     ]
