@@ -92,3 +92,22 @@ fn a_lock_is_broken_also_by_those_who_may_leave_no_trace() {
         assert!(!look(&["status", "-k", "job"]).output().code(0).stdout().contains("earlier"));
     }
 }
+
+/// Every contender lists the directory with the record of a break.
+#[test]
+fn a_break_by_another_user_keeps_nobody_out() {
+    let service = ZooKeeperService::fresh();
+    let look = |words: &[&str]| service.scratch().dlock().args(words).backend(service.url());
+    let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "4s"]));
+    holder.wait_held();
+    let seen = look(&["status", "-k", "job", "--json"]).output();
+    let seen: serde_json::Value = serde_json::from_str(&seen.stdout()).unwrap();
+    let id = seen["holder"]["id"].as_str().unwrap();
+    let broken = with_password(look(&["break", "-k", "job", "--owner", id]), "alice", "secret").output();
+    broken.code(0).stderr_ends_with_line("job was released after ");
+    holder.running.wait().code(79).stderr_is_one_line("asked it to stop");
+    service.run("job").args(["-n"]).command(["true"]).output().success();
+    assert!(look(&["status", "-k", "job"]).output().code(0).stdout().contains("  earlier  "));
+    let acl = |path: &str| service.zookeeper.acl(path).unwrap();
+    assert_eq!(acl(&format!("{LOCK}%dlock")), acl("/dlock"));
+}

@@ -78,7 +78,7 @@ pub(super) fn write_counter(file: &File, counter: u64, is_first: bool, done: &[D
         // It may stand where the next record comes.
         Some(_) => {
             let text = text + &done_lines(done);
-            let mut block = (requests::kept(trace.as_ref(), text.len())).into_bytes();
+            let mut block = requests::kept(trace.as_ref(), text.len()).into_bytes();
             block.splice(0..0, text.into_bytes());
             block.resize(BLOCK, 0);
             file.write_all_at(&block, 0)

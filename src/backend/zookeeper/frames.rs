@@ -261,6 +261,15 @@ impl<'a> Body<'a> {
         (0..count).try_for_each(|_| self.text().map(drop))
     }
 
+    /// An access list: who may do what.
+    fn acls(&mut self) -> Option<()> {
+        let count = self.int()?;
+        (0..count).try_for_each(|_| {
+            let (_rights, _scheme, _id) = (self.int()?, self.text()?, self.text()?);
+            Some(())
+        })
+    }
+
     /// The body of a reply without an error.
     fn answer(&mut self, operation: i32) -> Option<()> {
         match operation {
@@ -269,6 +278,7 @@ impl<'a> Body<'a> {
             operation::EXISTS | operation::SET_DATA => self.stat()?,
             operation::GET_DATA => self.bytes().and_then(|_| self.stat())?,
             operation::GET_CHILDREN => self.names().and_then(|()| self.stat())?,
+            operation::GET_ACL => self.acls().and_then(|()| self.stat())?,
             operation::MULTI => self.results()?,
             operation::DELETE
             | operation::PING
