@@ -175,7 +175,7 @@ fn the_rights_that_are_named_are_enough_on_redis() {
     let next = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
     next.wait_held();
     breaking(&owner(&service), &["--now"]).code(0).stderr_is_one_line("took job away from ");
-    next.running.wait().code(79).stderr_ends_with_line(" took it away from ");
+    next.running.wait().code(79).stderr_ends_with_line(" was taken away by ");
 }
 
 /// A command that dlock names for this shell to run as it stands.

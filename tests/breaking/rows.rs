@@ -97,6 +97,6 @@ fn whoever_may_change_what_holders_publish_can_ask<E: Engine>() {
     let last = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
     last.wait_held();
     breaking(&["--now"]).code(0).stderr_is_one_line("took job away from ");
-    last.running.wait().code(79).stderr_ends_with_line(" took it away from ");
+    last.running.wait().code(79).stderr_ends_with_line(" was taken away by ");
     assert_eq!(status(&service, "job")["last_break"]["taken"], true);
 }

@@ -26,7 +26,7 @@ fn a_frozen_holder_loses_the_lock_at_once_and_ends_by_itself<S: Service>(service
     let next = waiter.unwrap_or_else(|| Gated::spawn(service.scratch(), service.run("job").arg("-q")));
     assert!(next.token() > first);
     holder.running.signal(Signal::SIGCONT);
-    holder.running.wait().code(79).stderr_ends_with_line(" took it away from ");
+    holder.running.wait().code(79).stderr_ends_with_line(" was taken away by ");
     next.let_go().success();
     only_the_trace_is_left(service);
 }
@@ -43,7 +43,7 @@ fn one_of_several_holders_loses_its_slot<S: Service>(service: &S) {
     assert_eq!(status(service, "job")["held_by"], 1);
     for one in slots {
         if named["pid"] == one.pid() {
-            one.running.wait().code(79).stderr_ends_with_line(" took it away from ");
+            one.running.wait().code(79).stderr_ends_with_line(" was taken away by ");
         } else {
             one.let_go().success();
         }

@@ -167,7 +167,7 @@ fn what_is_taken_away_is_told_too<S: Service>(service: &S) {
     assert!(text.contains(" took it away from ") && text.ends_with(", reason: its host is gone"), "{text}");
     let said = holder.running.wait().code(79).stderr();
     let [first, last] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
-    assert!(first.starts_with("dlock: lost job at ") && last.contains(" took it away from "), "{said}");
+    assert!(first.starts_with("dlock: lost job at ") && last.contains(" was taken away by "), "{said}");
     assert!(last.starts_with("dlock: job at ") && last.ends_with(", reason: its host is gone"), "{said}");
     let ward = Ward::idle();
     let pid = ward.pid().to_string();

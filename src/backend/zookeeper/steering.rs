@@ -68,7 +68,12 @@ pub(super) async fn make(
     change: Change<'_>,
     ask: &Ask,
 ) -> Result<Changed, ZkError> {
-    let acls = match client.get_acl(directory.path()).await {
+    // Of a lock that is only kept, nothing is left but the directory next to its own.
+    let own = match client.get_acl(directory.path()).await {
+        Err(ZkError::NoNode) => client.get_acl(&directory.beside()).await,
+        own => own,
+    };
+    let acls = match own {
         Ok((acls, _)) => acls,
         Err(ZkError::NoNode) => return Ok(Changed::Nothing),
         Err(why) if is_refusal(&why) => return without_trace(client, change, ask, why).await,
