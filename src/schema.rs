@@ -115,14 +115,29 @@ struct AskOf {
     at: Option<String>,
 }
 
-#[derive(Serialize)]
-struct BreakOf {
+/// A break, as it was recorded.
+#[derive(Clone, Serialize)]
+pub(crate) struct BreakOf {
     by: String,
     reason: Option<String>,
     at: Option<String>,
     holder: Option<String>,
     holder_id: String,
     taken: bool,
+}
+
+impl BreakOf {
+    /// The break that left this.
+    #[must_use]
+    pub(crate) fn of(ask: Ask) -> Self {
+        let Ask { by, reason, at, from, stop, taken, .. } = ask;
+        Self { by, reason, at: moment(at), holder: from, holder_id: stop, taken }
+    }
+
+    fn texts(&mut self) -> impl Iterator<Item = &mut String> {
+        let Self { by, reason, holder, holder_id, .. } = self;
+        reason.iter_mut().chain(holder).chain([by, holder_id])
+    }
 }
 
 #[derive(Serialize)]
@@ -155,7 +170,7 @@ struct Trouble<'a> {
 }
 
 /// A time in milliseconds since 1970, as documents have it; none beyond the year 9999.
-pub(crate) fn moment(millis: u64) -> Option<String> {
+fn moment(millis: u64) -> Option<String> {
     let at = UNIX_EPOCH.checked_add(Duration::from_millis(millis)).filter(|_| millis < TOO_LATE)?;
     Some(humantime::format_rfc3339_millis(at).to_string())
 }
@@ -273,11 +288,6 @@ fn vote(vote: &Vote) -> VoteOf<'_> {
     VoteOf { server: &vote.server, state: vote.state, id: vote.id.as_deref() }
 }
 
-fn last_break(trace: Ask) -> BreakOf {
-    let Ask { by, reason, at, from, stop, taken, .. } = trace;
-    BreakOf { by, reason, at: moment(at), holder: from, holder_id: stop, taken }
-}
-
 fn lock<'a>(seen: &'a Seen, place: &'a Place, is_whole: bool) -> Lock<'a> {
     let holders: Vec<HolderOf> = seen.holders.iter().map(|party| holder(party, seen.now)).collect();
     let waiters = || seen.queue.iter().enumerate().map(|one| waiter(one, seen.now)).collect();
@@ -285,7 +295,7 @@ fn lock<'a>(seen: &'a Seen, place: &'a Place, is_whole: bool) -> Lock<'a> {
     let whole = || Whole {
         queue: (!seen.has_no_queue).then(waiters),
         queue_cut: (!seen.has_no_queue).then_some(is_cut),
-        last_break: seen.last_break.clone().map(last_break),
+        last_break: seen.last_break.clone().map(BreakOf::of),
     };
     Lock {
         v: VERSION,

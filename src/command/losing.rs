@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::cli::OnLost;
 use crate::clock::Instant;
 use crate::lease::renewal::LeaseNews;
-use crate::lease::timing::Schedule;
+use crate::lease::timing::{Grace, Schedule};
 use crate::report::event::Loss;
 use crate::supervise::protocol::Deadline;
 
@@ -16,6 +16,16 @@ pub(super) fn deadline(schedule: &Schedule, on_lost: OnLost) -> Option<Deadline>
     match on_lost {
         OnLost::Stop => Some(Deadline { stop_at: schedule.stop_at(), kill_at: schedule.dead_at() }),
         OnLost::Kill => Some(Deadline { stop_at: schedule.stop_at(), kill_at: schedule.stop_at() }),
+        OnLost::Ignore => None,
+    }
+}
+
+/// How long a process may take between SIGTERM and SIGKILL when it is stopped, where the lock has this lease; none where it goes
+/// on.
+pub(super) fn kill_after(on_lost: OnLost, grace: Grace, lease: Option<Duration>) -> Option<Duration> {
+    match on_lost {
+        OnLost::Stop => Some(grace.within(lease)),
+        OnLost::Kill => Some(Duration::ZERO),
         OnLost::Ignore => None,
     }
 }

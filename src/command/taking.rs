@@ -7,11 +7,11 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::backend::{Claim, Contender, Grant, Lease};
-use crate::cli::OnLost;
 use crate::clock::{Instant, wall_millis};
 use crate::command::about::{Purpose, about};
 use crate::command::announcing::{LatestNews, announce};
 use crate::command::journal;
+use crate::command::losing::kill_after;
 use crate::command::refusal::{Wish, held_by_own_handle, refused};
 use crate::command::session::{random_id, service};
 use crate::command::traces::{self, Broken, Traces};
@@ -97,11 +97,7 @@ fn claim(settings: &AcquireSettings, owner: Owner) -> Claim {
         None => Purpose { ttl, reason, handle: true, ..Purpose::default() },
         Some(keeping) => {
             let ttl = ttl.filter(|_| settings.connection.target.has_lease());
-            let kill_after = match keeping.on_lost {
-                OnLost::Kill => Some(Duration::ZERO),
-                OnLost::Stop => Some(keeping.grace.within(ttl)),
-                OnLost::Ignore => None,
-            };
+            let kill_after = kill_after(keeping.on_lost, keeping.grace, ttl);
             let (program, pid) = (here::program_of(keeping.pid), keeping.pid);
             // A locked file is held by the process that has it open.
             let (program, pid) = match ttl {

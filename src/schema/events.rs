@@ -8,11 +8,11 @@ mod fields;
 
 use serde::Serialize;
 
-use crate::schema::VERSION;
+pub(crate) use crate::schema::BreakOf;
 pub(crate) use crate::schema::events::course::Course;
 pub(crate) use crate::schema::events::entry::{Cause, Entry, HolderOf, Why, millis};
 pub(crate) use crate::schema::events::fields::{EVENT, EVENT_HOLDER, EVENTS};
-pub(crate) use crate::schema::moment;
+use crate::schema::{VERSION, moment};
 
 /// The longest line, with the newline after it and the one that may be before it: a pipe takes it as a whole.
 const LONGEST: usize = 4094;

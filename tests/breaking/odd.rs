@@ -202,3 +202,33 @@ fn what_a_refusal_and_a_look_name_can_be_typed_as_it_stands() {
     as_typed(&service, words).code(0).stderr_ends_with_line("a b's was released after ");
     gated.running.wait().code(79).stderr_is_one_line("asked it to stop");
 }
+
+/// Where a lock has no lease, the command goes on with it after its dlock was killed, and nobody is there to hear a request.
+#[test]
+fn a_holder_whose_dlock_was_killed_is_not_asked_where_its_command_keeps_the_lock() {
+    let service = FileService::fresh();
+    let holder = Gated::spawn(service.scratch(), service.run("job"));
+    holder.wait_held();
+    let id = owner(&service);
+    holder.running.signal(Signal::SIGKILL);
+    eventually("the end of dlock", || (status(&service, "job")["holder"]["alive"] == false).then_some(()));
+    let refused = break_it(&service, &id, &[]);
+    refused.code(75).stderr_is_one_line("its dlock has ended: end its command and all that this has started");
+    assert_eq!(status(&service, "job")["holder"]["asked"], serde_json::Value::Null);
+    holder.open();
+    eventually("the end of the command", || (status(&service, "job")["state"] == "free").then_some(()));
+    let _ = holder.let_go().stderr();
+}
+
+/// A lease ends by itself, which is waited for.
+#[test]
+fn a_lock_whose_dlock_was_killed_passes_on_when_its_lease_ends() {
+    let service = RedisService::fresh();
+    let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
+    holder.wait_held();
+    let id = owner(&service);
+    holder.running.signal(Signal::SIGKILL);
+    break_it(&service, &id, &[]).code(0).stderr_ends_with_line("job was released after ");
+    service.assert_free("job");
+    let _ = holder.let_go().stderr();
+}

@@ -111,6 +111,7 @@ pub(super) const HANDLES: &[(&str, &[&str])] = &[
             "command::about",
             "command::announcing",
             "command::journal",
+            "command::losing",
             "command::refusal",
             "command::session",
             "command::traces",

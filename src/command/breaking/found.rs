@@ -51,7 +51,8 @@ pub(super) fn deaf(party: &Party) -> Option<Deaf> {
         Holder::Process(pid, name) => Some(Deaf::Process(*pid, name.clone())),
         Holder::Dlock(said) if said.done => Some(Deaf::Finished),
         Holder::Dlock(said) if said.about.handle => Some(Deaf::Handle),
-        Holder::Dlock(_) if party.alive == Some(false) => Some(Deaf::Ended),
+        // A lease ends by itself; without one, the command goes on with the lock.
+        Holder::Dlock(said) if party.alive == Some(false) && said.about.ttl.is_none() => Some(Deaf::Ended),
         Holder::Dlock(_) if party.can_be_asked() => None,
         Holder::Dlock(_) => Some(Deaf::Older),
         _ => Some(Deaf::Foreign),
@@ -155,15 +156,21 @@ mod tests {
             assert_eq!(deaf(&party), expected, "{party:?}");
         }
         let seconds = Duration::from_secs;
-        let holder = dlock("ab", about);
+        let (holder, file) = (dlock("ab", about), dlock("ab", r#","stop":true"#));
         assert_eq!(notices_within(&holder), Some(seconds(10)));
         for (ttl, every) in [(2000, 667), (3000, 1000), (4000, 2000), (40_000, 14_000)] {
             let holder = party(&format!(r#"{{"v":1,"id":"ab","ttl":{ttl}}}"#));
             assert_eq!(notices_within(&holder), Some(Duration::from_millis(every)), "{ttl}");
         }
         assert_eq!((stops_within(&holder), patience(&holder)), (Some(seconds(5)), seconds(45)));
-        assert_eq!(deaf(&Party { alive: Some(false), ..holder.clone() }), Some(Deaf::Ended));
-        assert_eq!(deaf(&Party { alive: Some(true), ..holder.clone() }), None);
+        for (holder, alive, expected) in [
+            (&holder, Some(false), None),
+            (&file, Some(false), Some(Deaf::Ended)),
+            (&file, Some(true), None),
+            (&file, None, None),
+        ] {
+            assert_eq!(deaf(&Party { alive, ..holder.clone() }), expected);
+        }
         for (left, expected) in [
             (Some(Left::Millis(27_001)), Some(28)),
             (None, Some(30)),
@@ -172,7 +179,6 @@ mod tests {
         ] {
             assert_eq!(ends_within(&Party { left, ..holder.clone() }), expected.map(seconds), "{left:?}");
         }
-        let file = dlock("ab", r#","stop":true"#);
         assert_eq!((notices_within(&file), patience(&file)), (Some(Duration::from_millis(500)), seconds(15)));
         assert_eq!((ends_within(&file), ends_within(&party("redis-py"))), (None, None));
         assert_eq!((notices_within(&party("redis-py")), stops_within(&party("redis-py"))), (None, None));

@@ -3,11 +3,10 @@ The environment of the command, and what dlock publishes about itself for waiter
 */
 
 use std::ffi::{OsStr, OsString};
-use std::time::Duration;
 
 use crate::backend::url::{Target, without_password};
-use crate::cli::OnLost;
 use crate::command::about::{self, Purpose};
+use crate::command::losing::kill_after;
 use crate::command::run::nested;
 use crate::holder::{About, Owner};
 use crate::report::journal::Sink;
@@ -50,26 +49,15 @@ fn clean(url: &OsStr) -> Option<OsString> {
 
 /// What this run publishes about itself.
 pub(super) fn about(settings: &RunSettings) -> About {
+    let lease = settings.connection.target.has_lease().then_some(settings.ttl);
     about::about(Purpose {
         program: settings.program(),
         ttl: settings.connection.target.has_lease().then(|| settings.lease()),
         delay: settings.lock_delay.length,
         reason: settings.reason.clone(),
-        kill_after: kill_after(settings),
+        kill_after: kill_after(settings.on_lost, settings.grace, lease),
         stop: true,
         handle: false,
         pid: None,
     })
-}
-
-/// The time between SIGTERM and SIGKILL when the command is to end; none where it goes on.
-fn kill_after(settings: &RunSettings) -> Option<Duration> {
-    match settings.on_lost {
-        OnLost::Kill => Some(Duration::ZERO),
-        OnLost::Stop => {
-            let lease = settings.connection.target.has_lease().then_some(settings.ttl);
-            Some(settings.grace.within(lease))
-        }
-        OnLost::Ignore => None,
-    }
 }

@@ -20,7 +20,7 @@ pub(crate) enum Deaf {
     Handle,
     /// It has finished, and the lock only stays taken.
     Finished,
-    /// Its dlock has ended, and its command may go on.
+    /// Its dlock has ended, and its command goes on with the lock, which has no lease.
     Ended,
 }
 

@@ -6,7 +6,7 @@ use crate::holder::Holder;
 use crate::report::event::handle::HandleEvent;
 use crate::report::event::{Event, Hindrance, Lock, Loss};
 use crate::report::line::{line, loss, trouble, unconfirmed};
-use crate::schema::events::{Cause, Entry, HolderOf, Why, millis, moment};
+use crate::schema::events::{BreakOf, Cause, Entry, HolderOf, Why, millis};
 
 /// The entry for `event`; none for one that only people are told.
 #[must_use]
@@ -26,15 +26,9 @@ pub(in crate::report) fn entry(event: &Event) -> Option<Entry> {
         Event::Acquired { lock, tokens, slot, ttl, waited, .. } => {
             Entry::acquired(&lock.key, tokens, *slot, *ttl).after(*waited, false)
         }
-        Event::LastBreak { lock, ask, .. } | Event::TakenAway { lock, ask, .. } => Entry::LastBreak {
-            lock: name(lock),
-            by: ask.by.clone(),
-            reason: ask.reason.clone(),
-            at: moment(ask.at),
-            holder: ask.from.clone(),
-            holder_id: ask.stop.clone(),
-            taken: ask.taken,
-        },
+        Event::LastBreak { lock, ask, .. } | Event::TakenAway { lock, ask, .. } => {
+            Entry::LastBreak { lock: name(lock), last: BreakOf::of(ask.clone()) }
+        }
         Event::NotAcquired { .. }
         | Event::OtherSlots { .. }
         | Event::AlreadyDone { .. }

@@ -83,7 +83,7 @@ fn deaf(key: &impl Display, why: &Deaf, taking: &str) -> String {
         }
         Deaf::Ended => {
             return format!(
-                "the holder of {key} cannot be asked, its dlock has ended: end its command and all that this has started{taking}"
+                "the holder of {key} cannot be asked, its dlock has ended: end its command and all that this has started"
             );
         }
         Deaf::Older => "an older dlock",
@@ -171,9 +171,8 @@ mod tests {
                 "the holder of backup cannot be asked: it is flock, pid 4711: end that process",
             ),
             (
-                deaf(Deaf::Ended, true),
-                "the holder of backup cannot be asked, its dlock has ended: end its command and all that this has started; --now \
-                 takes the lock away at once",
+                deaf(Deaf::Ended, false),
+                "the holder of backup cannot be asked, its dlock has ended: end its command and all that this has started",
             ),
         ] {
             assert_eq!(broken(&event), expected);

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::backend::survey::Party;
 use crate::holder::Holder;
 use crate::key::{Key, Keys};
-use crate::schema::{Person, exact, foreign, kind, moment, person};
+use crate::schema::{BreakOf, Person, exact, foreign, kind, moment, person};
 
 /// What happened, with its data.
 #[derive(Clone, Serialize)]
@@ -51,18 +51,9 @@ pub(crate) enum Entry {
     LastBreak {
         /// Its name.
         lock: String,
-        /// By whom.
-        by: String,
-        /// Why.
-        reason: Option<String>,
-        /// When.
-        at: Option<String>,
-        /// Who held it, in words.
-        holder: Option<String>,
-        /// The id of that holder.
-        holder_id: String,
-        /// Whether it was taken away without a request.
-        taken: bool,
+        /// Who did, when and why.
+        #[serde(flatten)]
+        last: BreakOf,
     },
     /// The locks are not acquired.
     Refused {
@@ -273,9 +264,7 @@ impl Entry {
                 vec![text]
             }
             Self::Asked { by, reason } => reason.iter_mut().chain([by]).collect(),
-            Self::LastBreak { by, reason, holder, holder_id, .. } => {
-                reason.iter_mut().chain(holder).chain([by, holder_id]).collect()
-            }
+            Self::LastBreak { last, .. } => last.texts().collect(),
             Self::Exited { error, .. } | Self::End { error, .. } => error.iter_mut().collect(),
             Self::Acquired { .. } | Self::Renewed { .. } | Self::Stopping { .. } | Self::Released { .. } => Vec::new(),
         }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::holder::Holder;
+use crate::holder::ask::Ask;
 use crate::key::{Key, Keys};
 
 const AT: Moment = Moment { wall: 1_795_298_868_323, boot: 77 };
@@ -49,12 +50,9 @@ fn entries() -> Vec<Entry> {
         Entry::acquired(&keys, &[7, 9], None, Some(Duration::from_secs(30))).after(Duration::from_millis(5), false),
         Entry::LastBreak {
             lock: of("b"),
-            by: of("alice@ops1"),
-            reason: Some(of("restore")),
-            at: moment(AT.wall),
-            holder: Some(of("ci@web1, pid 7 (backup.sh)")),
-            holder_id: of("2015"),
-            taken: true,
+            last: BreakOf::of(
+                Ask::new("2015", "alice@ops1", Some("restore"), AT.wall).to("ci@web1, pid 7 (backup.sh)", true),
+            ),
         },
         Entry::Refused { why: Why::Done, lock: of("backup"), holder: None, error: of("skipped") },
         Entry::Started { command_pid: 4711, program: of("backup.sh") },
