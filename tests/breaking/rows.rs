@@ -5,14 +5,18 @@ use crate::databases::on_databases;
 use crate::looking::rights::viewer;
 use crate::looking::status;
 use crate::support::database_services::DatabaseService;
-use crate::support::databases::Engine;
+use crate::support::databases::{Engine, Session};
 use crate::support::service::{Gated, Service};
 
 on_databases! {
     a_lock_of_shedlock_is_taken_while_it_is_the_same_grant
     a_request_that_is_left_over_is_ignored_and_goes_with_the_next_grant
     whoever_may_change_what_holders_publish_can_ask
+    a_break_does_not_wait_for_the_table_of_its_record
 }
+
+/// How the sentence begins about a break that is not recorded.
+const UNTRACED: &str = "dlock: could not record this break of job, so dlock status will not show it: ";
 
 const NOBODY: &str = "0123456789abcdef0123456789abcdef";
 
@@ -79,8 +83,7 @@ fn whoever_may_change_what_holders_publish_can_ask<E: Engine>() {
     grant("UPDATE", "dlock_holder");
     let asked = breaking(&[]);
     asked.code(0).stderr_ends_with_line("job was released after ");
-    let untraced = "dlock: could not record this break of job, so dlock status will not show it: ";
-    assert!(asked.stderr().starts_with(untraced), "{asked:?}");
+    assert!(asked.stderr().starts_with(UNTRACED), "{asked:?}");
     first.running.wait().code(79).stderr_is_one_line("asked it to stop");
     let next = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
     next.wait_held();
@@ -89,14 +92,29 @@ fn whoever_may_change_what_holders_publish_can_ask<E: Engine>() {
     grant("UPDATE", "shedlock");
     let taken = breaking(&["--now"]);
     taken.code(0).stderr_ends_with_line("took job away from ");
-    assert!(taken.stderr().starts_with(untraced), "{taken:?}");
+    assert!(taken.stderr().starts_with(UNTRACED), "{taken:?}");
     next.running.wait().code(79).stderr_is_one_line("lost job at ");
     assert_eq!(status(&service, "job")["last_break"], serde_json::Value::Null);
-    // Nor does it matter that others keep that table locked.
     grant("SELECT, INSERT, UPDATE", "dlock_once");
     let last = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
     last.wait_held();
     breaking(&["--now"]).code(0).stderr_is_one_line("took job away from ");
     last.running.wait().code(79).stderr_ends_with_line(" was taken away by ");
     assert_eq!(status(&service, "job")["last_break"]["taken"], true);
+}
+
+fn a_break_does_not_wait_for_the_table_of_its_record<E: Engine>() {
+    let service = DatabaseService::<E>::fresh();
+    for words in [&[][..], &["--now"]] {
+        let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
+        holder.wait_held();
+        let mut other = service.client();
+        let lock = E::OBSTACLES.last().expect("one that locks a table").replace("shedlock", "dlock_once");
+        other.query(&format!("BEGIN; {lock}")).unwrap();
+        let broken = break_it(&service, &owner(&service), words);
+        assert!(broken.code(0).stderr().starts_with(UNTRACED), "{broken:?}");
+        assert_eq!(holder.running.wait().code(79).stderr().matches("lost job at ").count(), 1);
+        other.query(E::END).unwrap();
+        assert_eq!(status(&service, "job")["last_break"], serde_json::Value::Null);
+    }
 }

@@ -3,7 +3,6 @@ Looking at the locks in a database by requests that only read. What is asked is 
 what the rows mean is decided in [`seen`].
 */
 
-use crate::backend::Error;
 use crate::backend::sql::answers::{self, Row};
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
 use crate::backend::sql::dialect::Dialect;
@@ -14,6 +13,7 @@ use crate::backend::sql::steering::Act;
 use crate::backend::sql::table::Table;
 use crate::backend::sql::{errors, name};
 use crate::backend::survey::{Left, MOST, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
+use crate::backend::{Error, ErrorKind};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
 use crate::key::{Key, Namespace};
@@ -139,11 +139,13 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
         }
         let (spot, ..) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
         let rows = match self.ask(&D::LOOKS.trace(&self.table, &spot.place)).await {
-            Err(Unasked::Said(..)) => {
-                self.is_refused = true;
-                return Ok(None);
+            Err(Unasked::Said(said, _)) if said.is_missing_table() => return Ok(None),
+            Err(unasked) => {
+                let error = Error::from(unasked);
+                self.is_refused = error.kind == ErrorKind::Denied;
+                return Err(error);
             }
-            answered => answered?,
+            Ok(rows) => rows,
         };
         let text = answers::of(&rows, "trace").and_then(|row| row.get(1).copied().flatten());
         Ok(text.and_then(|text| Ask::read_trace(text.as_bytes(), wall_millis())))
