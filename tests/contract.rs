@@ -27,13 +27,13 @@ use crate::support::service::{
 /// Names tests, file by file, and defines the macro that runs them on one backend. A test that is missing here is dead
 /// code, which the compiler reports.
 macro_rules! contract {
-    ($holds_on:ident: $($part:ident { $($test:ident)* })*) => {
+    (#[$when:meta] $holds_on:ident: $($part:ident { $($test:ident)* })*) => {
         macro_rules! $holds_on {
             ($backend:ident: $service:ty) => {
                 mod $backend {
                     #[allow(unused_imports)]
                     use super::*;
-                    $($(#[test] fn $test() { super::$part::$test(&<$service>::fresh()) })*)*
+                    $($(#[$when] #[test] fn $test() { super::$part::$test(&<$service>::fresh()) })*)*
                 }
             };
         }
@@ -41,14 +41,11 @@ macro_rules! contract {
 }
 
 contract! {
+    #[cfg(test)]
     holds_on:
     refusing {
         a_second_run_is_refused_in_one_line_that_says_who_holds_it
-        the_conflict_code_is_the_users_choice
-        a_refusal_is_silent_with_q
         a_wait_that_runs_out_is_a_refusal
-        a_wait_of_0_does_not_wait
-        flags_beat_the_environment_across_wait_and_nonblock
     }
     queueing {
         who_waits_gets_the_lock_when_it_is_free
@@ -61,13 +58,29 @@ contract! {
         tokens_strictly_rise
         the_command_is_told_about_its_lock
         different_keys_do_not_exclude_each_other
-        a_string_is_run_by_the_shell
         odd_keys_exclude_themselves_and_nobody_else
     }
     ending {
         the_lock_is_free_after_every_end_of_the_command
-        verbose_says_when_it_is_acquired_and_released
         nothing_is_left_behind
+    }
+}
+
+// What no service can break, on one that has leases and one that has none.
+contract! {
+    #[cfg(test)]
+    means:
+    refusing {
+        the_conflict_code_is_the_users_choice
+        a_refusal_is_silent_with_q
+        a_wait_of_0_does_not_wait
+        flags_beat_the_environment_across_wait_and_nonblock
+    }
+    holding {
+        a_string_is_run_by_the_shell
+    }
+    ending {
+        verbose_says_when_it_is_acquired_and_released
         leftovers_are_left_alone_by_default
         leftovers_can_be_waited_for
         leftovers_can_be_killed
@@ -78,7 +91,8 @@ contract! {
 
 // What another way to the same servers, or another number of them, could break.
 contract! {
-    holds_by:
+    #[ignore = "a variant: tests/run all"]
+    varies_with:
     refusing {
         a_second_run_is_refused_in_one_line_that_says_who_holds_it
         a_wait_that_runs_out_is_a_refusal
@@ -86,6 +100,7 @@ contract! {
     queueing {
         who_waits_gets_the_lock_when_it_is_free
         many_contenders_never_overlap
+        waiters_are_served_in_the_order_in_which_they_came
         a_dead_waiter_delays_the_others_by_less_than_a_ttl
     }
     holding {
@@ -101,42 +116,46 @@ contract! {
 
 holds_on!(file: FileService);
 
+means!(words_on_file: FileService);
+
 holds_on!(redis: RedisService);
 
-holds_by!(redis_socket: UnixService);
+means!(words_on_redis: RedisService);
 
-holds_by!(redis_tls: RedissService);
+varies_with!(redis_socket: UnixService);
 
-holds_by!(redis_replicas: ReplicasService);
+varies_with!(redis_tls: RedissService);
 
-holds_on!(redis_sentinel: SentinelService);
+varies_with!(redis_replicas: ReplicasService);
+
+varies_with!(redis_sentinel: SentinelService);
 
 holds_on!(etcd: EtcdService);
 
-holds_on!(etcd_cluster: EtcdClusterService);
+varies_with!(etcd_cluster: EtcdClusterService);
 
-holds_by!(etcd_tls: EtcdTlsService);
+varies_with!(etcd_tls: EtcdTlsService);
 
 holds_on!(zookeeper: ZooKeeperService);
 
-holds_on!(zookeeper_ensemble: ZooKeeperEnsembleService);
+varies_with!(zookeeper_ensemble: ZooKeeperEnsembleService);
 
-holds_by!(zookeeper_tls: ZooKeeperTlsService);
+varies_with!(zookeeper_tls: ZooKeeperTlsService);
 
 holds_on!(postgres: PostgresService);
 
-holds_by!(postgres_socket: SocketService<PostgreSql>);
+varies_with!(postgres_socket: SocketService<PostgreSql>);
 
-holds_by!(postgres_tls: PostgresTlsService);
+varies_with!(postgres_tls: PostgresTlsService);
 
 holds_on!(mysql: MysqlService);
 
-holds_by!(mysql_socket: SocketService<MariaDb>);
+varies_with!(mysql_socket: SocketService<MariaDb>);
 
-holds_by!(mysql_tls: MysqlTlsService);
+varies_with!(mysql_tls: MysqlTlsService);
 
 holds_on!(redlock_3: Redlock3);
 
-holds_by!(redlock_5: Redlock5);
+varies_with!(redlock_5: Redlock5);
 
-holds_by!(redlock_tls: RedlocksService);
+varies_with!(redlock_tls: RedlocksService);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::{User, on_backend, on_every_backend};
+use crate::support::backends::{User, on_backend, on_file_and_redis};
 use crate::support::dlock::{Outcome, Running};
 use crate::support::exhausted::SmallMemory;
 use crate::support::process;
@@ -17,7 +17,7 @@ use crate::support::rendezvous::{Fifo, Gate, boottime, last_until};
 use crate::support::service::Service;
 use crate::support::witness::Witness;
 
-on_every_backend! {
+on_file_and_redis! {
     term_to_dlock_leaves_nothing
     hup_to_dlock_leaves_nothing
     kill_of_the_command_leaves_nothing

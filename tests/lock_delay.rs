@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::{on_backend, on_every_server};
+use crate::support::backends::{on_backend, on_every_server, on_redis_and_etcd};
 use crate::support::process;
 use crate::support::rendezvous::{Lifeline, boottime};
 use crate::support::scratch::Scratch;
@@ -15,6 +15,9 @@ use crate::support::service::{Gated, Service};
 
 on_every_server! {
     the_command_is_gone_when_its_lease_ends_and_the_next_one_comes_later
+}
+
+on_redis_and_etcd! {
     a_release_frees_the_lock_at_once
     the_command_counts_on_its_lease_alone
 }

@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::{on_backend, on_every_backend};
+use crate::support::backends::{on_backend, on_every_backend, on_file_and_redis};
 use crate::support::process;
 use crate::support::rendezvous::boottime;
 use crate::support::service::{EtcdService, FileService, Gated, RedisService, Service, ZooKeeperService};
 
 on_every_backend! {
     it_stays_taken_after_a_short_command
+}
+
+on_file_and_redis! {
     it_stays_taken_when_dlock_is_killed
     it_is_free_at_once_where_no_command_was_started
     a_run_that_is_longer_frees_it_at_its_end

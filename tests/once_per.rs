@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::{on_backend, on_every_backend};
+use crate::support::backends::{on_backend, on_every_backend, on_file_and_redis};
 use crate::support::clock::ClockShim;
 use crate::support::dlock::{DLOCK, Dlock};
 use crate::support::process;
@@ -18,6 +18,9 @@ use crate::support::service::{EtcdService, Gated, Service};
 on_every_backend! {
     a_failure_is_taken_over_and_a_success_is_not_repeated
     those_who_wait_skip_when_another_has_succeeded
+}
+
+on_file_and_redis! {
     a_waiter_takes_over_from_one_that_fails
     each_period_is_another_occasion
     a_waiter_of_a_later_period_has_its_turn

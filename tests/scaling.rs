@@ -57,10 +57,10 @@ impl Counted for ZooKeeperService {
 impl Counted for PostgresLoggedService {
     fn count(&self, work: impl FnOnce()) -> BTreeMap<String, u64> {
         const KINDS: [(&str, &str); 4] = [
-            ("join", "INSERT INTO \"dlock_queue\""),
-            ("attempt", "INSERT INTO \"dlock_holder\""),
+            ("join", "INSERT INTO \"public\".\"dlock_queue\""),
+            ("attempt", "INSERT INTO \"public\".\"dlock_holder\""),
             ("release", "date_trunc('milliseconds'"),
-            ("renewal", "UPDATE \"shedlock\""),
+            ("renewal", "UPDATE \"public\".\"shedlock\""),
         ];
         let before = self.log().len();
         work();
@@ -79,8 +79,11 @@ impl Counted for PostgresLoggedService {
 
 impl Counted for MysqlLoggedService {
     fn count(&self, work: impl FnOnce()) -> BTreeMap<String, u64> {
-        const KINDS: [(&str, &str); 3] =
-            [("wait", "'gone', GET_LOCK"), ("attempt", "INSERT INTO `dlock_holder`"), ("release", "'released'")];
+        const KINDS: [(&str, &str); 3] = [
+            ("wait", "'gone', GET_LOCK"),
+            ("attempt", "INSERT INTO `locks`.`dlock_holder`"),
+            ("release", "'released'"),
+        ];
         let before = MariaDb::requests(self).len();
         work();
         let log = MariaDb::requests(self).split_off(before);

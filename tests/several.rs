@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::on_every_backend;
+use crate::support::backends::{on_every_backend, on_file_and_redis};
 use crate::support::dlock::{DLOCK, Dlock};
 use crate::support::process;
 use crate::support::rendezvous::{Gate, boottime, eventually};
@@ -17,8 +17,11 @@ use crate::support::taken::Taken;
 use crate::support::witness::{Witness, read_counter};
 
 on_every_backend! {
-    crossed_keys_neither_deadlock_nor_overlap
     without_a_wait_it_holds_all_or_none
+}
+
+on_file_and_redis! {
+    crossed_keys_neither_deadlock_nor_overlap
     what_is_taken_away_is_the_loss_of_all_and_the_others_are_free
     one_that_is_lost_during_the_wait_has_it_begin_again
     a_lock_is_kept_alive_while_another_is_waited_for

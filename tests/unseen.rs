@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::{on_backend, on_every_backend};
+use crate::support::backends::{on_backend, on_file_and_redis};
 use crate::support::process;
 use crate::support::programs::{sh, unruly};
 use crate::support::rendezvous::{Fifo, Gate, eventually};
 use crate::support::scratch::Scratch;
 use crate::support::service::{FileService, Gated, RedisService, Service};
 
-on_every_backend! {
+on_file_and_redis! {
     the_guard_killed_without_descriptors_to_list_what_is_left
 }
 

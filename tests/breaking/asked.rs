@@ -2,21 +2,31 @@
 
 use std::time::Duration;
 
-use crate::breaking::{break_it, holder, on_all, only_the_trace_is_left, owner, short, start_breaking, wait_renewed};
+use crate::breaking::{break_it, holder, only_the_trace_is_left, owner, short, start_breaking, wait_renewed};
 use crate::looking::{status, told};
+use crate::support::backends::{on_every_backend, on_file_and_redis, on_variant};
 use crate::support::rendezvous::boottime;
 use crate::support::service::{Gated, Service};
 use crate::support::tree::Tree;
 use crate::support::witness::Witness;
 
-on_all! {
+on_every_backend! {
     it_stops_and_the_next_one_gets_the_lock_without_an_overlap
     it_hears_of_it_at_once_after_its_first_renewal
-    a_request_is_shown_and_names_who_asks
     only_the_one_that_is_named_stops
+}
+
+on_file_and_redis! {
+    a_request_is_shown_and_names_who_asks
     what_is_killed_at_once_or_ignored_is_the_holders_choice
     several_locks_of_one_run_end_together
 }
+
+on_variant! { sentinel: redis_services::SentinelService {
+    it_stops_and_the_next_one_gets_the_lock_without_an_overlap
+    it_hears_of_it_at_once_after_its_first_renewal
+    only_the_one_that_is_named_stops
+} }
 
 fn it_stops_and_the_next_one_gets_the_lock_without_an_overlap<S: Service>(service: &S) {
     let witness = Witness::in_dir(service.scratch().path("."));

@@ -17,31 +17,8 @@ use crate::support::dlock::{Outcome, Running};
 use crate::support::rendezvous::eventually;
 use crate::support::service::Service;
 
-/// Makes a module of tests for each kind of backend whose holders can be asked, each test a function of a fresh [`Service`].
-macro_rules! on_all {
-    ($($test:ident)*) => {
-        crate::support::backends::on_backend! { file: service::FileService { $($test)* } }
-        crate::breaking::on_leases! { $($test)* }
-    };
-}
-use on_all;
-
-/// Runs these tests on each kind of backend where a lock can be taken away.
-macro_rules! on_leases {
-    ($($test:ident)*) => {
-        crate::support::backends::on_backend! { redis: service::RedisService { $($test)* } }
-        crate::support::backends::on_backend! { sentinel: redis_services::SentinelService { $($test)* } }
-        crate::support::backends::on_backend! { redlock: redis_services::Redlock3 { $($test)* } }
-        crate::support::backends::on_backend! { etcd: service::EtcdService { $($test)* } }
-        crate::support::backends::on_backend! { zookeeper: service::ZooKeeperService { $($test)* } }
-        crate::support::backends::on_backend! { postgres: database_services::PostgresService { $($test)* } }
-        crate::support::backends::on_backend! { mysql: database_services::MysqlService { $($test)* } }
-    };
-}
-use on_leases;
-
 /// `dlock break --key job --owner OWNER` with these words.
-fn break_it<S: Service>(service: &S, owner: &str, words: &[&str]) -> Outcome {
+pub fn break_it<S: Service>(service: &S, owner: &str, words: &[&str]) -> Outcome {
     look(service, &[&["break", "--key", "job", "--owner", owner], words].concat()).output()
 }
 
@@ -58,7 +35,7 @@ fn holder<S: Service>(service: &S) -> Value {
 
 /// The id of the holder of `job`.
 #[track_caller]
-fn owner<S: Service>(service: &S) -> String {
+pub fn owner<S: Service>(service: &S) -> String {
     holder(service)["id"].as_str().expect("it is held").to_owned()
 }
 

@@ -2,15 +2,19 @@
 
 use nix::sys::signal::Signal;
 
-use crate::breaking::{break_it, on_all, owner, short, start_breaking};
+use crate::breaking::{break_it, owner, short, start_breaking};
 use crate::looking::{look, status};
+use crate::support::backends::{on_every_backend, on_file_and_redis};
 use crate::support::dlock::Outcome;
 use crate::support::foreign::{Foreign, Kind};
 use crate::support::rendezvous::eventually;
 use crate::support::service::{FileService, Gated, RedisService, Service};
 
-on_all! {
+on_every_backend! {
     where_nobody_or_another_holds_the_lock_nothing_is_done
+}
+
+on_file_and_redis! {
     an_owner_that_has_ended_is_not_asked_and_its_successor_goes_on
     a_frozen_holder_is_asked_and_stops_when_it_goes_on
     a_lock_that_is_only_kept_has_nobody_to_ask

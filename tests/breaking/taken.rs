@@ -2,11 +2,12 @@
 
 use nix::sys::signal::Signal;
 
-use crate::breaking::{break_it, on_leases, only_the_trace_is_left, owner, short};
+use crate::breaking::{break_it, only_the_trace_is_left, owner, short};
 use crate::looking::status;
+use crate::support::backends::on_every_server;
 use crate::support::service::{Gated, RedisService, Service};
 
-on_leases! {
+on_every_server! {
     a_frozen_holder_loses_the_lock_at_once_and_ends_by_itself
     one_of_several_holders_loses_its_slot
     nobody_else_loses_it

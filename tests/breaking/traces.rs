@@ -2,27 +2,32 @@
 
 use serde_json::Value;
 
-use crate::breaking::{break_it, on_all, on_leases, owner, short};
+use crate::breaking::{break_it, owner, short};
 use crate::events::{happened, journal, lines, only};
 use crate::kept::ward::Ward;
 use crate::looking::{list, look, status, told};
-use crate::support::backends::on_backend;
+use crate::support::backends::{on_every_backend, on_file_and_redis};
 use crate::support::service::{Gated, RedisService, Service};
 
-on_all! {
+on_every_backend! {
     the_next_holders_and_those_who_look_are_told
+}
+
+on_file_and_redis! {
     a_request_is_its_holders_own_while_that_goes_on_and_the_last_one_stays
 }
 
 mod taken {
-    use super::{on_leases, what_is_taken_away_is_told_too};
+    use super::what_is_taken_away_is_told_too;
+    use crate::support::backends::on_every_server;
 
-    on_leases! { what_is_taken_away_is_told_too }
+    on_every_server! { what_is_taken_away_is_told_too }
 }
 
 /// Where it is kept next to other things.
 mod beside {
-    use super::{on_backend, those_who_share_the_lock_keep_it, what_was_recorded_of_a_period_stays};
+    use super::{those_who_share_the_lock_keep_it, what_was_recorded_of_a_period_stays};
+    use crate::support::backends::on_backend;
 
     on_backend! { file: service::FileService { those_who_share_the_lock_keep_it what_was_recorded_of_a_period_stays } }
     on_backend! { zookeeper: service::ZooKeeperService { what_was_recorded_of_a_period_stays } }

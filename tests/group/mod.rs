@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::{User, on_every_backend};
+use crate::support::backends::{User, on_file_and_redis};
 use crate::support::dlock::{DLOCK, Dlock, Running};
 use crate::support::process;
 use crate::support::programs::sh;
@@ -20,7 +20,7 @@ use crate::support::scratch::Scratch;
 use crate::support::service::Service;
 use crate::support::witness::Witness;
 
-on_every_backend! {
+on_file_and_redis! {
     timeout_with_kill_after_leaves_nothing_beside_the_next_holder
     kill_9_of_a_job_leaves_nothing_beside_the_next_holder
     a_frozen_group_leaves_nothing_beside_the_next_holder

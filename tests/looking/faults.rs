@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::hostile::{assert_harmless, wait_within_memory};
 use crate::looking::{look, status};
-use crate::support::backends::on_every_server;
+use crate::support::backends::{on_every_server, on_redis_and_etcd};
 use crate::support::process;
 use crate::support::proxy::{Behaviour, Hostile};
 use crate::support::rendezvous::eventually;
@@ -91,6 +91,9 @@ fn a_killed_holder_is_gone_and_holds_the_lock_until_its_lease_ends<S: Service>(s
 on_every_server! {
     a_server_that_does_not_answer_is_given_up_in_time
     a_server_that_is_frozen_while_it_is_watched_is_told_once
+}
+
+on_redis_and_etcd! {
     a_frozen_holder_holds_the_lock_until_its_lease_ends
     a_killed_holder_is_gone_and_holds_the_lock_until_its_lease_ends
 }

@@ -4,7 +4,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::looking::look;
-use crate::support::backends::on_every_backend;
+use crate::support::backends::on_file_and_redis;
 use crate::support::dlock::{DLOCK, Running};
 use crate::support::pty::{PROMPT, Pty, bash};
 use crate::support::rendezvous::eventually;
@@ -58,7 +58,7 @@ fn a_list_is_watched_too<S: Service>(service: &S) {
     watching.wait().code(0).quiet();
 }
 
-on_every_backend! {
+on_file_and_redis! {
     a_line_tells_each_change_and_nothing_else
     a_list_is_watched_too
 }

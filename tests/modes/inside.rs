@@ -2,12 +2,12 @@
 //! would wait for itself it is refused.
 
 use super::{assert_clean, let_go, wait};
-use crate::support::backends::on_every_backend;
+use crate::support::backends::on_file_and_redis;
 use crate::support::dlock::DLOCK;
 use crate::support::rendezvous::Gate;
 use crate::support::service::{Gated, Service};
 
-on_every_backend! {
+on_file_and_redis! {
     a_reader_inside_a_reader_passes_a_waiting_writer
     what_would_wait_for_itself_is_refused_at_once
     a_slot_is_handed_on

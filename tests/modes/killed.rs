@@ -5,12 +5,12 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::{any_has_held, hold, let_go, wait};
-use crate::support::backends::on_every_backend;
+use crate::support::backends::on_file_and_redis;
 use crate::support::process;
 use crate::support::rendezvous::{boottime, eventually};
 use crate::support::service::{Gated, Service};
 
-on_every_backend! {
+on_file_and_redis! {
     what_a_killed_holder_had_passes_on_and_the_others_keep_theirs
 }
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::{assert_clean, hold, let_go};
-use crate::support::backends::on_every_backend;
+use crate::support::backends::on_file_and_redis;
 use crate::support::rendezvous::boottime;
 use crate::support::service::Service;
 
-on_every_backend! {
+on_file_and_redis! {
     a_slot_is_another_ones_only_when_its_hold_is_over
     a_writer_waits_for_the_hold_of_a_reader
 }

@@ -4,20 +4,23 @@ use std::fs;
 use std::time::Duration;
 
 use super::{any_has_held, assert_clean, begin, let_go, refused, wait};
-use crate::support::backends::{on_backend, on_every_backend};
+use crate::support::backends::{on_every_backend, on_file_and_redis, on_variant};
 use crate::support::dlock::Running;
 use crate::support::rendezvous::eventually;
 use crate::support::service::{Gated, Service};
 
 on_every_backend! {
     readers_run_together_and_a_writer_is_next_and_alone
+}
+
+on_file_and_redis! {
     a_stream_of_readers_lets_a_writer_in
     many_readers_at_once_are_not_refused
 }
 
-on_backend! { redis_replicas: redis_services::ReplicasService { readers_run_together_and_a_writer_is_next_and_alone } }
+on_variant! { redis_replicas: redis_services::ReplicasService { readers_run_together_and_a_writer_is_next_and_alone } }
 
-on_backend! { redis_sentinel: redis_services::SentinelService { readers_run_together_and_a_writer_is_next_and_alone } }
+on_variant! { redis_sentinel: redis_services::SentinelService { readers_run_together_and_a_writer_is_next_and_alone } }
 
 /// How many readers come before and after the writer.
 const READERS: usize = 20;

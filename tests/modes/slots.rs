@@ -3,21 +3,24 @@
 use std::collections::BTreeSet;
 
 use super::{any_has_held, assert_clean, begin, ended_well, hold, let_go, refused, wait};
-use crate::support::backends::{on_backend, on_every_backend};
+use crate::support::backends::{on_every_backend, on_file_and_redis, on_variant};
 use crate::support::mode_witness::{Mode, ModeWitness};
 use crate::support::service::{Gated, Service};
 
 on_every_backend! {
     each_holder_has_a_number_and_the_next_one_gets_what_is_free
+}
+
+on_file_and_redis! {
     a_crowd_never_shares_a_slot
     who_waits_for_a_slot_is_served_in_order
     another_number_of_slots_is_refused_until_nobody_uses_the_lock
     the_variable_is_set_for_slots_and_for_nothing_else
 }
 
-on_backend! { redis_replicas: redis_services::ReplicasService { a_crowd_never_shares_a_slot } }
+on_variant! { redis_replicas: redis_services::ReplicasService { a_crowd_never_shares_a_slot } }
 
-on_backend! { redis_sentinel: redis_services::SentinelService { a_crowd_never_shares_a_slot } }
+on_variant! { redis_sentinel: redis_services::SentinelService { a_crowd_never_shares_a_slot } }
 
 const THREE: [&str; 2] = ["--slots", "3"];
 

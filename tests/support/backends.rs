@@ -31,12 +31,47 @@ macro_rules! on_every_server {
 }
 pub(crate) use on_every_server;
 
+/// Makes a module of tests for each kind of backend that has handles without a process.
+macro_rules! on_every_backend_with_handles {
+    ($($test:ident)*) => {
+        crate::support::backends::on_backend! { redis: service::RedisService { $($test)* } }
+        crate::support::backends::on_backend! { etcd: service::EtcdService { $($test)* } }
+        crate::support::backends::on_backend! { redlock: redis_services::Redlock3 { $($test)* } }
+        crate::support::backends::on_backend! { postgres: database_services::PostgresService { $($test)* } }
+        crate::support::backends::on_backend! { mysql: database_services::MysqlService { $($test)* } }
+    };
+}
+pub(crate) use on_every_backend_with_handles;
+
+/// Makes a module of tests for a backend without leases and for one with them: of what no service can break.
+macro_rules! on_file_and_redis {
+    ($($test:ident)*) => {
+        crate::support::backends::on_backend! { words_on_file: service::FileService { $($test)* } }
+        crate::support::backends::on_backend! { words_on_redis: service::RedisService { $($test)* } }
+    };
+}
+pub(crate) use on_file_and_redis;
+
+/// Makes a module of tests for a backend that tells a loss at the next renewal, and for one that tells it at once: of what
+/// no service can break where there are leases.
+macro_rules! on_redis_and_etcd {
+    ($($test:ident)*) => {
+        crate::support::backends::on_backend! { words_on_redis: service::RedisService { $($test)* } }
+        crate::support::backends::on_backend! { words_on_etcd: service::EtcdService { $($test)* } }
+    };
+}
+pub(crate) use on_redis_and_etcd;
+
 /// Makes the module of tests for one backend.
 macro_rules! on_backend {
     ($backend:ident: $module:ident::$service:ident { $($test:ident)* }) => {
+        crate::support::backends::on_backend! { #[cfg(test)] $backend: $module::$service { $($test)* } }
+    };
+    (#[$when:meta] $backend:ident: $module:ident::$service:ident { $($test:ident)* }) => {
         mod $backend {
             use crate::support::service::Service as _;
             $(#[test]
+            #[$when]
             fn $test() {
                 super::$test(&crate::support::$module::$service::fresh());
             })*
@@ -44,6 +79,14 @@ macro_rules! on_backend {
     };
 }
 pub(crate) use on_backend;
+
+/// Makes the module of tests for another way to a backend, which `tests/run all` runs.
+macro_rules! on_variant {
+    ($($backend:tt)*) => {
+        crate::support::backends::on_backend! { #[ignore = "a variant: tests/run all"] $($backend)* }
+    };
+}
+pub(crate) use on_variant;
 
 /// The user that runs dlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

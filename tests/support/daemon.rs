@@ -13,7 +13,7 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::{CommandExt, parent_id};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 
@@ -105,6 +105,10 @@ pub struct Daemon {
     /// A disk of its own, if it has one; empty after a restart.
     disk: Option<SmallDisk>,
     aside: AtomicBool,
+    /// See [`Self::is_touched`].
+    touched: AtomicBool,
+    /// How much of the log is not this test's.
+    log_before: AtomicUsize,
 }
 
 impl Daemon {
@@ -112,8 +116,17 @@ impl Daemon {
     pub fn new(name: &str) -> Self {
         let directory = scratch::directory(&format!("dlock-{name}-"));
         give_to_nobody(directory.path());
-        let (child, aside) = (Mutex::default(), AtomicBool::new(false));
-        Self { name: name.to_owned(), directory, child, island: None, clock: None, disk: None, aside }
+        Self {
+            name: name.to_owned(),
+            directory,
+            child: Mutex::default(),
+            island: None,
+            clock: None,
+            disk: None,
+            aside: AtomicBool::new(false),
+            touched: AtomicBool::new(false),
+            log_before: AtomicUsize::new(0),
+        }
     }
 
     /// Puts it on an island, if one is given.
@@ -146,6 +159,7 @@ impl Daemon {
 
     /// Writes a file into that directory that the server may change.
     pub fn write(&self, name: &str, text: &str) {
+        self.touched.store(true, Ordering::Relaxed);
         let path = self.directory().join(name);
         fs::write(&path, text).unwrap();
         give_to_nobody(&path);
@@ -164,6 +178,8 @@ impl Daemon {
     /// Its process id. Fails the test if it is not running.
     #[track_caller]
     pub fn pid(&self) -> i32 {
+        // Whoever knows it can do anything.
+        self.touched.store(true, Ordering::Relaxed);
         self.running_pid().unwrap_or_else(|| panic!("{} is not running", self.name))
     }
 
@@ -181,6 +197,7 @@ impl Daemon {
     /// Excludes it from [`Self::is_at_work`], or includes it again: one that is cut off from the others cannot know
     /// that.
     pub fn set_aside(&self, aside: bool) {
+        self.touched.store(true, Ordering::Relaxed);
         self.aside.store(aside, Ordering::Relaxed);
     }
 
@@ -217,14 +234,32 @@ impl Daemon {
         self.disk.as_ref().unwrap_or_else(|| panic!("{} has no disk of its own", self.name))
     }
 
-    /// Everything that it has printed since it was first started.
+    /// Everything that it has printed since it was first started, or another test had it.
     pub fn log(&self) -> String {
-        fs::read(self.log_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        let bytes = fs::read(self.log_path()).unwrap_or_default();
+        let own = bytes.get(self.log_before.load(Ordering::Relaxed)..).unwrap_or_default();
+        String::from_utf8_lossy(own).into_owned()
+    }
+
+    /// Leaves what it has printed up to now out of [`Self::log`].
+    pub fn forget_log(&self) {
+        let length = fs::metadata(self.log_path()).map_or(0, |about| about.len());
+        self.log_before.store(length.try_into().unwrap(), Ordering::Relaxed);
+    }
+
+    /// Whether it may have been frozen, killed, configured or replaced since [`Self::set_untouched`].
+    pub fn is_touched(&self) -> bool {
+        self.touched.load(Ordering::Relaxed)
+    }
+
+    pub fn set_untouched(&self) {
+        self.touched.store(false, Ordering::Relaxed);
     }
 
     /// Starts `command` as this server, with its clock and its disk.
     #[track_caller]
     pub fn launch(&self, mut command: Command) {
+        self.touched.store(true, Ordering::Relaxed);
         if let Some(clock) = &self.clock {
             clock.attach(&mut command);
         }
@@ -268,6 +303,7 @@ impl Daemon {
 
     /// Kills it, frozen or not. Returns once it is gone; connections are refused from then on.
     pub fn kill(&self) {
+        self.touched.store(true, Ordering::Relaxed);
         let child = self.lock().take();
         if let Some(mut child) = child {
             process::signal(child.id().cast_signed(), Signal::SIGCONT);
@@ -276,7 +312,7 @@ impl Daemon {
         }
     }
 
-    fn running_pid(&self) -> Option<i32> {
+    pub(super) fn running_pid(&self) -> Option<i32> {
         self.lock().as_ref().map(|child| child.id().cast_signed())
     }
 

@@ -6,6 +6,7 @@ use crate::support::certificates::Tls;
 use crate::support::cluster::Cluster;
 use crate::support::databases::{Engine, Server};
 use crate::support::mysql::{MariaDb, Mysql};
+use crate::support::pool::Lent;
 use crate::support::postgres::{PostgreSql, Postgres};
 use crate::support::scratch::Scratch;
 use crate::support::service::{Service, on_other_servers};
@@ -14,7 +15,7 @@ use crate::support::service::{Service, on_other_servers};
 pub struct DatabaseService<E: Engine> {
     // Dropped before the server that its dlocks use.
     scratch: Scratch,
-    server: Server<E>,
+    server: Lent<Server<E>>,
 }
 
 /// One PostgreSQL server.
@@ -27,7 +28,7 @@ impl<E: Engine> Service for DatabaseService<E> {
     const LEASE_OF_30S: &'static str = "30";
 
     fn fresh() -> Self {
-        Self::on(Server::start())
+        Self::on(Lent::by(E::KIND, Server::start))
     }
 
     fn scratch(&self) -> &Scratch {
@@ -35,14 +36,14 @@ impl<E: Engine> Service for DatabaseService<E> {
     }
 
     fn cluster(&self) -> &dyn Cluster {
-        &self.server
+        &*self.server
     }
 }
 
 impl<E: Engine> DatabaseService<E> {
     /// The service on a server with settings of its own.
-    pub fn on(server: Server<E>) -> Self {
-        Self { scratch: Scratch::new(), server }
+    pub fn on(server: impl Into<Lent<Server<E>>>) -> Self {
+        Self { scratch: Scratch::new(), server: server.into() }
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod backends;
 pub mod certificates;
+pub mod cgroup;
 pub mod clock;
 pub mod cluster;
 pub mod daemon;
@@ -20,6 +21,7 @@ pub mod islands;
 pub mod mode_witness;
 pub mod mysql;
 pub mod netns;
+pub mod pool;
 pub mod postgres;
 pub mod process;
 pub mod programs;

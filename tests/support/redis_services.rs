@@ -6,6 +6,7 @@ use std::fs;
 use super::certificates::Tls;
 use super::cluster::Cluster;
 use super::cluster::redis::is_among_servers;
+use super::pool::Lent;
 use super::process;
 use super::redis_sets::{RedisGroup, RedisReplicas, RedisSentinels};
 use super::scratch::Scratch;
@@ -16,7 +17,7 @@ use super::service::{RedisService, Service, on_other_servers};
 pub struct RedlockService<const N: usize> {
     // Dropped before the servers that its dlocks use.
     scratch: Scratch,
-    pub servers: RedisGroup,
+    pub servers: Lent<RedisGroup>,
 }
 
 impl<const N: usize> Service for RedlockService<N> {
@@ -25,7 +26,7 @@ impl<const N: usize> Service for RedlockService<N> {
     const LEASE_OF_30S: &'static str = "30";
 
     fn fresh() -> Self {
-        Self::on(RedisGroup::start(N))
+        Self::on(Lent::by(["redlock of 3", "redlock of 5"][usize::from(N > 3)], || RedisGroup::start(N)))
     }
 
     fn scratch(&self) -> &Scratch {
@@ -33,7 +34,7 @@ impl<const N: usize> Service for RedlockService<N> {
     }
 
     fn cluster(&self) -> &dyn Cluster {
-        &self.servers
+        &*self.servers
     }
 
     /// The servers keep no queue, so this counts the dlocks that would be in it: see [`Self::waiting`].
@@ -44,8 +45,8 @@ impl<const N: usize> Service for RedlockService<N> {
 
 impl<const N: usize> RedlockService<N> {
     /// The service on servers with options of their own.
-    pub fn on(servers: RedisGroup) -> Self {
-        Self { scratch: Scratch::new(), servers }
+    pub fn on(servers: impl Into<Lent<RedisGroup>>) -> Self {
+        Self { scratch: Scratch::new(), servers: servers.into() }
     }
 
     /// The dlocks in the scratch directory that wait for `key`: they have no command yet, and have requested something
@@ -97,7 +98,7 @@ fn local_ports() -> BTreeMap<String, u16> {
 /// A master and two replicas, of which one must have every lock.
 pub struct ReplicasService {
     scratch: Scratch,
-    pub servers: RedisReplicas,
+    pub servers: Lent<RedisReplicas>,
 }
 
 impl Service for ReplicasService {
@@ -105,7 +106,7 @@ impl Service for ReplicasService {
     const LEASE_OF_30S: &'static str = "30";
 
     fn fresh() -> Self {
-        Self { scratch: Scratch::new(), servers: RedisReplicas::start(2) }
+        Self { scratch: Scratch::new(), servers: Lent::by("ReplicasService", || RedisReplicas::start(2)) }
     }
 
     fn scratch(&self) -> &Scratch {
@@ -113,14 +114,14 @@ impl Service for ReplicasService {
     }
 
     fn cluster(&self) -> &dyn Cluster {
-        &self.servers
+        &*self.servers
     }
 }
 
 /// A master and two replicas under three sentinels.
 pub struct SentinelService {
     scratch: Scratch,
-    pub set: RedisSentinels,
+    pub set: Lent<RedisSentinels>,
 }
 
 impl Service for SentinelService {
@@ -128,7 +129,7 @@ impl Service for SentinelService {
     const LEASE_OF_30S: &'static str = "30";
 
     fn fresh() -> Self {
-        Self { scratch: Scratch::new(), set: RedisSentinels::start() }
+        Self { scratch: Scratch::new(), set: Lent::by("SentinelService", RedisSentinels::start) }
     }
 
     fn scratch(&self) -> &Scratch {
@@ -136,7 +137,7 @@ impl Service for SentinelService {
     }
 
     fn cluster(&self) -> &dyn Cluster {
-        &self.set
+        &*self.set
     }
 
     /// Also checks that nothing is left on the replicas, and that nobody is connected to a sentinel.
@@ -150,7 +151,7 @@ impl Service for SentinelService {
 /// A redis that is reached by its unix socket.
 pub struct UnixService {
     scratch: Scratch,
-    pub redis: Redis,
+    pub redis: Lent<Redis>,
 }
 
 impl Service for UnixService {
@@ -158,7 +159,7 @@ impl Service for UnixService {
     const LEASE_OF_30S: &'static str = "30";
 
     fn fresh() -> Self {
-        Self { scratch: Scratch::new(), redis: Redis::start() }
+        Self { scratch: Scratch::new(), redis: Lent::by("RedisService", Redis::start) }
     }
 
     fn scratch(&self) -> &Scratch {
@@ -166,7 +167,7 @@ impl Service for UnixService {
     }
 
     fn cluster(&self) -> &dyn Cluster {
-        &self.redis
+        &*self.redis
     }
 
     fn url(&self) -> String {

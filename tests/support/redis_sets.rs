@@ -6,6 +6,9 @@ use std::fmt::Write as _;
 use std::ops::Deref;
 
 use super::certificates::Tls;
+use super::cluster::redis::is_among_servers;
+use super::daemon::Daemon;
+use super::pool::Servers;
 use super::rendezvous::eventually;
 use super::servers::{Redis, Reply};
 
@@ -369,4 +372,64 @@ pub fn is_master(redis: &Redis) -> bool {
 /// The part of a URL after the scheme.
 fn place(url: &str) -> &str {
     url.split_once("://").map_or(url, |(_, place)| place)
+}
+
+impl Servers for RedisGroup {
+    fn daemons(&self) -> Vec<&Daemon> {
+        self.iter().map(|redis| &**redis).collect()
+    }
+
+    fn has_clients(&self) -> bool {
+        self.iter().any(Redis::has_clients)
+    }
+
+    fn clear(&self) {
+        self.iter().for_each(Redis::clear);
+    }
+
+    fn state(&self) -> String {
+        self.iter().map(Redis::state).collect()
+    }
+}
+
+/// The master is the first one, or their state is another.
+impl Servers for RedisReplicas {
+    fn daemons(&self) -> Vec<&Daemon> {
+        self.iter().map(|redis| &**redis).collect()
+    }
+
+    fn has_clients(&self) -> bool {
+        self.iter().flat_map(Redis::clients).any(|line| !is_among_servers(&line))
+    }
+
+    fn clear(&self) {
+        self[0].clear();
+        self.iter().for_each(Redis::forget_addresses);
+        wait_replicated(&self[0], self.len() - 1);
+    }
+
+    fn state(&self) -> String {
+        self.iter().map(Redis::state).collect()
+    }
+}
+
+impl Servers for RedisSentinels {
+    fn daemons(&self) -> Vec<&Daemon> {
+        self.servers.iter().chain(&self.sentinels).map(|redis| &**redis).collect()
+    }
+
+    fn has_clients(&self) -> bool {
+        self.servers.has_clients()
+            || self.sentinels.iter().flat_map(Redis::clients).any(|line| !is_among_servers(&line))
+    }
+
+    fn clear(&self) {
+        self.servers.clear();
+        self.wait_settled();
+        self.sentinels.iter().for_each(Redis::forget_addresses);
+    }
+
+    fn state(&self) -> String {
+        format!("{} {:?}", self.servers.state(), self.told())
+    }
 }

@@ -1,6 +1,6 @@
 /*!
-A lock service as the tests see it, whatever the backend: a fresh one for every test, and how to look at it from
-outside, without dlock.
+A lock service as the tests see it, whatever the backend: for every test one of its own, and how to look at it from outside,
+without dlock.
 
 A new backend implements [`Cluster`] for its servers, and [`Service`] for them together with a directory to work in;
 what `tests/contract.rs` says then holds for it too.
@@ -15,6 +15,7 @@ use super::cluster::{self, Cluster};
 use super::dlock::Dlock;
 use super::etcd::{Etcd, EtcdOptions};
 pub use super::gated::Gated;
+use super::pool::Lent;
 use super::rendezvous::{eventually, eventually_within};
 use super::scratch::Scratch;
 use super::servers::Redis;
@@ -35,7 +36,8 @@ pub trait Service {
     /// How much later than it expires the service removes a lease.
     const EXPIRY_GRANULARITY: Duration = Duration::ZERO;
 
-    /// A service that is ready, and on which nothing was ever locked.
+    /// A service that is ready, and on which nothing was ever locked, as far as its clients can see: its servers are new,
+    /// or as new (see [`Lent`]).
     fn fresh() -> Self;
 
     /// The directory in which its dlocks work.
@@ -178,7 +180,7 @@ impl Service for FileService {
 pub struct RedisService {
     // Dropped before the server that its dlocks use.
     scratch: Scratch,
-    pub redis: Redis,
+    pub redis: Lent<Redis>,
 }
 
 impl Service for RedisService {
@@ -186,7 +188,7 @@ impl Service for RedisService {
     const LEASE_OF_30S: &'static str = "30";
 
     fn fresh() -> Self {
-        Self::on(Redis::start())
+        Self::on(Lent::by("RedisService", Redis::start))
     }
 
     fn scratch(&self) -> &Scratch {
@@ -194,14 +196,14 @@ impl Service for RedisService {
     }
 
     fn cluster(&self) -> &dyn Cluster {
-        &self.redis
+        &*self.redis
     }
 }
 
 impl RedisService {
     /// The service on a server with options of its own.
-    pub fn on(redis: Redis) -> Self {
-        Self { scratch: Scratch::new(), redis }
+    pub fn on(redis: impl Into<Lent<Redis>>) -> Self {
+        Self { scratch: Scratch::new(), redis: redis.into() }
     }
 
     /// The redis key of the lock `key`.
@@ -226,7 +228,7 @@ impl RedisService {
 pub struct EtcdService {
     // Dropped before the servers that its dlocks use.
     scratch: Scratch,
-    pub etcd: Etcd,
+    pub etcd: Lent<Etcd>,
 }
 
 impl Service for EtcdService {
@@ -235,7 +237,7 @@ impl Service for EtcdService {
     const LEASE_OF_30S: &'static str = "30";
 
     fn fresh() -> Self {
-        Self::on(Etcd::start())
+        Self::on(Lent::by("EtcdService", Etcd::start))
     }
 
     fn scratch(&self) -> &Scratch {
@@ -243,14 +245,14 @@ impl Service for EtcdService {
     }
 
     fn cluster(&self) -> &dyn Cluster {
-        &self.etcd
+        &*self.etcd
     }
 }
 
 impl EtcdService {
     /// The service on servers with options of their own.
-    pub fn on(etcd: Etcd) -> Self {
-        Self { scratch: Scratch::new(), etcd }
+    pub fn on(etcd: impl Into<Lent<Etcd>>) -> Self {
+        Self { scratch: Scratch::new(), etcd: etcd.into() }
     }
 
     /// The prefix of the keys of all holders and waiters of `key`.
@@ -263,7 +265,7 @@ impl EtcdService {
 pub struct ZooKeeperService {
     // Dropped before the servers that its dlocks use.
     scratch: Scratch,
-    pub zookeeper: ZooKeeper,
+    pub zookeeper: Lent<ZooKeeper>,
 }
 
 impl Service for ZooKeeperService {
@@ -272,7 +274,7 @@ impl Service for ZooKeeperService {
     const LEASE_OF_30S: &'static str = "30";
 
     fn fresh() -> Self {
-        Self::on(ZooKeeper::start())
+        Self::on(Lent::by("ZooKeeperService", ZooKeeper::start))
     }
 
     fn scratch(&self) -> &Scratch {
@@ -280,14 +282,14 @@ impl Service for ZooKeeperService {
     }
 
     fn cluster(&self) -> &dyn Cluster {
-        &self.zookeeper
+        &*self.zookeeper
     }
 }
 
 impl ZooKeeperService {
     /// The service on servers with options of their own.
-    pub fn on(zookeeper: ZooKeeper) -> Self {
-        Self { scratch: Scratch::new(), zookeeper }
+    pub fn on(zookeeper: impl Into<Lent<ZooKeeper>>) -> Self {
+        Self { scratch: Scratch::new(), zookeeper: zookeeper.into() }
     }
 
     /// The node under which all contenders for `key` have theirs.
@@ -310,7 +312,7 @@ macro_rules! on_other_servers {
             const EXPIRY_GRANULARITY: std::time::Duration = $inner::EXPIRY_GRANULARITY;
 
             fn fresh() -> Self {
-                Self($inner::on($servers))
+                Self($inner::on(crate::support::pool::Lent::by(stringify!($name), || $servers)))
             }
 
             fn scratch(&self) -> &Scratch {

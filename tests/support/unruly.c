@@ -82,6 +82,21 @@ static void crowd(long count)
     stay();
 }
 
+// This many processes that need all the processor that they can get.
+static void busy(long count)
+{
+    for (long i = 0; i < count; i++) {
+        if (fork() == 0) {
+            time_t end = now() + 60;
+            while (now() < end)
+                ;
+            _exit(0);
+        }
+    }
+    say("busy", getpid());
+    stay();
+}
+
 static void *work(void *nothing)
 {
     (void)nothing;
@@ -128,6 +143,8 @@ int main(int argc, char **argv)
         storm(number);
     else if (!strcmp(what, "crowd"))
         crowd(number);
+    else if (!strcmp(what, "busy"))
+        busy(number);
     else if (!strcmp(what, "headless"))
         headless();
     else if (!strcmp(what, "hog"))

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::support::daemon::Daemon;
+use crate::support::pool::Servers;
 use crate::support::rendezvous::{boottime, eventually, eventually_within};
 
 use super::{Engine, Server, Session};
@@ -33,7 +35,14 @@ impl<E: Engine> Server<E> {
     /// Another connection of the test's own, for a transaction that stays open.
     #[track_caller]
     pub fn client(&self) -> E::Client {
-        E::Client::connect(&self.socket()).unwrap_or_else(|| panic!("the server does not serve:\n{}", self.log()))
+        self.client_as(E::Client::ADMINISTRATOR)
+    }
+
+    /// A connection of this user, who needs no password.
+    #[track_caller]
+    pub fn client_as(&self, user: &str) -> E::Client {
+        E::Client::connect_as(user, &self.socket())
+            .unwrap_or_else(|| panic!("the server does not serve:\n{}", self.log()))
     }
 
     /// The first value of the answer; none where there is no row.
@@ -158,5 +167,23 @@ impl<E: Engine> Server<E> {
             (now - begun > MOMENT).then_some(count)
         });
         assert_eq!(crowded, None, "too many connections for too long");
+    }
+}
+
+impl<E: Engine> Servers for Server<E> {
+    fn daemons(&self) -> Vec<&Daemon> {
+        vec![self]
+    }
+
+    fn has_clients(&self) -> bool {
+        self.count(E::CLIENTS) > 0
+    }
+
+    fn clear(&self) {
+        E::clear(self);
+    }
+
+    fn state(&self) -> String {
+        format!("{:?}", E::STATE.iter().map(|sql| self.sql(sql)).collect::<Vec<_>>())
     }
 }

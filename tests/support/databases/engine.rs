@@ -10,8 +10,16 @@ use super::Server;
 
 /// A connection of the test's own.
 pub trait Session: Sized + Send {
-    /// A connection by the server's socket, as one who may do everything; none where it does not serve.
-    fn connect(socket: &Path) -> Option<Self>;
+    /// Who may do everything.
+    const ADMINISTRATOR: &'static str;
+
+    /// A connection by the server's socket as `user`; none where it does not serve.
+    fn connect_as(user: &str, socket: &Path) -> Option<Self>;
+
+    /// A connection as [`Self::ADMINISTRATOR`].
+    fn connect(socket: &Path) -> Option<Self> {
+        Self::connect_as(Self::ADMINISTRATOR, socket)
+    }
 
     /// Whether the server has not closed it.
     fn is_usable(&self) -> bool;
@@ -77,6 +85,13 @@ pub trait Engine: Sized + Send + Sync + 'static {
     /// The connections of dlocks, and how many of them wait for a row that another transaction has locked.
     const CONNECTIONS: &'static str;
     const BLOCKED: &'static str;
+    /// How many other clients are connected.
+    const CLIENTS: &'static str;
+    /// What tells whether tables, users, rights, settings or anything else was made or changed.
+    const STATE: &'static [&'static str];
+
+    /// Removes all tables, and what the server has written down.
+    fn clear(server: &Server<Self>);
 
     /// Makes the data of a new server in an empty directory, which belongs to the user that servers run as.
     fn fill(data: &Path);

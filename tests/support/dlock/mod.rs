@@ -29,7 +29,11 @@ use stream::Stream;
 /// The program under test: the one built along with the tests, or the one that `TESTED_DLOCK` names.
 pub static DLOCK: LazyLock<&str> = LazyLock::new(|| match env::var("TESTED_DLOCK") {
     Ok(path) => path.leak(),
-    Err(_) => env!("CARGO_BIN_EXE_dlock"),
+    // The unit tests, which use this too, start none.
+    Err(_) => match option_env!("CARGO_BIN_EXE_dlock") {
+        Some(path) => path,
+        None => panic!("integration tests are built after dlock"),
+    },
 });
 
 /// The variable, and its value, with which a dlock reads none of this machine's config files.

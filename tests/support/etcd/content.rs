@@ -5,11 +5,13 @@ use std::sync::PoisonError;
 
 use serde_json::{Value, json};
 
-use crate::support::daemon::need;
+use crate::support::daemon::{Daemon, need};
+use crate::support::pool::{Servers, is_connected_to};
 use crate::support::rendezvous::eventually;
 
 use super::json::{
-    AUTHENTICATE, COMPACT, DELETE, GRANT, LEASES, PUT, RANGE, REVOKE, Rpc, TIME_TO_LIVE, decode, encode, list, number,
+    ALARMS, AUTHENTICATE, COMPACT, DELETE, GRANT, LEASES, MEMBERS, PUT, RANGE, REVOKE, ROLES, Rpc, TIME_TO_LIVE, USERS,
+    decode, encode, list, number,
 };
 use super::{Etcd, Member};
 
@@ -211,5 +213,34 @@ pub(super) fn entry(kv: &Value) -> Entry {
         create_revision: number(&kv["create_revision"]),
         mod_revision: number(&kv["mod_revision"]),
         version: number(&kv["version"]),
+    }
+}
+
+impl Servers for Etcd {
+    fn daemons(&self) -> Vec<&Daemon> {
+        self.members().iter().map(|member| &**member).collect()
+    }
+
+    /// Each member is a client of itself.
+    fn has_clients(&self) -> bool {
+        let daemons = self.daemons();
+        self.members().iter().any(|member| is_connected_to(member.port(), &daemons))
+    }
+
+    fn clear(&self) {
+        let all = encode(b"\0");
+        self.post(DELETE, &json!({"key": all, "range_end": all}));
+        self.leases().into_iter().for_each(|lease| self.revoke(lease.id));
+    }
+
+    fn state(&self) -> String {
+        let mut state = format!("{} {:?} {:?}", self.is_guarded(), self.keys(""), self.leases());
+        for rpc in [USERS, ROLES, MEMBERS, ALARMS] {
+            let mut answer = self.read(rpc, &json!({}));
+            // How often the store was changed, and who has answered.
+            answer["header"].take();
+            state += &answer.to_string();
+        }
+        state
     }
 }

@@ -16,6 +16,10 @@ pub(super) const LEASES: Rpc = ("/v3/lease/leases", "LeaseLeases");
 pub(super) const TIME_TO_LIVE: Rpc = ("/v3/lease/timetolive", "LeaseTimeToLive");
 pub(super) const STATUS: Rpc = ("/v3/maintenance/status", "Status");
 pub(super) const AUTHENTICATE: Rpc = ("/v3/auth/authenticate", "Authenticate");
+pub(super) const USERS: Rpc = ("/v3/auth/user/list", "UserList");
+pub(super) const ROLES: Rpc = ("/v3/auth/role/list", "RoleList");
+pub(super) const MEMBERS: Rpc = ("/v3/cluster/member/list", "MemberList");
+pub(super) const ALARMS: Rpc = ("/v3/maintenance/alarm", "Alarm");
 pub(super) const WATCH: Rpc = ("/v3/watch", "Watch");
 
 /// Reads the head of an answer, and returns its status code.

@@ -76,7 +76,7 @@ fn made_once(name: &str, inputs: &[&[u8]], make: impl FnOnce(&Path)) -> PathBuf 
         digest.update(input);
     }
     let hash: String = digest.finalize().iter().take(8).fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
-    let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let all = Path::new(option_env!("CARGO_TARGET_TMPDIR").unwrap_or("target/tmp"));
     fs::create_dir_all(all).unwrap();
     let [directory, lock, finished] =
         ["", ".lock", ".finished"].map(|suffix| all.join(format!("{name}-{hash}{suffix}")));

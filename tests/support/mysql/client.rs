@@ -11,7 +11,7 @@ use crate::support::databases::Session;
 /// What ends the answer to each request.
 const END: &str = "end of the answer";
 
-/// A connection as `root` to the database `locks`.
+/// A connection to the database `locks`.
 pub struct Client {
     program: Child,
     requests: ChildStdin,
@@ -20,12 +20,18 @@ pub struct Client {
 }
 
 impl Session for Client {
-    fn connect(socket: &Path) -> Option<Self> {
+    const ADMINISTRATOR: &'static str = "root";
+
+    fn connect_as(user: &str, socket: &Path) -> Option<Self> {
         let (answers, end) = std::io::pipe().unwrap();
         let mut command = Command::new(need("mariadb", "mariadb-client"));
-        command.args(["--no-defaults", "--user=root", "--connect-timeout=10", "--batch", "--skip-column-names"]);
+        command.args(["--no-defaults", "--connect-timeout=10", "--batch", "--skip-column-names"]);
         command.args(["--unbuffered", "--force", "--skip-reconnect", "--default-character-set=utf8mb4"]);
-        command.arg(format!("--socket={}", socket.display())).arg("locks").stdin(Stdio::piped());
+        command
+            .arg(format!("--user={user}"))
+            .arg(format!("--socket={}", socket.display()))
+            .arg("locks")
+            .stdin(Stdio::piped());
         command.stdout(OwnedFd::from(end.try_clone().unwrap())).stderr(OwnedFd::from(end));
         let mut program = command.spawn().unwrap();
         // It has the other end of the pipe too, of which the last one must be gone when the program is.

@@ -62,6 +62,29 @@ impl Engine for MariaDb {
     // The table of transactions is not read anew as often as this is asked.
     const BLOCKED: &'static str = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
         WHERE VARIABLE_NAME = 'INNODB_ROW_LOCK_CURRENT_WAITS'";
+    const CLIENTS: &'static str = "SELECT count(*) FROM information_schema.PROCESSLIST \
+        WHERE ID <> CONNECTION_ID() AND USER NOT IN ('system user', 'event_scheduler')";
+    const STATE: &'static [&'static str] = &[
+        "SELECT VARIABLE_NAME, VARIABLE_VALUE FROM information_schema.GLOBAL_VARIABLES ORDER BY 1",
+        "SELECT * FROM information_schema.SCHEMATA ORDER BY 2",
+        "SELECT * FROM mysql.global_priv ORDER BY 1, 2",
+        "SELECT * FROM mysql.db ORDER BY 1, 2, 3",
+        "SELECT * FROM mysql.tables_priv ORDER BY 1, 2, 3, 4",
+        "SELECT * FROM mysql.columns_priv ORDER BY 1, 2, 3, 4, 5",
+        "SELECT * FROM mysql.procs_priv ORDER BY 1, 2, 3, 4",
+        "SELECT name FROM mysql.event UNION ALL SELECT name FROM mysql.func ORDER BY 1",
+        "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'locks' \
+         UNION ALL SELECT ROUTINE_NAME FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = 'locks'",
+    ];
+
+    fn clear(server: &Server<Self>) {
+        server.sql("DROP DATABASE locks; CREATE DATABASE locks; USE locks");
+        // The server appends to it.
+        let log = server.directory().join("data/general.log");
+        if log.exists() {
+            fs::File::options().write(true).truncate(true).open(log).unwrap();
+        }
+    }
 
     fn fill(data: &Path) {
         template::copy_to(data);

@@ -12,19 +12,21 @@ use crate::support::databases::Session;
 /// How long a server may take to answer one request of the test itself.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// A connection as the role `postgres` to the database of that name.
+/// A connection to the database `postgres`.
 pub struct Client {
     runtime: Runtime,
     client: tokio_postgres::Client,
 }
 
 impl Session for Client {
-    fn connect(socket: &Path) -> Option<Self> {
+    const ADMINISTRATOR: &'static str = "postgres";
+
+    fn connect_as(user: &str, socket: &Path) -> Option<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let client = runtime.block_on(async {
             let stream = UnixStream::connect(socket).await.ok()?;
             let mut config = Config::new();
-            config.user("postgres").dbname("postgres").application_name("test");
+            config.user(user).dbname("postgres").application_name("test");
             config.ssl_mode(tokio_postgres::config::SslMode::Disable);
             let connected = tokio::time::timeout(ANSWER, config.connect_raw(stream, NoTls)).await.ok()?;
             let (client, connection) = connected.ok()?;

@@ -67,6 +67,30 @@ impl Engine for PostgreSql {
         "SELECT pid, state, left(query, 60) FROM pg_stat_activity WHERE application_name = 'dlock'";
     const BLOCKED: &'static str =
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'dlock'";
+    const CLIENTS: &'static str = "SELECT count(*) FROM pg_stat_activity \
+        WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    // What servers have from the start has numbers below 16384.
+    const STATE: &'static [&'static str] = &[
+        "SELECT t::text FROM pg_authid t UNION ALL SELECT t::text FROM pg_auth_members t \
+         UNION ALL SELECT t::text FROM pg_db_role_setting t UNION ALL SELECT t::text FROM pg_namespace t \
+         UNION ALL SELECT t::text FROM pg_default_acl t \
+         UNION ALL SELECT concat(oid, datname, datdba, datacl, datallowconn, datconnlimit) FROM pg_database \
+         UNION ALL SELECT concat(name, '=', setting) FROM pg_settings ORDER BY 1",
+        "SELECT 'relation', oid FROM pg_class WHERE oid >= 16384 UNION ALL SELECT 'function', oid FROM pg_proc WHERE oid >= 16384 \
+         UNION ALL SELECT 'type', oid FROM pg_type WHERE oid >= 16384 \
+         UNION ALL SELECT 'operator', oid FROM pg_operator WHERE oid >= 16384 \
+         UNION ALL SELECT 'cast', oid FROM pg_cast WHERE oid >= 16384 \
+         UNION ALL SELECT 'collation', oid FROM pg_collation WHERE oid >= 16384 \
+         UNION ALL SELECT 'event', oid FROM pg_event_trigger UNION ALL SELECT 'extension', oid FROM pg_extension \
+         UNION ALL SELECT 'language', oid FROM pg_language",
+    ];
+
+    fn clear(server: &Server<Self>) {
+        let drop = "SELECT format('DROP TABLE IF EXISTS %s CASCADE', oid::regclass) FROM pg_class \
+            WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace";
+        let all: Vec<String> = server.sql(drop).into_iter().flatten().collect();
+        server.sql(&all.join("; "));
+    }
 
     fn fill(data: &Path) {
         template::copy_to(data);

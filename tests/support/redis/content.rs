@@ -7,6 +7,8 @@ use std::time::Duration;
 use crate::support::rendezvous::boottime;
 
 use super::{Client, Monitor, Redis, Reply};
+use crate::support::daemon::Daemon;
+use crate::support::pool::Servers;
 
 impl Redis {
     /// Sends one request over the test's own connection and waits for the reply. The connection is kept for the next
@@ -121,11 +123,42 @@ impl Redis {
         Ok(client)
     }
 
+    /// Forgets the addresses of the test's own connections that are closed: others may get them now.
+    pub(in crate::support) fn forget_addresses(&self) {
+        let kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        self.own.lock().unwrap().retain(|address| kept.as_ref().is_some_and(|client| client.address == *address));
+    }
+
     pub(super) fn log_in(&self, client: &mut Client) -> io::Result<()> {
         let Some(password) = &self.password else { return Ok(()) };
         match client.call(&[b"AUTH", password.as_bytes()])? {
             Reply::Error(error) => Err(io::Error::other(error)),
             _ => Ok(()),
         }
+    }
+}
+
+impl Servers for Redis {
+    fn daemons(&self) -> Vec<&Daemon> {
+        vec![self]
+    }
+
+    fn has_clients(&self) -> bool {
+        !self.clients().is_empty()
+    }
+
+    fn clear(&self) {
+        for request in [&["FLUSHALL"][..], &["SCRIPT", "FLUSH"], &["CONFIG", "RESETSTAT"]] {
+            self.cli(request);
+        }
+        self.forget_addresses();
+    }
+
+    fn state(&self) -> String {
+        let state =
+            [&["CONFIG", "GET", "*"][..], &["ACL", "LIST"], &["ROLE"], &["DBSIZE"]].map(|words| self.cli(words));
+        // Of the role, without how far the replicas are.
+        let [settings, users, role, keys] = state;
+        [&settings, &users, role.lines().next().unwrap_or_default(), &keys].join("\n")
     }
 }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use crate::support::daemon::Daemon;
+use crate::support::pool::{Servers, is_connected_to};
 use crate::support::rendezvous::{CAP, boottime, eventually};
 
 use super::client::{Client, Error, NO_NODE};
@@ -190,6 +192,27 @@ impl ZooKeeper {
                 Some((index, client))
             })
         })
+    }
+}
+
+impl Servers for ZooKeeper {
+    fn daemons(&self) -> Vec<&Daemon> {
+        self.servers().iter().map(|server| &**server).collect()
+    }
+
+    fn has_clients(&self) -> bool {
+        let ports = self.servers().iter().flat_map(|server| [server.port(), server.secure_port()]);
+        ports.into_iter().any(|port| is_connected_to(port, &[]))
+    }
+
+    fn clear(&self) {
+        // The sessions of those who were killed.
+        self.sessions().into_iter().for_each(|session| _ = self.end_session(session));
+        self.tree().iter().rev().for_each(|path| _ = self.delete(path));
+    }
+
+    fn state(&self) -> String {
+        format!("{:?} {:?} {:?}", self.sessions(), self.tree(), self.acl("/"))
     }
 }
 
