@@ -40,6 +40,8 @@ pub(crate) struct Place {
     pub backend: String,
     /// The namespace.
     pub namespace: String,
+    /// The table, with its schema, where locks are in one.
+    pub table: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -47,6 +49,7 @@ struct Lock<'a> {
     v: u32,
     backend: &'a str,
     namespace: &'a str,
+    table: Option<&'a str>,
     time: Option<String>,
     key: Option<&'a str>,
     place: &'a str,
@@ -301,6 +304,7 @@ fn lock<'a>(seen: &'a Seen, place: &'a Place, is_whole: bool) -> Lock<'a> {
         v: VERSION,
         backend: &place.backend,
         namespace: &place.namespace,
+        table: place.table.as_deref(),
         time: moment(seen.now),
         key: seen.spot.key.as_deref(),
         place: &seen.spot.place,

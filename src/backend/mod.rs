@@ -290,6 +290,11 @@ pub(crate) trait Contender {
         None
     }
 
+    /// The table that has the lock, with its schema, known after an attempt; none where locks are in no table.
+    fn table(&self) -> Option<String> {
+        None
+    }
+
     /// Makes sure that there is a connection; does nothing when there is one. Requests are sent on this connection only.
     async fn connect(&mut self) -> Result<(), Error>;
 

@@ -312,6 +312,16 @@ pub(crate) trait Survey {
         None
     }
 
+    /// The table that has the locks, with its schema, once it has been looked at; none where locks are in no table.
+    fn table(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether the service may hide locks of others from those who look.
+    fn hides(&self) -> bool {
+        false
+    }
+
     /// One lock, at one moment.
     async fn look(&mut self, key: &Key) -> Result<Seen, Error>;
 

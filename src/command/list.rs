@@ -98,5 +98,5 @@ fn remarks(session: &Session<'_>, settings: &ListSettings, names: &Names, shown:
         let namespace = if is_of_files { String::new() } else { namespace.to_owned() };
         remarks.push(Look::NoLocks { namespace, place });
     }
-    remarks.into_iter().map(Event::Look).collect()
+    remarks.into_iter().map(Event::Look).chain(session.hidden()).collect()
 }

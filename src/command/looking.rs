@@ -15,7 +15,7 @@ use crate::holder::Holder;
 use crate::holder::ask::Ask;
 use crate::key::Key;
 use crate::report::Report;
-use crate::report::event::{Event, Look};
+use crate::report::event::{Event, Look, place_in};
 use crate::schema::Place;
 use crate::settings::LookSettings;
 
@@ -60,7 +60,7 @@ pub(super) fn with<'a>(
     let mut session = Session {
         settings,
         survey,
-        place: Place { backend: connection.target.to_string(), namespace },
+        place: Place { backend: connection.target.to_string(), namespace, table: None },
         report,
         here: Here {
             boot: here::boot(),
@@ -112,7 +112,14 @@ impl Session<'_> {
     async fn once<T>(&mut self, look: &mut impl AsyncFnMut(&mut dyn Survey) -> Result<T, Error>) -> Result<T, Error> {
         let limit = self.settings.connection.connect_timeout;
         within(limit, self.survey.connect()).await.unwrap_or_else(|_| Err(self.silence(limit)))?;
-        look(self.survey.as_mut()).await
+        let seen = look(self.survey.as_mut()).await;
+        self.place.table = self.survey.table();
+        seen
+    }
+
+    /// Says so where the service may hide locks from this user.
+    pub(super) fn hidden(&self) -> Option<Event> {
+        self.survey.hides().then(|| Event::Look(Look::Hidden(self.exact_place())))
     }
 
     /// The error for a service that did not answer for so long.
@@ -123,7 +130,7 @@ impl Session<'_> {
 
     /// Where it looks, for people: with the directory where the URL of lock files names none.
     pub(super) fn exact_place(&self) -> String {
-        self.survey.place().unwrap_or_else(|| self.place.backend.clone())
+        self.survey.place().unwrap_or_else(|| place_in(&self.place.backend, self.place.table.as_deref()))
     }
 
     /// Why the last break that was made could not be recorded; none where it was.

@@ -23,6 +23,9 @@ pub(crate) fn status(settings: &StatusSettings) -> Result<Exit, Failure> {
             .await;
         }
         let seen = look(session, settings).await?;
+        if let Some(hidden) = session.hidden() {
+            session.report.tell(&hidden);
+        }
         if settings.look.json || !settings.look.is_silent {
             output::print(draw(session, settings, &seen).as_bytes())?;
         }

@@ -36,6 +36,22 @@ pub(crate) struct Lock {
     pub flags: String,
 }
 
+impl Lock {
+    /// This one, in this table where it is known that it is in one.
+    pub(crate) fn in_table(self, table: Option<&str>) -> Self {
+        Self { place: place_in(&self.place, table), ..self }
+    }
+}
+
+/// The place of locks, for people: that of their backend, with their table where that does not say it.
+#[must_use]
+pub(crate) fn place_in(backend: &str, table: Option<&str>) -> String {
+    match table {
+        Some(table) if !backend.contains(&format!("table={table}")) => format!("{backend} (table {table})"),
+        _ => backend.to_owned(),
+    }
+}
+
 /// Something that dlock reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {

@@ -7,6 +7,7 @@ pub(crate) const LOCK: &[(&str, &str)] = &[
     ("v", "the version of the format, 1"),
     ("backend", "the URL of the backend, without a password"),
     ("namespace", "the namespace"),
+    ("table", "the table that has the lock, with its schema (databases); null on other backends"),
     (
         "time",
         "when this was seen: by the clock of the service where it tells one (redis, databases), else of this host",

@@ -5,7 +5,7 @@ use crate::holder::ask::Ask;
 const NOW: u64 = 1_795_298_868_323;
 
 fn place() -> Place {
-    Place { backend: "redis://locks".to_owned(), namespace: "dlock".to_owned() }
+    Place { backend: "redis://locks".to_owned(), namespace: "dlock".to_owned(), table: None }
 }
 
 fn seen() -> Seen {
@@ -35,7 +35,7 @@ fn a_status_word_for_word() {
     );
     let waiter = r#"{"position":1,"kind":"dlock","id":"2015","mode":"exclusive","host":null,"user":null,"pid":null,"program":null,"reason":null,"job":null,"since":"2026-11-21T22:06:46.323Z","waiting_ms":62000,"alive":null,"self":false,"text":null}"#;
     let lock = format!(
-        r#"{{"v":1,"backend":"redis://locks","namespace":"dlock","time":"2026-11-21T22:07:48.323Z","key":"backup","place":"dlock:backup","state":"held","blocked_by":null,"mode":"exclusive","slots":null,"holder":{holder},"held_by":1,"holders":[{holder}],"waiting":1"#
+        r#"{{"v":1,"backend":"redis://locks","namespace":"dlock","table":null,"time":"2026-11-21T22:07:48.323Z","key":"backup","place":"dlock:backup","state":"held","blocked_by":null,"mode":"exclusive","slots":null,"holder":{holder},"held_by":1,"holders":[{holder}],"waiting":1"#
     );
     let expected = format!(r#"{lock},"queue":[{waiter}],"queue_cut":false,"last_break":null,"votes":null}}"#);
     assert_eq!(status(&seen(), &place()), expected.clone() + "\n");

@@ -9,6 +9,7 @@ use super::on_databases;
 
 on_databases! {
     a_database_or_user_that_is_not_there_is_told
+    what_no_name_can_be_and_what_is_said_twice_is_wrong_usage
     of_several_servers_the_one_that_takes_writes_is_used
 }
 
@@ -25,6 +26,14 @@ fn a_database_or_user_that_is_not_there_is_told<E: Engine>() {
     refused.code(69).stdout_is("").stderr_is_one_line("name a database that exists");
     let refused = run(&service, &service.url_for("nobody_of_that_name", "")).output();
     refused.code(77).stdout_is("").stderr_is_one_line("refused the credentials");
+}
+
+fn what_no_name_can_be_and_what_is_said_twice_is_wrong_usage<E: Engine>() {
+    let service = DatabaseService::<E>::fresh();
+    let url = service.url();
+    let nul = url.replacen('@', "%00x@", 1);
+    run(&service, &nul).output().code(64).stderr_is_one_line("the user in the backend URL contains a NUL byte");
+    run(&service, &format!("{url}?table=a&table=b")).output().code(64).stderr_is_one_line("table is given twice");
 }
 
 fn of_several_servers_the_one_that_takes_writes_is_used<E: Engine>() {

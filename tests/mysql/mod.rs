@@ -6,6 +6,7 @@ logging in, and clusters.
 mod access;
 mod galera;
 mod hostile;
+mod neighbours;
 mod renewals;
 mod tables;
 

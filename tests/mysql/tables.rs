@@ -9,7 +9,7 @@ fn a_table_that_would_not_keep_locks_is_refused_with_what_mends_it() {
     let service = MysqlService::fresh();
     service.run("job").command(["true"]).output().success();
     for (change, what) in [
-        ("ALTER TABLE shedlock MODIFY lock_until DATETIME NOT NULL", "lock_until of shedlock is a datetime 0"),
+        ("ALTER TABLE shedlock MODIFY lock_until DATETIME NOT NULL", "lock_until of locks.shedlock is a datetime 0"),
         ("ALTER TABLE shedlock ENGINE=MyISAM", "has the engine MyISAM, which has no transactions"),
         ("ALTER TABLE shedlock DROP PRIMARY KEY", "shedlock may have several rows for one lock"),
         ("ALTER TABLE dlock_member MODIFY until DATETIME NOT NULL", "until of dlock_member does not keep milliseconds"),

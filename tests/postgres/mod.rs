@@ -5,6 +5,7 @@ are in the way, standbys and poolers.
 
 mod access;
 mod hostile;
+mod neighbours;
 pub mod poolers;
 mod standbys;
 mod tables;

@@ -76,7 +76,10 @@ fn locks_hold_behind_a_pooler_and_are_handed_over_soon() {
     assert!(after < Duration::from_millis(800), "handed over after {after:?}");
     waiter.let_go().success();
     let log = service.log();
-    assert!(log.contains("INSERT INTO \"dlock_queue\"") && !log.contains("LISTEN"), "it would listen for others");
+    assert!(
+        log.contains("INSERT INTO \"public\".\"dlock_queue\"") && !log.contains("LISTEN"),
+        "it would listen for others"
+    );
     service.assert_free("job");
 }
 

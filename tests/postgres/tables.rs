@@ -16,7 +16,7 @@ fn a_table_that_would_not_keep_locks_is_refused_with_what_mends_it() {
     for (change, what) in [
         (
             "ALTER TABLE shedlock ALTER COLUMN lock_until TYPE timestamptz",
-            "lock_until of shedlock is a timestamp with time zone",
+            "lock_until of public.shedlock is a timestamp with time zone",
         ),
         ("ALTER TABLE shedlock SET UNLOGGED", "does not survive a crash"),
     ] {
@@ -30,12 +30,20 @@ fn a_table_of_several_holders_that_would_not_keep_them_is_refused_with_what_mend
     let service = PostgresService::fresh();
     service.run("job").command(["true"]).output().success();
     for (options, change, what) in [
-        (&["-s"][..], "ALTER TABLE dlock_member SET UNLOGGED", "the table dlock_member does not survive a crash"),
-        (&["--once-per", "1h"], "ALTER TABLE dlock_once SET UNLOGGED", "the table dlock_once does not survive a crash"),
+        (
+            &["-s"][..],
+            "ALTER TABLE dlock_member SET UNLOGGED",
+            "the table public.dlock_member does not survive a crash",
+        ),
+        (
+            &["--once-per", "1h"],
+            "ALTER TABLE dlock_once SET UNLOGGED",
+            "the table public.dlock_once does not survive a crash",
+        ),
         (
             &["--slots", "2"],
             "ALTER TABLE dlock_member ALTER COLUMN until TYPE timestamptz",
-            "the column until of \"dlock_member\" is a timestamp with time zone",
+            "the column until of \"public\".\"dlock_member\" is a timestamp with time zone",
         ),
     ] {
         service.sql(change);
@@ -54,7 +62,10 @@ fn a_success_that_could_not_be_recorded_is_not_begun() {
     service.sql("REVOKE INSERT ON dlock_once FROM app");
     let run = || service.scratch().dlock().run("job").backend(service.url_for("app", ""));
     let refused = run().args(["--once-per", "1h"]).command(["echo", "ran"]).output();
-    refused.code(77).stdout_is("").stderr_is_one_line("lacks the right to INSERT and UPDATE in the table dlock_once");
+    refused
+        .code(77)
+        .stdout_is("")
+        .stderr_is_one_line("lacks the right to INSERT and UPDATE in the table public.dlock_once");
     run().command(["true"]).output().success();
 }
 

@@ -16,7 +16,10 @@ const PORT: u16 = 3306;
 static FAMILY: Family = Family {
     quote: QUOTE,
     is_named: true,
-    open: |location, database, table, tls| Box::new(SqlService::<Statements>::new(location, database, table, tls)),
+    has_auth: false,
+    open: |location, database, table, tls, auth| {
+        Box::new(SqlService::<Statements>::new(location, database, table, tls, auth))
+    },
     setup,
 };
 

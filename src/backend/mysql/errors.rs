@@ -159,7 +159,8 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
 
 /// The error for a server that does not speak TLS.
 pub(super) fn no_tls(server: &dyn Display) -> Error {
-    let hint = "the server does not offer it: set ssl_cert and ssl_key there, or use mysql://";
+    let hint = "it says that it does not offer it: set ssl_cert and ssl_key there; if they are set, something in between has \
+                changed the answer";
     Error::new(ErrorKind::Unreachable, format!("could not reach {server} by TLS: {hint}"))
 }
 

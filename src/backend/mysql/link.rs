@@ -13,13 +13,16 @@ use crate::backend::error::Error;
 use crate::backend::mysql::errors::{self, About, Said};
 use crate::backend::mysql::login::{Credentials, Greeting, log_in};
 use crate::backend::mysql::packets::Packets;
+use crate::backend::mysql::texts::literal;
 use crate::backend::net::bounded::Bounded;
 use crate::backend::net::location::nested_hint;
 use crate::backend::net::tls::refused;
 use crate::backend::net::wire::{Address, Choice, Refusal, Wire, forget};
-use crate::backend::sql::answers::Row;
+use crate::backend::sql::answers::{self, Row};
 use crate::backend::sql::errors as common;
+use crate::backend::sql::found::Found;
 use crate::backend::sql::link::{self, Asked, Failure, Servers};
+use crate::backend::sql::table::{Table, Tables};
 
 /// What carries the packets: read in pieces, and bounded.
 type Stream = BufReader<Bounded<Wire>>;
@@ -61,12 +64,34 @@ fn explain(servers: &Servers, name: &str, refusal: &Refusal, failure: &Failure<S
     errors::explain(failure, about)
 }
 
+/// Asks whether the server takes writes, and whether the tables are what statements take them for: a view can call functions of
+/// whoever has made it, and a trigger change what is written. Triggers are seen by those who may make them.
+fn opening(table: &Table) -> String {
+    let schema = table.schema().map_or_else(|| "DATABASE()".to_owned(), literal);
+    let names = table.bare_names(Tables::ALL);
+    // Every table is named by a constant: for anything else, the server opens all tables of the database.
+    let fault = |name: &String| {
+        let name = literal(name);
+        format!(
+            "SELECT CONCAT('kind ', t.TABLE_NAME) AS fault FROM information_schema.TABLES t \
+             WHERE t.TABLE_SCHEMA = {schema} AND t.TABLE_NAME = {name} AND t.TABLE_TYPE <> 'BASE TABLE' UNION ALL \
+             SELECT CONCAT('trigger ', g.EVENT_OBJECT_TABLE) FROM information_schema.TRIGGERS g \
+             WHERE g.EVENT_OBJECT_SCHEMA = {schema} AND g.EVENT_OBJECT_TABLE = {name}"
+        )
+    };
+    let faults = names.iter().map(fault).collect::<Vec<_>>().join(" UNION ALL ");
+    format!(
+        "SELECT IF(@@global.read_only IN ('0', 'OFF'), 'writes', 'reads');\n\
+         SELECT 'place', {schema}, NULL, '', 'f', NULL, NULL, (SELECT MIN(f.fault) FROM ({faults}) f), 'f', 't';\n"
+    )
+}
+
 #[async_trait::async_trait(?Send)]
 impl link::Link for Link {
     type Said = Said;
     const PRODUCT: &'static str = "MySQL";
 
-    async fn open(servers: &Servers, address: &Address, _several: bool) -> Result<Self, Error> {
+    async fn open(servers: &Servers, table: &Table, address: &Address, _several: bool) -> Result<Self, Error> {
         let name = servers.one(address);
         let wire = Wire::dial_to(Choice::Any, &name, address, None).await?;
         let socket = wire.socket().map_err(|error| common::no_socket(&name, &error))?;
@@ -98,12 +123,17 @@ impl link::Link for Link {
         };
         let logged_in = log_in(&mut link.packets, greeting, credentials).await;
         logged_in.map_err(|failure| explain(servers, &link.name, &link.refusal, &failure))?;
-        match link.ask("SELECT IF(@@global.read_only IN ('0', 'OFF'), 'writes', 'reads')").await {
-            Ok(rows) if rows == [[Some("writes".to_owned())]] => Ok(link),
-            Ok(_) => Err(common::standby(&link.name)),
-            Err(Asked::Failed(failure)) => Err(explain(servers, &link.name, &link.refusal, &failure)),
-            Err(Asked::Unreplicated | Asked::Senseless) => Err(common::nonsense(&link.name, Self::PRODUCT)),
+        let rows = match link.ask(&opening(table)).await {
+            Ok(rows) => rows,
+            Err(Asked::Failed(failure)) => return Err(explain(servers, &link.name, &link.refusal, &failure)),
+            Err(Asked::Unreplicated | Asked::Senseless) => return Err(common::nonsense(&link.name, Self::PRODUCT)),
+        };
+        if rows.first().is_none_or(|row| row[..] != [Some("writes".to_owned())]) {
+            return Err(common::standby(&link.name));
         }
+        let found = answers::of(&rows, "place").and_then(|row| Found::read(&row));
+        let found = found.ok_or_else(|| common::nonsense(&link.name, Self::PRODUCT))?;
+        found.refusal(table, &link.name).map_or(Ok(link), Err)
     }
 
     fn name(&self) -> &str {

@@ -10,6 +10,7 @@ use crate::backend::sql::steering::Steering;
 /// The statements of looks.
 pub(super) const LOOKS: Looks = Looks {
     greeting: include_str!("statements/survey/greeting.sql"),
+    names_of: "",
     begin: include_str!("statements/survey/begin.sql"),
     time: include_str!("statements/survey/time.sql"),
     look: include_str!("statements/survey/look.sql"),

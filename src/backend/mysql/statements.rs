@@ -97,12 +97,12 @@ impl Dialect for Statements {
         self.values.forget_around();
     }
 
-    fn table(&self) -> &Table {
-        &self.values.table
+    fn values(&self) -> &Values {
+        &self.values
     }
 
-    fn name(&self) -> &str {
-        &self.values.name
+    fn values_mut(&mut self) -> &mut Values {
+        &mut self.values
     }
 
     fn greeting(&self) -> String {

@@ -113,10 +113,12 @@ fn split<'a>(rest: &'a str, hint: &str) -> Result<(Login, &'a str, &'a str), Str
             }
             let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
             let present = |text: String| (!text.is_empty()).then_some(text);
-            let login = Login {
-                user: present(decoded(user, "user", hint)?),
-                password: present(decoded(password, "password", hint)?),
-            };
+            let user = decoded(user, "user", hint)?;
+            // Protocols that end a name by a NUL would log in as somebody else.
+            if user.contains('\0') {
+                return Err(format!("the user in the backend URL contains a NUL byte; {hint}"));
+            }
+            let login = Login { user: present(user), password: present(decoded(password, "password", hint)?) };
             (login, servers)
         }
     };

@@ -15,7 +15,10 @@ const PORT: u16 = 5432;
 static FAMILY: Family = Family {
     quote: QUOTE,
     is_named: false,
-    open: |location, database, table, tls| Box::new(SqlService::<Statements>::new(location, database, table, tls)),
+    has_auth: true,
+    open: |location, database, table, tls, auth| {
+        Box::new(SqlService::<Statements>::new(location, database, table, tls, auth))
+    },
     setup,
 };
 

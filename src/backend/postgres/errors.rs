@@ -107,6 +107,7 @@ pub(super) fn explain(failure: &Failure<Said>, about: About<'_>) -> Error {
 /// The way of proving who we are that a server asks for and dlock lacks.
 fn unsupported(text: &str) -> Option<&'static str> {
     match () {
+        () if text.contains("let us in by SCRAM") => Some("another proof than SCRAM-SHA-256, which auth=scram demands"),
         () if text.contains("clear text") => Some("the password in clear text, over a connection without TLS"),
         () if text.contains("unsupported authentication method") => {
             Some("an authentication method that dlock lacks (GSSAPI, SSPI)")
@@ -182,7 +183,9 @@ fn meaning(code: &str) -> (ErrorKind, &'static str) {
 /// The error for a server that does not speak TLS; `answer` is what it says instead.
 pub(super) fn no_tls(server: &dyn Display, answer: u8) -> Error {
     let hint = match answer {
-        b'N' => "the server does not offer it: set ssl = on there, or use postgres://",
+        b'N' => {
+            "it says that it does not offer it: set ssl = on there; if it is on, something in between has changed the answer"
+        }
         _ => "it does not speak TLS on this port; is a PostgreSQL server running there?",
     };
     Error::new(ErrorKind::Unreachable, format!("could not reach {server} by TLS: {hint}"))

@@ -30,6 +30,15 @@ impl Process {
     }
 }
 
+/// Which ways of proving who we are a server may ask for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sound {
+    /// Nobody else reads what is written, so that it may ask for a password in clear text.
+    pub is_private: bool,
+    /// It must let us in by SCRAM-SHA-256 and by nothing else.
+    pub needs_scram: bool,
+}
+
 /// Where in a message the next byte is.
 #[derive(Debug)]
 struct Reader {
@@ -37,8 +46,9 @@ struct Reader {
     begun: Vec<u8>,
     /// How many bytes of the body are still to come, once the header is known.
     left: Option<u32>,
-    /// Whether the server may be told the password in clear text.
-    is_private: bool,
+    sound: Sound,
+    /// Whether the server has proved that it knows the password, at the end of SCRAM.
+    is_proved: bool,
     process: Process,
 }
 
@@ -91,13 +101,25 @@ impl Reader {
         let number = begun.get(HEADER..HEADER + HEAD).and_then(|bytes| bytes.try_into().ok()).map(i32::from_be_bytes);
         match (begun.first(), number) {
             (Some(b'K'), Some(number)) => self.process.0.store(number, Ordering::Relaxed),
-            (Some(b'R'), Some(3)) if !self.is_private => return Err(refused(CLEAR_TEXT)),
+            (Some(b'R'), Some(SCRAM_ENDS)) => self.is_proved = true,
+            (Some(b'R'), Some(SCRAM | SCRAM_GOES_ON)) => {}
+            (Some(b'R'), Some(LET_IN)) if self.is_proved => {}
+            (Some(b'R'), _) if self.sound.needs_scram => return Err(refused(NO_SCRAM)),
+            (Some(b'R'), Some(CLEAR)) if !self.sound.is_private => return Err(refused(CLEAR_TEXT)),
             _ => {}
         }
         Ok(())
     }
 }
 
+/// The numbers of what a server says of authentication.
+const LET_IN: i32 = 0;
+const CLEAR: i32 = 3;
+const SCRAM: i32 = 10;
+const SCRAM_GOES_ON: i32 = 11;
+const SCRAM_ENDS: i32 = 12;
+/// Why the login goes no further.
+const NO_SCRAM: &str = "it does not let us in by SCRAM-SHA-256";
 /// Why a password is not sent.
 pub(in crate::backend::postgres) const CLEAR_TEXT: &str = "it asks for the password in clear text";
 
@@ -113,10 +135,9 @@ pub(super) struct Frames<S> {
 }
 
 impl<S> Frames<S> {
-    /// Watches what is read from `inner`. Where that `is_private`, nobody else reads what is written, and the server may ask for
-    /// a password in clear text.
-    pub(super) fn new(inner: S, is_private: bool) -> Self {
-        let reader = Reader { begun: Vec::new(), left: None, is_private, process: Process::default() };
+    /// Watches what is read from `inner`, whose server may ask for what is `sound`.
+    pub(super) fn new(inner: S, sound: Sound) -> Self {
+        let reader = Reader { begun: Vec::new(), left: None, sound, is_proved: false, process: Process::default() };
         Self { inner, reader }
     }
 
@@ -160,7 +181,7 @@ mod tests {
     use super::*;
 
     fn reader(is_private: bool) -> Reader {
-        Frames::new((), is_private).reader
+        Frames::new((), Sound { is_private, needs_scram: false }).reader
     }
 
     fn message(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -193,6 +214,22 @@ mod tests {
         {
             let header = [&b"D"[..], &length.to_be_bytes()].concat();
             assert_eq!(reader(false).read(&header).is_err(), is_refused, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_must_prove_itself_by_scram_lets_us_in_by_nothing_else() {
+        for (said, is_refused) in [
+            (&[10, 11, 12, 0][..], false),
+            (&[0], true),
+            (&[10, 11, 0], true),
+            (&[3], true),
+            (&[5], true),
+            (&[7], true),
+        ] {
+            let mut reader = Frames::new((), Sound { is_private: true, needs_scram: true }).reader;
+            let said: Vec<u8> = said.iter().flat_map(|method: &i32| message(b'R', &method.to_be_bytes())).collect();
+            assert_eq!(reader.read(&said).is_err(), is_refused, "{said:?}");
         }
     }
 

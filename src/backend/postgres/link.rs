@@ -18,10 +18,12 @@ use crate::backend::net::location::nested_hint;
 use crate::backend::net::tls::{Tls, refused};
 use crate::backend::net::wire::{Address, Choice, Refusal, Wire, forget};
 use crate::backend::postgres::errors::{self, About, failure};
-use crate::backend::postgres::frames::{Frames, Process};
+use crate::backend::postgres::frames::{Frames, Process, Sound};
+use crate::backend::postgres::place;
 use crate::backend::sql::answers::{Look, Row};
 use crate::backend::sql::errors as common;
-use crate::backend::sql::link::{self, Asked, Purpose, Servers};
+use crate::backend::sql::link::{self, Asked, Auth, Purpose, Servers};
+use crate::backend::sql::table::{Table, Tables};
 use crate::clock::{Instant, before};
 
 /// What failed.
@@ -134,7 +136,7 @@ impl link::Link for Link {
     type Said = errors::Said;
     const PRODUCT: &'static str = "PostgreSQL";
 
-    async fn open(servers: &Servers, address: &Address, several: bool) -> Result<Self, Error> {
+    async fn open(servers: &Servers, _table: &Table, address: &Address, several: bool) -> Result<Self, Error> {
         let name = servers.one(address);
         let wire = Wire::dial_to(Choice::Any, &name, address, None).await?;
         let wire = match &servers.tls {
@@ -143,7 +145,8 @@ impl link::Link for Link {
         };
         let socket = wire.socket().map_err(|error| common::no_socket(&name, &error))?;
         let refusal = wire.refusal();
-        let stream = Frames::new(Bounded::new(wire, servers.purpose.allowance()), servers.is_private(address));
+        let sound = Sound { is_private: servers.is_private(address), needs_scram: servers.auth == Some(Auth::Scram) };
+        let stream = Frames::new(Bounded::new(wire, servers.purpose.allowance()), sound);
         let process = stream.process();
         let (client, mut connection) = config(servers)
             .connect_raw(stream, NoTls)
@@ -185,6 +188,14 @@ impl link::Link for Link {
         !self.client.is_closed()
     }
 
+    fn guard(table: &Table, tables: Tables) -> String {
+        place::guard(table, tables)
+    }
+
+    fn place(table: &Table, tables: Tables) -> String {
+        place::question(table, tables)
+    }
+
     fn forget(self) {
         forget(&self.socket);
     }
@@ -194,9 +205,9 @@ impl link::Link for Link {
         match self.client.simple_query(text).await {
             Ok(_) if self.heard.said(|said| said.is_unreplicated) => Err(Asked::Unreplicated),
             Ok(messages) => rows(&messages).ok_or(Asked::Senseless),
-            // What the server said before it hung up says more than that it did.
+            // What ended the connection says more than that it has ended.
             Err(error) => match (failure(&error), self.heard.said(|said| said.end.clone())) {
-                (Failure::Broke(_), End::Said(last @ Failure::Said(_))) => Err(Asked::Failed(last)),
+                (Failure::Broke(_), End::Said(last)) => Err(Asked::Failed(last)),
                 (failure, _) => Err(Asked::Failed(failure)),
             },
         }
@@ -240,7 +251,7 @@ impl Link {
         let is_on = |row: &Row| row.first().is_some_and(|value| matches!(value.as_deref(), Some("on" | "t")));
         let question = match servers.purpose {
             Purpose::Locks => "SHOW transaction_read_only",
-            Purpose::Looks => "SELECT pg_is_in_recovery()",
+            Purpose::Looks => "SELECT pg_catalog.pg_is_in_recovery()",
         };
         match link::Link::ask(self, question).await {
             Ok(rows) => Ok(rows.iter().any(is_on)),

@@ -4,6 +4,7 @@ What looks at a database of PostgreSQL ask: see [`looks`](crate::backend::sql::l
 
 use postgres_protocol::escape::escape_literal;
 
+use crate::backend::postgres::place::NAMES;
 use crate::backend::postgres::probed;
 use crate::backend::postgres::texts::{MICROS, NOW};
 use crate::backend::sql::looks::Looks;
@@ -12,6 +13,7 @@ use crate::backend::sql::steering::Steering;
 /// The statements of looks.
 pub(super) const LOOKS: Looks = Looks {
     greeting: "",
+    names_of: NAMES,
     begin: include_str!("statements/survey/begin.sql"),
     time: include_str!("statements/survey/time.sql"),
     look: include_str!("statements/survey/look.sql"),
@@ -60,7 +62,9 @@ mod tests {
 
     #[test]
     fn every_place_has_a_value_and_nothing_is_written() {
-        LOOKS.check('"', &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;", "SET LOCAL statement_timeout = "]);
+        let begins =
+            ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;", NAMES.trim_end(), "SET LOCAL statement_timeout = "];
+        LOOKS.check('"', &begins);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod frames;
 mod inspected;
 mod link;
 mod looks;
+mod place;
 mod probed;
 mod statements;
 mod texts;

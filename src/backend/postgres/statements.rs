@@ -13,6 +13,7 @@ use postgres_protocol::escape::{escape_identifier, escape_literal};
 use crate::backend::postgres::inspected;
 use crate::backend::postgres::link::Link;
 use crate::backend::postgres::looks;
+use crate::backend::postgres::place::{HOME, NAMES};
 use crate::backend::postgres::texts::{MICROS, NOW, channel};
 use crate::backend::sql::answers::{Look, Row};
 use crate::backend::sql::dialect::{Dialect, With};
@@ -45,7 +46,6 @@ pub(super) const QUOTE: char = '"';
 
 /// The largest token that a counter may have: not more than a year ahead of the clock.
 const LARGEST: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint + 31622400000000";
-
 /// Which waiters are alive. One whose time lies further ahead is from before the clock was set back.
 const ALIVE: &str = "q.alive_until > (statement_timestamp() AT TIME ZONE 'UTC') \
     AND q.alive_until <= (statement_timestamp() AT TIME ZONE 'UTC') + interval '31 s'";
@@ -66,14 +66,22 @@ pub(super) fn setup(table: &Table, role: Option<&str>) -> String {
         Some(_) => "",
         None => "-- Replace the role dlock by the one that uses the locks, which needs no more than this.\n",
     };
+    let advice = if table.is_named() {
+        ""
+    } else {
+        "-- Before version 15 everybody may create in the schema public. In a database of its own, take that away:\n\
+         -- REVOKE CREATE ON SCHEMA public FROM PUBLIC;\n"
+    };
     format!(
-        "-- The tables of dlock on PostgreSQL. The first one is ShedLock's: where there is one, it stays as it is.\n{replace}{}",
-        table.script(TABLES, &escape_identifier(role.unwrap_or("dlock")))
+        "-- The tables of dlock on PostgreSQL. The first one is ShedLock's: where there is one, it stays as it is.\n\
+         {replace}{}{advice}",
+        table.clone().assumed_in(HOME).script(TABLES, &escape_identifier(role.unwrap_or("dlock")))
     )
 }
 
 impl Dialect for Statements {
     type Link = Link;
+    const HOME: Option<&'static str> = Some(HOME);
     const LOOKS: Looks = looks::LOOKS;
     const STEERING: Steering = looks::STEERING;
     const GENERATE: &'static str = "postgres";
@@ -88,12 +96,12 @@ impl Dialect for Statements {
         self.values.forget_around();
     }
 
-    fn table(&self) -> &Table {
-        &self.values.table
+    fn values(&self) -> &Values {
+        &self.values
     }
 
-    fn name(&self) -> &str {
-        &self.values.name
+    fn values_mut(&mut self) -> &mut Values {
+        &mut self.values
     }
 
     fn attempt(&self, with: With) -> String {
@@ -131,7 +139,8 @@ impl Dialect for Statements {
     }
 
     fn tables(&self) -> Vec<String> {
-        self.values.table.statements(TABLES)
+        let statements = self.values.table.statements(TABLES);
+        statements.iter().map(|statement| format!("BEGIN;\n{NAMES}{statement}\nCOMMIT;\n")).collect()
     }
 
     fn stored(&self, look: &Look) -> Option<Duration> {
@@ -154,7 +163,7 @@ impl Statements {
     fn transaction(&self, statements: &str, share: u32) -> String {
         let wait = LOCK_WAIT.min(self.values.ttl / share).as_millis().max(1);
         format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL synchronous_commit = on;\nSET LOCAL lock_timeout = {wait};\n\
+            "BEGIN ISOLATION LEVEL READ COMMITTED;\n{NAMES}SET LOCAL synchronous_commit = on;\nSET LOCAL lock_timeout = {wait};\n\
              SET LOCAL statement_timeout = {};\nSET LOCAL client_min_messages = warning;\n{statements}COMMIT;\n",
             2 * wait
         )
@@ -319,7 +328,8 @@ mod tests {
 
     #[test]
     fn every_place_has_a_value_and_no_value_is_read_again() {
-        let statements = Statements::new(Table::shedlock(QUOTE), &claim("it's {me}"), Duration::from_secs(15));
+        let statements =
+            Statements::new(Table::shedlock(QUOTE).assumed_in(HOME), &claim("it's {me}"), Duration::from_secs(15));
         let group = [GROUP_TAKE, GROUP_RENEW, GROUP_RELEASE];
         for text in [TAKE, LOOK, JOIN, QUEUE, AWAY, ROW, RENEW, RELEASE, WAKE, INSPECT].into_iter().chain(group) {
             let places = text.split('{').skip(1).map(|rest| rest.split('}').next().expect("a place"));
@@ -335,42 +345,46 @@ mod tests {
     fn every_transaction_has_settings_of_its_own_and_an_end() {
         let made = |mode| {
             let claim = Claim { mode, ..claim("job") };
-            all(&Statements::new(Table::shedlock(QUOTE), &claim, Duration::from_secs(15)))
+            all(&Statements::new(Table::shedlock(QUOTE).assumed_in(HOME), &claim, Duration::from_secs(15)))
         };
         let all = made(Mode::Exclusive);
         for text in all.iter().chain(&made(Mode::Shared)) {
             let parts = statements(text);
             let count = |word: &str| parts.iter().filter(|part| part.starts_with(word)).count();
             assert!(count("BEGIN") >= 1 && count("BEGIN") == count("COMMIT;"), "{text}");
-            assert_eq!(count("SET LOCAL"), 4 * count("BEGIN"), "{text}");
+            assert_eq!(count(NAMES.trim_end()), count("BEGIN"), "{text}");
+            assert_eq!(count("SET LOCAL") - count("BEGIN"), 4 * count("BEGIN ISOLATION LEVEL"), "{text}");
             assert_eq!(count("SET"), count("SET LOCAL"), "a pooler gives the session to others: {text}");
-            assert!(!text.contains("DELETE FROM \"shedlock\""), "{text}");
+            assert!(!text.contains("DELETE FROM \"public\".\"shedlock\""), "{text}");
         }
         // The waiter's place is committed before it looks, and the release before it looks for whom to wake.
         let order = |text: &str, words: [&str; 3]| {
             let places = words.map(|word| text.find(word).expect(word));
             assert!(places.is_sorted(), "{text}");
         };
-        order(&all[0], ["INSERT INTO \"dlock_queue\"", "COMMIT;", "UPDATE \"shedlock\" SET locked_by"]);
-        order(&all[4], ["UPDATE \"shedlock\" SET", "COMMIT;", "pg_notify"]);
-        assert!(!all[1].contains("INSERT INTO \"dlock_queue\"") && !all[1].contains("LISTEN"));
+        order(
+            &all[0],
+            ["INSERT INTO \"public\".\"dlock_queue\"", "COMMIT;", "UPDATE \"public\".\"shedlock\" SET locked_by"],
+        );
+        order(&all[4], ["UPDATE \"public\".\"shedlock\" SET", "COMMIT;", "pg_notify"]);
+        assert!(!all[1].contains("INSERT INTO \"public\".\"dlock_queue\"") && !all[1].contains("LISTEN"));
     }
 
     #[test]
     fn what_an_administrator_runs_makes_all_and_grants_what_is_used() {
-        let script = Table::shedlock(QUOTE).script(TABLES, &escape_identifier("app"));
+        let script = Table::shedlock(QUOTE).assumed_in(HOME).script(TABLES, &escape_identifier("app"));
         for part in [
-            "CREATE TABLE IF NOT EXISTS \"shedlock\" (",
-            "\"dlock_holder\" (",
+            "CREATE TABLE IF NOT EXISTS \"public\".\"shedlock\" (",
+            "\"public\".\"dlock_holder\" (",
             "UNLOGGED TABLE",
-            "DELETE ON \"dlock_member\", \"dlock_queue\" TO \"app\"",
+            "DELETE ON \"public\".\"dlock_member\", \"public\".\"dlock_queue\" TO \"app\"",
         ] {
             assert!(script.contains(part), "{script}");
         }
-        assert_eq!(Table::shedlock(QUOTE).statements(TABLES).len(), 5);
+        assert_eq!(Table::shedlock(QUOTE).assumed_in(HOME).statements(TABLES).len(), 5);
         assert!(
-            setup(&Table::shedlock(QUOTE), None).starts_with("-- ")
-                && !setup(&Table::shedlock(QUOTE), None).contains('{')
+            setup(&Table::shedlock(QUOTE).assumed_in(HOME), None).starts_with("-- ")
+                && !setup(&Table::shedlock(QUOTE).assumed_in(HOME), None).contains('{')
         );
     }
 
@@ -378,7 +392,7 @@ mod tests {
     fn a_request_waits_for_others_for_less_than_its_own_time() {
         for (ttl, attempt, renewal) in [(1, 250, 100), (4, 1000, 400), (30, 1500, 1500)] {
             let claim = Claim { ttl: Duration::from_secs(ttl), ..claim("job") };
-            let statements = Statements::new(Table::shedlock(QUOTE), &claim, Duration::from_secs(15));
+            let statements = Statements::new(Table::shedlock(QUOTE).assumed_in(HOME), &claim, Duration::from_secs(15));
             assert!(statements.attempt(With::default()).contains(&format!("lock_timeout = {attempt};")));
             assert!(statements.renew(false).contains(&format!("lock_timeout = {renewal};")));
         }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use crate::backend::error::Error;
 use crate::backend::sql::answers::{self, Look, Row};
 use crate::backend::sql::errors;
+use crate::backend::sql::found::Found;
 use crate::backend::sql::link::{Asked, Failure, Link, Said, Servers, open};
+use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::template::lines;
 use crate::backend::sql::turn::{Watch, glances};
 use crate::clock::{Instant, before, sleep_until};
@@ -36,6 +38,10 @@ pub(crate) enum Outstanding {
 #[derive(Debug)]
 pub(crate) struct Connection<L> {
     servers: Servers,
+    /// The table of locks, in the schema where it was found or is assumed.
+    table: Table,
+    /// What the server has found of it last.
+    found: Option<Found>,
     open: Option<Open<L>>,
 }
 
@@ -46,6 +52,8 @@ struct Open<L> {
     outstanding: Outstanding,
     /// Whether the last request may have left a transaction that failed.
     is_aborted: bool,
+    /// The tables that were found to be what they must be.
+    known: Tables,
 }
 
 /// Why a request failed.
@@ -53,6 +61,8 @@ struct Open<L> {
 pub(crate) enum Unasked<S> {
     /// The server answered with this error; and how that is told.
     Said(S, Error),
+    /// The table is in another schema than the request says, as [`Connection::table`] has it now. Nothing was done.
+    Elsewhere(Error),
     /// Anything else.
     Failed(Error),
 }
@@ -60,15 +70,35 @@ pub(crate) enum Unasked<S> {
 impl<S> From<Unasked<S>> for Error {
     fn from(unasked: Unasked<S>) -> Self {
         match unasked {
-            Unasked::Said(_, error) | Unasked::Failed(error) => error,
+            Unasked::Said(_, error) | Unasked::Elsewhere(error) | Unasked::Failed(error) => error,
         }
     }
 }
 
 impl<L: Link> Connection<L> {
-    /// A connection to the primary of `servers` that is not made yet.
-    pub(crate) fn new(servers: Servers) -> Self {
-        Self { servers, open: None }
+    /// A connection to the primary of `servers` that is not made yet, for the locks in `table`.
+    pub(crate) fn new(servers: Servers, table: Table) -> Self {
+        Self { servers, table, found: None, open: None }
+    }
+
+    /// The table of locks, as requests name it.
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Whether the table is known to be in the schema of [`Self::table`].
+    pub(crate) fn located(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.known != Tables::NONE) || !self.table.is_assumed()
+    }
+
+    /// What the server has found of the tables.
+    pub(crate) fn found(&self) -> Option<&Found> {
+        self.found.as_ref()
+    }
+
+    /// Where the tables are to be made that are missing.
+    pub(crate) fn make_in(&mut self, schema: &str) {
+        self.table = self.table.clone().found_in(schema);
     }
 
     /// The servers.
@@ -113,8 +143,9 @@ impl<L: Link> Connection<L> {
     }
 
     async fn dial(&mut self) -> Result<(), Error> {
-        let link = open(&self.servers).await?;
-        self.open = Some(Open { link, outstanding: Outstanding::Nothing, is_aborted: false });
+        let link: L = open(&self.servers, &self.table).await?;
+        let (outstanding, known) = (Outstanding::Nothing, Tables::NONE);
+        self.open = Some(Open { link, outstanding, is_aborted: false, known });
         Ok(())
     }
 
@@ -180,7 +211,7 @@ impl<L: Link> Connection<L> {
         };
         loop {
             sleep_until(Instant::now() + BETWEEN_GLANCES).await;
-            match self.ask(request, Outstanding::Request).await {
+            match self.ask(request, Tables::NONE, Outstanding::Request).await {
                 Ok(rows) if rows.is_empty() => {}
                 answered => return answered.is_ok(),
             }
@@ -190,7 +221,7 @@ impl<L: Link> Connection<L> {
     async fn gone(&mut self, request: &str, until: Instant) -> Result<bool, Error> {
         let wait = until.since(Instant::now()).as_secs_f32();
         let request = lines(request, |place| (place == "wait").then(|| format!("{wait:.3}")));
-        let is_gone = answers::is_gone(&self.ask(&request, Outstanding::Blocker).await?);
+        let is_gone = answers::is_gone(&self.ask(&request, Tables::NONE, Outstanding::Blocker).await?);
         if !is_gone {
             sleep_until(until).await;
         }
@@ -201,25 +232,102 @@ impl<L: Link> Connection<L> {
         while Instant::now() < until {
             let now = Instant::now();
             sleep_until(until.min(now + glances(now.since(since)))).await;
-            if !self.ask(request, Outstanding::Request).await?.is_empty() {
+            if !self.ask(request, Tables::NONE, Outstanding::Request).await?.is_empty() {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Sends one request and waits for its answer. When this future is dropped, the request stays noted as unanswered.
-    pub(crate) async fn ask(&mut self, text: &str, outstanding: Outstanding) -> Result<Vec<Row>, Unasked<L::Said>> {
+    /// Sends one request, which uses these `tables`, and waits for its answer. When this future is dropped, the request stays
+    /// noted as unanswered.
+    pub(crate) async fn ask(
+        &mut self,
+        text: &str,
+        tables: Tables,
+        outstanding: Outstanding,
+    ) -> Result<Vec<Row>, Unasked<L::Said>> {
         let mut repeats = 0;
         loop {
-            match self.ask_once(text, outstanding).await {
+            match self.ask_once(text, tables, outstanding).await {
                 Err(Unasked::Said(said, _)) if said.is_repeated() && repeats < REPEATS => repeats += 1,
                 result => return result,
             }
         }
     }
 
-    async fn ask_once(&mut self, text: &str, outstanding: Outstanding) -> Result<Vec<Row>, Unasked<L::Said>> {
+    /// Asks once, if the tables are what the request takes them for.
+    async fn ask_once(
+        &mut self,
+        text: &str,
+        tables: Tables,
+        outstanding: Outstanding,
+    ) -> Result<Vec<Row>, Unasked<L::Said>> {
+        // Where the others are is where the table of locks is.
+        let tables = if tables == Tables::NONE { tables } else { tables.and(Tables::LOCK) };
+        let is_known = |open: &Open<L>| open.known.has(tables);
+        if self.open.as_ref().is_some_and(is_known) {
+            return self.send(text, outstanding).await;
+        }
+        match self.send(&(L::guard(&self.table, tables) + text), outstanding).await {
+            Ok(mut rows) => {
+                self.know(tables);
+                rows.retain(|row| row.first().is_none_or(|first| first.as_deref() != Some("guard")));
+                Ok(rows)
+            }
+            Err(Unasked::Said(said, error)) if said.is_missing_table() => {
+                let asked_in = self.table.schema().map(str::to_owned);
+                if !self.find(tables).await? {
+                    return Err(Unasked::Said(said, error));
+                }
+                if self.table.schema() != asked_in.as_deref() {
+                    return Err(Unasked::Elsewhere(error));
+                }
+                self.send(text, outstanding).await
+            }
+            failed => failed,
+        }
+    }
+
+    /// Asks what is to be said of the tables; none where that cannot be asked.
+    pub(crate) async fn look_into(&mut self) -> Result<Option<&Found>, Error> {
+        self.find(Tables::LOCKS).await?;
+        Ok(self.found.as_ref())
+    }
+
+    fn know(&mut self, tables: Tables) {
+        if let Some(open) = &mut self.open {
+            open.known = open.known.and(tables);
+        }
+    }
+
+    /// Finds out where the tables are: whether all of them are there. Fails where they cannot be relied on.
+    async fn find(&mut self, tables: Tables) -> Result<bool, Unasked<L::Said>> {
+        let question = L::place(&self.table, tables);
+        if question.is_empty() {
+            return Ok(false);
+        }
+        let rows = self.send(&question, Outstanding::Request).await?;
+        let found = answers::of(&rows, "place").and_then(|row| Found::read(&row));
+        let name = self.name();
+        let Some(found) = found else { return Err(Unasked::Failed(errors::nonsense(&name, L::PRODUCT))) };
+        let refusal = found.refusal(&self.table, &name);
+        let is_whole = found.is_whole;
+        if let Some(schema) = &found.schema {
+            self.table = self.table.clone().found_in(schema);
+        }
+        self.found = Some(found);
+        if let Some(refusal) = refusal {
+            return Err(Unasked::Failed(refusal));
+        }
+        if is_whole {
+            self.know(tables);
+        }
+        Ok(is_whole)
+    }
+
+    /// Sends one request.
+    async fn send(&mut self, text: &str, outstanding: Outstanding) -> Result<Vec<Row>, Unasked<L::Said>> {
         let Some(open) = &mut self.open else {
             return Err(Unasked::Failed(errors::no_connection(&self.servers.location)));
         };

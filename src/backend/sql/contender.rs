@@ -12,12 +12,12 @@ mod verdict;
 
 use std::time::Duration;
 
-use crate::backend::sql::answers::{self, Ahead, Look};
+use crate::backend::sql::answers::{self, Ahead, Look, Row};
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
 use crate::backend::sql::crowd::{Crowd, Sight};
 use crate::backend::sql::dialect::{Dialect, With};
 use crate::backend::sql::link::{Link, Said};
-use crate::backend::sql::table::Table;
+use crate::backend::sql::table;
 use crate::backend::sql::turn::{Watch, look_again, obstacle, patience};
 use crate::backend::sql::{errors, owner};
 use crate::backend::{Adopted, Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Used};
@@ -71,6 +71,9 @@ struct Tables {
     made: usize,
 }
 
+/// What came of a request.
+type Asked<D> = Result<Vec<Row>, Unasked<<<D as Dialect>::Link as Link>::Said>>;
+
 /// How a waiter waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Next {
@@ -89,9 +92,9 @@ struct Tried {
 }
 
 impl<D: Dialect> SqlContender<D> {
-    /// Contends for `claim` in `table` by this connection, which need not be made yet.
-    pub(super) fn new(claim: Claim, connection: Connection<D::Link>, table: Table) -> Self {
-        let statements = D::new(table, &claim, patience(claim.ttl));
+    /// Contends for `claim` by this connection, which need not be made yet.
+    pub(super) fn new(claim: Claim, connection: Connection<D::Link>) -> Self {
+        let statements = D::new(connection.table().clone(), &claim, patience(claim.ttl));
         Self {
             claim,
             connection,
@@ -110,6 +113,17 @@ impl<D: Dialect> SqlContender<D> {
         }
     }
 
+    /// Sends a request of these statements, again where the tables turn out to be in another schema.
+    async fn ask(&mut self, text: impl Fn(&D) -> String, outstanding: Outstanding) -> Asked<D> {
+        let uses = self.statements.uses();
+        let asked = self.connection.ask(&text(&self.statements), uses, outstanding).await;
+        self.statements.use_table(self.connection.table());
+        match asked {
+            Err(Unasked::Elsewhere(_)) => self.connection.ask(&text(&self.statements), uses, outstanding).await,
+            asked => asked,
+        }
+    }
+
     /// One attempt, also where the row must be made first; none where a table is missing.
     async fn tried(&mut self, queue: bool) -> Result<Option<Tried>, Error> {
         let mut again = false;
@@ -120,7 +134,7 @@ impl<D: Dialect> SqlContender<D> {
             let sent = Instant::now();
             self.looked = sent;
             self.joined |= queue;
-            let rows = match self.connection.ask(&self.statements.attempt(with), Outstanding::Request).await {
+            let rows = match self.ask(|statements| statements.attempt(with), Outstanding::Request).await {
                 Ok(rows) => rows,
                 Err(Unasked::Said(said, _)) if said.is_missing_table() => {
                     self.tables.missing = true;
@@ -134,6 +148,8 @@ impl<D: Dialect> SqlContender<D> {
             }
             if let Some(concerns) = self.statements.inspected(&rows, &self.connection.name())? {
                 self.inspected = true;
+                let found = self.connection.found();
+                self.concerns.extend(found.map(|found| found.concerns(self.statements.table())).unwrap_or_default());
                 self.concerns.extend(concerns);
             }
             if let Some(look) = answers::look(&rows).map_err(|_| self.nonsense())? {
@@ -153,7 +169,7 @@ impl<D: Dialect> SqlContender<D> {
                 let (sight, ahead) = (answers::sight(&rows), answers::ahead(&rows));
                 return Ok(Some(Tried { sent, look, sight, ahead }));
             }
-            self.connection.ask(&self.statements.row(), Outstanding::Request).await?;
+            self.ask(D::row, Outstanding::Request).await?;
         }
         Err(self.nonsense())
     }
@@ -162,7 +178,7 @@ impl<D: Dialect> SqlContender<D> {
     async fn greet(&mut self) -> Result<(), Error> {
         let greeting = self.statements.greeting();
         if !greeting.is_empty() {
-            self.connection.ask(&greeting, Outstanding::Request).await?;
+            self.connection.ask(&greeting, table::Tables::NONE, Outstanding::Request).await?;
         }
         Ok(())
     }
@@ -249,6 +265,10 @@ impl<D: Dialect> Contender for SqlContender<D> {
         self.statements.kept_as()
     }
 
+    fn table(&self) -> Option<String> {
+        self.connection.located().then(|| self.connection.table().to_string())
+    }
+
     async fn connect(&mut self) -> Result<(), Error> {
         if self.connection.connect().await? {
             self.greet().await?;
@@ -263,7 +283,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
 
     async fn passed_on(&mut self, _held: &Adopted) -> Result<bool, Error> {
         // The row keeps its last holder. A renewal changes nothing there, and shows it.
-        let rows = match self.connection.ask(&self.statements.renew(false), Outstanding::Request).await {
+        let rows = match self.ask(|statements| statements.renew(false), Outstanding::Request).await {
             Ok(rows) => rows,
             Err(Unasked::Said(said, _)) if said.is_missing_table() => return Ok(false),
             Err(error) => return Err(error.into()),
@@ -312,8 +332,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
             Next::Away(pause) => {
                 let until = Instant::now() + pause;
                 // Where it fails, the place is dead for a while and counts again with the next heartbeat.
-                let farewell = self.statements.away();
-                let _ = before(Instant::now() + FAREWELL, self.connection.ask(&farewell, Outstanding::Blocker)).await;
+                let _ = before(Instant::now() + FAREWELL, self.ask(D::away, Outstanding::Blocker)).await;
                 self.connection.hang_up();
                 sleep_until(until).await;
             }
@@ -326,7 +345,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
         let sent = Instant::now();
         self.connection.forget_notifications();
         let listen = !self.is_deaf && !self.connection.is_listening();
-        let rows = match self.connection.ask(&self.statements.renew(listen), Outstanding::Request).await {
+        let rows = match self.ask(|statements| statements.renew(listen), Outstanding::Request).await {
             Ok(rows) => rows,
             Err(Unasked::Said(said, _)) if said.is_missing_table() => {
                 return Ok(Renewal::NotMine("its table is gone from the database".to_owned()));
@@ -357,7 +376,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
         if self.connection.connect_in_order().await? {
             self.greet().await?;
         }
-        match self.connection.ask(&self.statements.release(used), Outstanding::Blocker).await {
+        match self.ask(|statements| statements.release(used), Outstanding::Blocker).await {
             Ok(rows) => {
                 self.joined = false;
                 Ok(answers::released(&rows))

@@ -8,8 +8,9 @@ use crate::backend::sql::answers::{Look, Row};
 use crate::backend::sql::link::Link;
 use crate::backend::sql::looks::Looks;
 use crate::backend::sql::steering::Steering;
-use crate::backend::sql::table::Table;
+use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::turn::{Obstacle, Watch};
+use crate::backend::sql::values::Values;
 use crate::backend::{Claim, Error, Used};
 
 /// What goes with an attempt.
@@ -27,6 +28,8 @@ pub(crate) struct With {
 pub(crate) trait Dialect: std::fmt::Debug + Sized + 'static {
     /// A connection to such a database.
     type Link: Link;
+    /// The schema in which tables are by default; none where that is the database that the URL names.
+    const HOME: Option<&'static str> = None;
     /// What looks at such a database ask.
     const LOOKS: Looks;
     /// What is asked of such a database by whoever intervenes.
@@ -42,11 +45,31 @@ pub(crate) trait Dialect: std::fmt::Debug + Sized + 'static {
     /// From now on it is no matter whether a run around this one holds the lock.
     fn forget_around(&mut self);
 
+    /// What stands in the places of the statements.
+    fn values(&self) -> &Values;
+
+    /// What stands in the places of the statements, to be changed.
+    fn values_mut(&mut self) -> &mut Values;
+
     /// The table of locks.
-    fn table(&self) -> &Table;
+    fn table(&self) -> &Table {
+        &self.values().table
+    }
+
+    /// Uses this table from now on.
+    fn use_table(&mut self, table: &Table) {
+        self.values_mut().table = table.clone();
+    }
+
+    /// The tables that requests use.
+    fn uses(&self) -> Tables {
+        self.values().uses()
+    }
 
     /// The name of the row, as a literal.
-    fn name(&self) -> &str;
+    fn name(&self) -> &str {
+        &self.values().name
+    }
 
     /// What is asked for whenever a connection was made, before anything else; empty for nothing.
     fn greeting(&self) -> String {

@@ -5,6 +5,7 @@ Errors that all databases have in common, in dlock's words.
 use std::fmt::Display;
 
 use crate::backend::error::{Error, ErrorKind};
+use crate::backend::sql::table::Table;
 use crate::printable::shown;
 
 /// The error when the socket of a new connection cannot be duplicated.
@@ -54,6 +55,15 @@ pub(crate) fn no_tables(server: &dyn Display, user: &str, message: &Error, run: 
         ErrorKind::CannotCreate,
         format!("could not make the tables at {server} as {user} ({message}); have an administrator run: {run}"),
     )
+}
+
+/// The error where the tables would be made in a schema that only this role looks into.
+pub(crate) fn own_schema(server: &dyn Display, table: &Table) -> Error {
+    let table = shown(table.to_string().as_bytes()).to_string();
+    let what = format!("the tables are missing, and would be made as {table} in a schema of this role alone");
+    let hint =
+        format!("if other roles need no such locks, name it with ?table={table}, or else have them made in another");
+    Error::new(ErrorKind::CannotCreate, format!("{server}: {what}; {hint}"))
 }
 
 /// The error for a table that would not keep locks; `remedy` is a statement.

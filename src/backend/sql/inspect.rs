@@ -6,11 +6,12 @@ what the rows mean is decided in [`seen`].
 use crate::backend::sql::answers::{self, Row};
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
 use crate::backend::sql::dialect::Dialect;
+use crate::backend::sql::found::Found;
 use crate::backend::sql::link::{Link, Said};
 use crate::backend::sql::looks::{Depth, PAGE};
 use crate::backend::sql::seen::{Line, columns_of, other_name, seen};
 use crate::backend::sql::steering::Act;
-use crate::backend::sql::table::Table;
+use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::{errors, name};
 use crate::backend::survey::{Left, MOST, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
 use crate::backend::{Error, ErrorKind};
@@ -22,10 +23,12 @@ use crate::key::{Key, Namespace};
 const TOGETHER: usize = 50;
 const FEW: usize = 64;
 
+/// What came of a request.
+type Asked<D> = Result<Vec<Row>, Unasked<<<D as Dialect>::Link as Link>::Said>>;
+
 /// A look at the locks in one database.
 pub(super) struct SqlSurvey<D: Dialect> {
     connection: Connection<D::Link>,
-    table: Table,
     namespace: Namespace,
     /// Why the last break could not be recorded.
     untraced: Option<Error>,
@@ -35,32 +38,29 @@ pub(super) struct SqlSurvey<D: Dialect> {
 
 impl<D: Dialect> SqlSurvey<D> {
     /// Looks at the locks of this namespace by this connection, which need not be made yet.
-    pub(super) fn new(connection: Connection<D::Link>, table: Table, namespace: Namespace) -> Self {
-        Self { connection, table, namespace, untraced: None, is_refused: false }
+    pub(super) fn new(connection: Connection<D::Link>, namespace: Namespace) -> Self {
+        Self { connection, namespace, untraced: None, is_refused: false }
     }
 
-    /// What the server answers to one request.
-    async fn ask(&mut self, request: &str) -> Result<Vec<Row>, Unasked<<D::Link as Link>::Said>> {
-        let asked = within(PATIENCE, self.connection.ask(request, Outstanding::Request)).await;
-        asked.unwrap_or_else(|_| Err(Unasked::Failed(errors::silence(&self.connection.name()))))
-    }
-
-    /// What the server answers to the first of these requests whose tables are all there. Where there are none, there are no
-    /// locks.
-    async fn ask_for_some(&mut self, choice: &[String]) -> Result<Vec<Row>, Error> {
-        for request in choice {
-            match self.ask(request).await {
-                Err(Unasked::Said(said, _)) if said.is_missing_table() => {}
-                answered => return Ok(answered?),
-            }
+    /// What the server answers to one request, which uses these tables; again where they turn out to be in another schema.
+    async fn ask(&mut self, request: impl Fn(&Table) -> String, tables: Tables) -> Asked<D> {
+        let mut asked = self.ask_once(&request, tables).await;
+        if matches!(asked, Err(Unasked::Elsewhere(_))) {
+            asked = self.ask_once(&request, tables).await;
         }
-        Ok(Vec::new())
+        asked
+    }
+
+    async fn ask_once(&mut self, request: &impl Fn(&Table) -> String, tables: Tables) -> Asked<D> {
+        let request = request(self.connection.table());
+        let asked = within(PATIENCE, self.connection.ask(&request, tables, Outstanding::Request)).await;
+        asked.unwrap_or_else(|_| Err(Unasked::Failed(errors::silence(&self.connection.name()))))
     }
 
     /// This lock, with the statement that frees it where it never expires.
     fn with_remedy(&self, mut seen: Seen) -> Seen {
         if seen.holders.iter().any(|holder| holder.left == Some(Left::Forever)) {
-            seen.remedy = Some(D::LOOKS.remedy(&self.table, &seen.spot.place));
+            seen.remedy = Some(D::LOOKS.remedy(self.connection.table(), &seen.spot.place));
         }
         seen
     }
@@ -76,23 +76,28 @@ impl<D: Dialect> SqlSurvey<D> {
         Ok((spot, lines, now))
     }
 
-    /// Makes one change, and then tells whom it concerns, which is a hint: whether anything was changed. The first of the two
-    /// requests also records it; a role that may not do that breaks locks all the same.
-    async fn change(&mut self, [traced, untraced]: &[String; 2], then: &str) -> Result<bool, Error> {
+    /// Makes one change about this party, and then what follows it, which is a hint: whether anything was changed. The change is
+    /// recorded too, if it is not `untraced`; a role that may not do that breaks locks all the same.
+    async fn change(
+        &mut self,
+        change: impl Fn(&Table, bool) -> String,
+        then: impl Fn(&Table) -> String,
+        tables: Tables,
+    ) -> Result<bool, Error> {
         self.untraced = None;
-        let rows = match self.ask(traced).await {
+        let rows = match self.ask(|table| change(table, true), tables.and(Tables::ONCE)).await {
             Ok(rows) => rows,
             // Also where others keep the table of the record locked. If that is not what it was about, it fails again.
             Err(Unasked::Said(said, error)) if !said.is_fatal() && !said.is_standby() => {
-                let rows = self.ask(untraced).await?;
+                let rows = self.ask(|table| change(table, false), tables).await?;
                 self.untraced = Some(error);
                 rows
             }
             Err(failed) => return Err(failed.into()),
         };
         let is_done = answers::of(&rows, "done").is_some();
-        if is_done && !then.is_empty() {
-            let _ = self.ask(then).await;
+        if is_done && !then(self.connection.table()).is_empty() {
+            let _ = self.ask(then, Tables::LOCKS).await;
         }
         Ok(is_done)
     }
@@ -104,7 +109,18 @@ impl<D: Dialect> SqlSurvey<D> {
 
     /// The rows about these locks, and the server's time.
     async fn read(&mut self, spots: &[Spot], depth: Depth) -> Result<(Vec<Line>, u64), Error> {
-        let rows = self.ask_for_some(&D::LOOKS.locks(&self.table, spots, depth)).await?;
+        let mut rows = Vec::new();
+        // The first of these requests whose tables are all there. Where there are none, there are no locks.
+        for at in 0..3 {
+            let tables = D::LOOKS.locks(self.connection.table(), &[], depth)[at].1;
+            match self.ask(|table| D::LOOKS.locks(table, spots, depth)[at].0.clone(), tables).await {
+                Err(Unasked::Said(said, _)) if said.is_missing_table() => {}
+                answered => {
+                    rows = answered?;
+                    break;
+                }
+            }
+        }
         let now = match rows.first().map(Vec::as_slice) {
             Some([Some(word), Some(now)]) if word == "time" => now.parse().map_err(|_| self.nonsense())?,
             _ => return Err(self.nonsense()),
@@ -116,11 +132,19 @@ impl<D: Dialect> SqlSurvey<D> {
 
 #[async_trait::async_trait(?Send)]
 impl<D: Dialect> Survey for SqlSurvey<D> {
+    fn table(&self) -> Option<String> {
+        self.connection.located().then(|| self.connection.table().to_string())
+    }
+
+    fn hides(&self) -> bool {
+        self.connection.found().is_some_and(Found::hides)
+    }
+
     async fn connect(&mut self) -> Result<(), Error> {
         let is_new = self.connection.connect().await?;
         if is_new
             && !D::LOOKS.greeting.is_empty()
-            && let Err(error) = self.ask(D::LOOKS.greeting).await
+            && let Err(error) = self.ask(|_| D::LOOKS.greeting.to_owned(), Tables::NONE).await
         {
             self.connection.hang_up();
             return Err(error.into());
@@ -138,7 +162,7 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
             return Ok(None);
         }
         let (spot, ..) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
-        let rows = match self.ask(&D::LOOKS.trace(&self.table, &spot.place)).await {
+        let rows = match self.ask(|table| D::LOOKS.trace(table, &spot.place), Tables::ONCE).await {
             Err(Unasked::Said(said, _)) if said.is_missing_table() => return Ok(None),
             Err(unasked) => {
                 let error = Error::from(unasked);
@@ -155,7 +179,10 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
         let begins = name::beginning(&self.namespace, prefix);
         let (mut smallest, mut total, mut last) = (Smallest::new(most), 0, String::new());
         loop {
-            let rows = self.ask_for_some(&[D::LOOKS.names(&self.table, &begins, &last)]).await?;
+            let rows = match self.ask(|table| D::LOOKS.names(table, &begins, &last), Tables::LOCK).await {
+                Err(Unasked::Said(said, _)) if said.is_missing_table() => Vec::new(),
+                answered => answered?,
+            };
             let is_last = rows.len() < PAGE;
             for row in rows {
                 let (Some(Some(name)), 2) = (row.get(1), row.len()) else { return Err(self.nonsense()) };
@@ -187,30 +214,22 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
 
     async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let (spot, ..) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
-        match Act::new(&self.table, &spot.place, party) {
-            Some(act) => {
-                let change = [true, false].map(|traced| D::STEERING.ask(&act, ask, traced));
-                let tell = D::STEERING.tell(&act);
-                self.change(&change, &tell).await
-            }
-            None => Ok(false),
-        }
+        let Some(act) = Act::new(&spot.place, party) else { return Ok(false) };
+        let change = |table: &Table, traced| D::STEERING.ask(table, &act, ask, traced);
+        self.change(change, |table| D::STEERING.tell(table, &act), Tables::LOCKS).await
     }
 
     async fn take_away(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let (spot, lines, _) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
-        let act = match columns_of(&lines, &spot.place, party) {
-            Some(columns) => Some(Act::foreign(&self.table, &spot.place, columns)),
-            None => Act::new(&self.table, &spot.place, party),
+        let (act, tables) = match columns_of(&lines, &spot.place, party) {
+            Some(columns) => (Act::foreign(&spot.place, columns), Tables::LOCK),
+            None => match Act::new(&spot.place, party) {
+                Some(act) => (act, Tables::LOCKS),
+                None => return Ok(false),
+            },
         };
-        match act {
-            Some(act) => {
-                let change = [true, false].map(|traced| D::STEERING.take(&act, ask, traced));
-                let wake = D::STEERING.wake(&act);
-                self.change(&change, &wake).await
-            }
-            None => Ok(false),
-        }
+        let change = |table: &Table, traced| D::STEERING.take(table, &act, ask, traced);
+        self.change(change, |table| D::STEERING.wake(table, &act), tables).await
     }
 
     fn untraced(&mut self) -> Option<Error> {

@@ -12,6 +12,7 @@ use crate::backend::net::race::{Pace, race};
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Address;
 use crate::backend::sql::answers::{Look, Row};
+use crate::backend::sql::table::{Table, Tables};
 use crate::clock::{Instant, sleep_until};
 
 /// How long one server is tried alone before the next one is tried as well.
@@ -28,8 +29,27 @@ pub(crate) struct Servers {
     pub database: String,
     /// How to speak TLS, where it is asked for.
     pub tls: Option<Tls>,
+    /// How they must let us prove who we are; none for any way that is sound.
+    pub auth: Option<Auth>,
     /// What they are asked.
     pub purpose: Purpose,
+}
+
+/// The one way in which a server must let us prove who we are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Auth {
+    /// SCRAM-SHA-256, by which the server also proves that it knows the password.
+    Scram,
+}
+
+impl Auth {
+    /// Reads the value of `auth` in a URL.
+    pub(crate) fn read(value: &str) -> Result<Self, String> {
+        match value {
+            "scram" | "scram-sha-256" => Ok(Self::Scram),
+            _ => Err("auth is scram: SCRAM-SHA-256 and nothing else".to_owned()),
+        }
+    }
 }
 
 /// What a server is asked, and so what it must be able to do.
@@ -118,14 +138,26 @@ pub(crate) trait Link: std::fmt::Debug + Sized {
     /// The name of the product, for users.
     const PRODUCT: &'static str;
 
-    /// Connects to one server and logs in; fails where it takes no writes, as far as one of `several` is known to.
-    async fn open(servers: &Servers, address: &Address, several: bool) -> Result<Self, Error>;
+    /// Connects to one server and logs in; fails where it takes no writes, as far as one of `several` is known to, and where it
+    /// is known already that the tables cannot be relied on.
+    async fn open(servers: &Servers, table: &Table, address: &Address, several: bool) -> Result<Self, Error>;
 
     /// The server's name in messages.
     fn name(&self) -> &str;
 
     /// Whether requests can be sent on it, as far as is known.
     fn is_open(&self) -> bool;
+
+    /// What goes in front of a request that uses these tables of `table`, and fails as for a missing table where they are not what
+    /// the request takes them for; the rows that it answers begin with `guard`. Empty where that is known once there is a connection.
+    fn guard(_table: &Table, _tables: Tables) -> String {
+        String::new()
+    }
+
+    /// Asks what is wrong with these tables of `table`: see [`Found`](crate::backend::sql::found::Found).
+    fn place(_table: &Table, _tables: Tables) -> String {
+        String::new()
+    }
 
     /// Lets go of it so that nothing that is still on its way arrives.
     fn forget(self);
@@ -160,10 +192,10 @@ pub(crate) trait Link: std::fmt::Debug + Sized {
 }
 
 /// Connects to the first of the servers that takes writes.
-pub(crate) async fn open<L: Link>(servers: &Servers) -> Result<L, Error> {
+pub(crate) async fn open<L: Link>(servers: &Servers, table: &Table) -> Result<L, Error> {
     let addresses = servers.location.addresses.iter();
     let several = servers.location.addresses.len() > 1;
-    let one = |address| L::open(servers, address, several);
+    let one = |address| L::open(servers, table, address, several);
     match race(addresses, Pace::Eager(SHARE), one, |_| false).await {
         Ok(link) => Ok(link),
         Err(mut errors) if errors.len() == 1 => Err(errors.remove(0)),

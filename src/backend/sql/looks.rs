@@ -6,7 +6,7 @@ They are those of the database, and their places are filled here.
 use std::time::Duration;
 
 use crate::backend::sql::answers::Row;
-use crate::backend::sql::table::Table;
+use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::template::lines;
 use crate::backend::sql::told::Told;
 use crate::backend::survey::Spot;
@@ -24,6 +24,8 @@ const WORK: Duration = Duration::from_millis(1800);
 pub(crate) struct Looks {
     /// What is asked for whenever a connection was made; empty for nothing.
     pub greeting: &'static str,
+    /// Follows the beginning of a transaction, so that names in it mean what the server has; empty where they always do.
+    pub names_of: &'static str,
     /// Begins a transaction that only reads.
     pub begin: &'static str,
     /// Asks for the time.
@@ -59,7 +61,7 @@ pub(crate) struct Depth {
 
 impl Looks {
     /// The requests for the locks whose rows are called so, the best one first: each next one does without some of the tables.
-    pub(crate) fn locks(&self, table: &Table, spots: &[Spot], depth: Depth) -> [String; 3] {
+    pub(crate) fn locks(&self, table: &Table, spots: &[Spot], depth: Depth) -> [(String, Tables); 3] {
         let names: Vec<String> = spots.iter().map(|spot| (self.literal)(&spot.place)).collect();
         let request = |text: &str| {
             self.request(&format!("{}\n{text}", self.time), table, |place| {
@@ -72,7 +74,8 @@ impl Looks {
                 })
             })
         };
-        [self.look, self.foreign, ""].map(request)
+        [(self.look, Tables::LOCKS), (self.foreign, Tables::LOCK), ("", Tables::NONE)]
+            .map(|(text, tables)| (request(text), tables))
     }
 
     /// The request for the next names of locks that are held and that begin like this; they come after `after`.
@@ -106,6 +109,11 @@ impl Looks {
         self.filled(&format!("{}{statements}\nCOMMIT;\n", self.begin), table, own)
     }
 
+    /// These statements as one transaction that may change something, with their places filled.
+    pub(crate) fn change(&self, text: &str, table: &Table, own: impl Fn(&str) -> Option<String>) -> String {
+        self.filled(&format!("START TRANSACTION;\n{}{text}COMMIT;\n", self.names_of), table, own)
+    }
+
     /// This text with its places filled.
     pub(super) fn filled(&self, text: &str, table: &Table, own: impl Fn(&str) -> Option<String>) -> String {
         lines(text, |place| {
@@ -133,6 +141,7 @@ impl Looks {
         let table = Table::shedlock(quote);
         let spot = Spot { key: None, place: "dlock:it's {now}".to_owned() };
         let requests = self.locks(&table, std::slice::from_ref(&spot), Depth { holders: 7, waiters: 9 });
+        let requests = requests.map(|(request, _)| request);
         let others = [self.names(&table, "a{b}", "it's {now}"), self.trace(&table, &spot.place)];
         for text in [&requests[..], &others].concat() {
             let parts = statements(&text);

@@ -9,6 +9,7 @@ pub(crate) mod contender;
 pub(crate) mod crowd;
 pub(crate) mod dialect;
 pub(crate) mod errors;
+pub(crate) mod found;
 pub(crate) mod inspect;
 pub(crate) mod link;
 pub(crate) mod looks;

@@ -8,7 +8,7 @@ use crate::backend::driver::{Place, Scheme};
 use crate::backend::net::location::{Location, encoded};
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Address;
-use crate::backend::sql::link::Servers;
+use crate::backend::sql::link::{Auth, Servers};
 use crate::backend::sql::table::Table;
 use crate::backend::{Options, Service};
 
@@ -23,10 +23,12 @@ pub(crate) struct Database {
     table: Table,
     /// Whether the URL asks for TLS, where the scheme does not decide.
     secure: Option<bool>,
+    /// How the server must let us prove who we are; none for any way that is sound.
+    auth: Option<Auth>,
 }
 
 /// Makes the service for this table of the database at these servers, which is the role's own where none is named.
-type Open = fn(Location, Option<String>, Table, Option<Tls>) -> Box<dyn Service>;
+type Open = fn(Location, Option<String>, Table, Option<Tls>, Option<Auth>) -> Box<dyn Service>;
 
 /// What the databases of one kind have in common.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) struct Family {
     pub quote: char,
     /// Whether a URL must name the database.
     pub is_named: bool,
+    /// Whether a URL may say how the server must let us prove who we are.
+    pub has_auth: bool,
     /// The locks in a table of a database.
     pub open: Open,
     /// The statements with which an administrator makes a table, for a user where one is known.
@@ -46,7 +50,9 @@ pub(crate) struct Family {
 struct Parameters {
     db: Option<String>,
     table: Option<Table>,
+    trusts_table: bool,
     secure: Option<bool>,
+    auth: Option<Auth>,
 }
 
 impl Parameters {
@@ -56,11 +62,16 @@ impl Parameters {
         if query.contains('@') {
             return Err(format!("an @ follows a ?: write a ? before it as %3F, or the @ as %40; {hint}"));
         }
+        let mut seen = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             if !known.contains(&name) {
                 return Err(format!("{}; {hint}", unknown(name, known)));
             }
+            if seen.contains(&name) {
+                return Err(format!("{name} is given twice; {hint}"));
+            }
+            seen.push(name);
             match name {
                 "table" => {
                     parameters.table = Some(Table::parse(value, quote).map_err(|error| format!("{error}; {hint}"))?);
@@ -70,10 +81,19 @@ impl Parameters {
                     let value = value.map_err(|_| format!("the name of the database is not UTF-8; {hint}"))?;
                     parameters.db = Some(value.into_owned()).filter(|name| !name.is_empty());
                 }
+                "trust-table" if value.is_empty() => parameters.trusts_table = true,
+                "trust-table" => return Err(format!("trust-table has no value; {hint}")),
+                "auth" => parameters.auth = Some(Auth::read(value).map_err(|error| format!("{error}; {hint}"))?),
                 _ => parameters.secure = Some(secure(value).map_err(|error| format!("{error}; {hint}"))?),
             }
         }
         Ok(parameters)
+    }
+
+    /// The table that they name, or the default one.
+    fn table(&self, quote: char) -> Table {
+        let table = self.table.clone().unwrap_or_else(|| Table::shedlock(quote));
+        table.trusted(self.trusts_table)
     }
 }
 
@@ -88,7 +108,11 @@ fn unknown(name: &str, known: &[&str]) -> String {
         "user" => "--user",
         "password" => "--password-file",
         "ssl" | "ssl-mode" | "sslMode" | "tls" | "useSSL" => "sslmode=require",
-        _ => return format!("only {} may follow the ?: leave out the rest", known.join(" and ")),
+        _ => {
+            let known = known.join(", ");
+            let (first, last) = known.rsplit_once(", ").unwrap_or(("", &known));
+            return format!("only {first} and {last} may follow the ?: leave out the rest");
+        }
     };
     format!("for {name} use {instead}")
 }
@@ -112,6 +136,12 @@ fn without_nul(name: &str, hint: &str) -> Result<(), String> {
 }
 
 impl Family {
+    /// The parameters that a URL may have, the first of which depends on its form.
+    fn known(&self, first: &'static str) -> Vec<&'static str> {
+        let auth = self.has_auth.then_some("auth");
+        [first, "table", "trust-table"].into_iter().chain(auth).collect()
+    }
+
     fn named(&self, name: Option<&String>, hint: &str) -> Result<(), String> {
         if self.is_named && name.is_none() { Err(format!("name the database; {hint}")) } else { Ok(()) }
     }
@@ -132,7 +162,8 @@ impl Database {
         hint: &str,
     ) -> Result<Self, String> {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let Parameters { table, secure, .. } = Parameters::read(family.quote, query, &["sslmode", "table"], hint)?;
+        let parameters = Parameters::read(family.quote, query, &family.known("sslmode"), hint)?;
+        let (table, Parameters { secure, auth, .. }) = (parameters.table(family.quote), parameters);
         let location = Location::parse(scheme.name, rest, scheme.port, hint)?;
         if let Some(twice) = location.named_twice() {
             return Err(format!("{twice} is named twice; {hint}"));
@@ -143,8 +174,7 @@ impl Database {
         without_nul(&location.path, hint)?;
         let name = Some(location.path.clone()).filter(|name| !name.is_empty());
         family.named(name.as_ref(), hint)?;
-        let table = table.unwrap_or_else(|| Table::shedlock(family.quote));
-        Ok(Self { family, location, name, table, secure: secure.filter(|_| scheme.tls == Some(false)) })
+        Ok(Self { family, location, name, table, secure: secure.filter(|_| scheme.tls == Some(false)), auth })
     }
 
     /// Reads what follows `scheme://` where a socket on this host is meant.
@@ -155,19 +185,19 @@ impl Database {
         hint: &str,
     ) -> Result<Self, String> {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let Parameters { db, table, .. } = Parameters::read(family.quote, query, &["db", "table"], hint)?;
+        let parameters = Parameters::read(family.quote, query, &family.known("db"), hint)?;
+        let (table, Parameters { db, auth, .. }) = (parameters.table(family.quote), parameters);
         without_nul(db.as_deref().unwrap_or_default(), hint)?;
         let location = Location::parse_socket(scheme.name, rest, hint)?;
         family.named(db.as_ref(), hint)?;
-        let table = table.unwrap_or_else(|| Table::shedlock(family.quote));
-        Ok(Self { family, location, name: db, table, secure: None })
+        Ok(Self { family, location, name: db, table, secure: None, auth })
     }
 }
 
 impl fmt::Display for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let db = self.name.as_deref().filter(|_| self.location.path.is_empty());
-        write!(f, "{}{}", self.location, Query { db, secure: self.secure, table: &self.table })
+        write!(f, "{}{}", self.location, Query { db, secure: self.secure, table: &self.table, auth: self.auth })
     }
 }
 
@@ -178,7 +208,7 @@ pub(crate) fn url(servers: &Servers, table: &Table) -> String {
     location.add_credentials(Some(servers.user.clone()), None);
     let is_socket = location.addresses.iter().any(|address| matches!(address, Address::Unix(_)));
     let db = is_socket.then_some(&*servers.database);
-    format!("{location}{}", Query { db, secure: None, table }).replace('\'', "%27")
+    format!("{location}{}", Query { db, secure: None, table, auth: None }).replace('\'', "%27")
 }
 
 /// What follows the servers in a URL.
@@ -186,15 +216,18 @@ struct Query<'a> {
     db: Option<&'a str>,
     secure: Option<bool>,
     table: &'a Table,
+    auth: Option<Auth>,
 }
 
 impl fmt::Display for Query<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let db = self.db.map(|name| ("db", encoded(name.as_bytes(), "&@")));
-        let secure = self.secure.map(|secure| ("sslmode", if secure { "require" } else { "disable" }.to_owned()));
-        let table = (!self.table.is_default()).then(|| ("table", self.table.to_string()));
-        let parameters = [db, secure, table].into_iter().flatten();
-        parameters.zip(['?', '&', '&']).try_for_each(|((name, value), begins)| write!(f, "{begins}{name}={value}"))
+        let db = self.db.map(|name| format!("db={}", encoded(name.as_bytes(), "&@")));
+        let secure = self.secure.map(|secure| format!("sslmode={}", if secure { "require" } else { "disable" }));
+        let table = self.table.parameter().map(|table| format!("table={table}"));
+        let trust = self.table.is_trusted().then(|| "trust-table".to_owned());
+        let auth = self.auth.map(|Auth::Scram| "auth=scram".to_owned());
+        let parameters: Vec<String> = [db, secure, table, trust, auth].into_iter().flatten().collect();
+        if parameters.is_empty() { Ok(()) } else { write!(f, "?{}", parameters.join("&")) }
     }
 }
 
@@ -212,6 +245,6 @@ impl Place for Database {
     }
 
     fn open(&self, _options: &Options, tls: Option<Tls>) -> Box<dyn Service> {
-        (self.family.open)(self.location.clone(), self.name.clone(), self.table.clone(), tls)
+        (self.family.open)(self.location.clone(), self.name.clone(), self.table.clone(), tls, self.auth)
     }
 }

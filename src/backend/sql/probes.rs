@@ -10,10 +10,10 @@ use crate::backend::net::tls::Noted;
 use crate::backend::net::wire::Address;
 use crate::backend::probing::{Finding, Met, Probes, Verdict, bounded, certificate, contact, kind_of, met};
 use crate::backend::sql::answers::{Look, Row, of};
-use crate::backend::sql::connection::{Connection, Outstanding};
+use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
 use crate::backend::sql::dialect::Dialect;
 use crate::backend::sql::link::Servers;
-use crate::backend::sql::table::Table;
+use crate::backend::sql::table::Tables;
 use crate::backend::sql::told::Told;
 use crate::backend::sql::{errors, name};
 use crate::clock::wall_millis;
@@ -33,7 +33,6 @@ const REMOVE: &str = "DELETE FROM {lock} WHERE name = {name} AND lock_until <= {
 pub(super) struct SqlProbes<D: Dialect> {
     servers: Servers,
     ways: Vec<Way<D>>,
-    table: Table,
     namespace: Namespace,
     dialect: PhantomData<D>,
 }
@@ -90,35 +89,58 @@ fn identity(servers: &Servers) -> Finding {
 
 impl<D: Dialect> SqlProbes<D> {
     /// Asks these servers, which are not connected yet.
-    pub(super) fn new(servers: Servers, table: Table, namespace: Namespace) -> Self {
+    pub(super) fn new(connection: &Connection<D::Link>, namespace: Namespace) -> Self {
+        let (servers, table) = (connection.servers().clone(), connection.table().clone());
         let way = |address: &Address| {
             let noted = Noted::default();
             let location = Location { addresses: vec![address.clone()], ..servers.location.clone() };
             let tls = servers.tls.as_ref().map(|tls| tls.noting(noted.clone()));
-            let connection = Connection::new(Servers { location, tls, ..servers.clone() });
+            let connection = Connection::new(Servers { location, tls, ..servers.clone() }, table.clone());
             Way { address: address.clone(), connection, noted, is_primary: false }
         };
         let ways = servers.location.addresses.iter().map(way).collect();
-        Self { servers, ways, table, namespace, dialect: PhantomData }
+        Self { servers, ways, namespace, dialect: PhantomData }
     }
 
     fn primary(&mut self) -> Option<&mut Way<D>> {
         self.ways.iter_mut().find(|way| way.is_primary)
     }
 
-    /// Sends this text with its places filled to the primary.
-    async fn ask(&mut self, text: &str, value: impl Fn(&str) -> Option<String>) -> Result<Vec<Row>, Error> {
-        let text = D::LOOKS.filled(text, &self.table, value);
+    /// Sends these statements, which use these tables, with their places filled to the primary, as a transaction of their own.
+    async fn ask(
+        &mut self,
+        text: &str,
+        tables: Tables,
+        value: impl Fn(&str) -> Option<String>,
+    ) -> Result<Vec<Row>, Error> {
         let Some(way) = self.primary() else { return Ok(Vec::new()) };
         let name = way.connection.name();
         let asked = async {
             let is_new = way.connection.connect().await?;
             if is_new && !D::LOOKS.greeting.is_empty() {
-                way.connection.ask(D::LOOKS.greeting, Outstanding::Request).await?;
+                way.connection.ask(D::LOOKS.greeting, Tables::NONE, Outstanding::Request).await?;
             }
-            Ok(way.connection.ask(&text, Outstanding::Request).await?)
+            let mut tries = 0..2;
+            loop {
+                let request = D::LOOKS.change(text, way.connection.table(), &value);
+                match way.connection.ask(&request, tables, Outstanding::Request).await {
+                    Err(Unasked::Elsewhere(_)) if tries.next().is_some() => {}
+                    answered => return Ok(answered?),
+                }
+            }
         };
         bounded(&name, asked).await
+    }
+
+    /// Where the tables are, and what is to be said of that.
+    async fn tables(&mut self) -> Vec<Finding> {
+        let Some(way) = self.primary() else { return Vec::new() };
+        let name = way.connection.name();
+        let found = bounded(&name, async { Ok(way.connection.look_into().await?.cloned()) }).await;
+        match found {
+            Ok(found) => found.unwrap_or_default().findings(way.connection.table()),
+            Err(error) => vec![Finding::failed("table", &error)],
+        }
     }
 
     /// Whether what stands between us and the server swallows notifications.
@@ -155,7 +177,7 @@ impl<D: Dialect> Probes for SqlProbes<D> {
 
     async fn examine(&mut self, concerns: &[String]) -> Vec<Finding> {
         let sent = wall_millis();
-        let answer = self.ask(D::LOOKS.probe, |_| None).await;
+        let answer = self.ask(D::LOOKS.probe, Tables::NONE, |_| None).await;
         let here = sent.midpoint(wall_millis());
         let mut findings = match answer.map(|rows| (D::LOOKS.told)(&rows, here)) {
             Ok(Some(Told { mut findings, process })) => {
@@ -167,6 +189,7 @@ impl<D: Dialect> Probes for SqlProbes<D> {
             }
             Err(error) => vec![Finding::skip("version", error.to_string(), "look at the server's log")],
         };
+        findings.extend(self.tables().await);
         let is_news = |concern: &&String| !KNOWN.iter().any(|known| concern.contains(known));
         findings.extend(concerns.iter().filter(is_news).map(|concern| Finding::said("table", Verdict::Warn, concern)));
         findings
@@ -174,7 +197,7 @@ impl<D: Dialect> Probes for SqlProbes<D> {
 
     async fn scratch(&mut self, fresh: Key) -> Key {
         let begins = name::beginning(&self.namespace, crate::backend::probing::SCRATCH);
-        let rows = self.ask(LEFT, |place| match place {
+        let rows = self.ask(LEFT, Tables::LOCK, |place| match place {
             "begins" => Some((D::LOOKS.literal)(&begins)),
             "length" => Some(begins.chars().count().to_string()),
             "ended" => Some(D::LOOKS.now.to_owned()),
@@ -189,7 +212,7 @@ impl<D: Dialect> Probes for SqlProbes<D> {
         let row = (D::LOOKS.literal)(&name::row(&self.namespace, key));
         // A role without the right to delete leaves the row to the next check.
         let _ = self
-            .ask(REMOVE, |place| match place {
+            .ask(REMOVE, Tables::LOCKS, |place| match place {
                 "name" => Some(row.clone()),
                 "ended" => Some(D::LOOKS.now.to_owned()),
                 _ => None,

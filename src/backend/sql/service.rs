@@ -11,7 +11,7 @@ use crate::backend::sql::connection::Connection;
 use crate::backend::sql::contender::SqlContender;
 use crate::backend::sql::dialect::Dialect;
 use crate::backend::sql::inspect::SqlSurvey;
-use crate::backend::sql::link::{Purpose, Servers};
+use crate::backend::sql::link::{Auth, Purpose, Servers};
 use crate::backend::sql::probes::SqlProbes;
 use crate::backend::sql::table::Table;
 use crate::backend::survey::Survey;
@@ -26,14 +26,21 @@ pub(crate) struct SqlService<D> {
     database: Option<String>,
     table: Table,
     tls: Option<Tls>,
+    auth: Option<Auth>,
     dialect: PhantomData<D>,
 }
 
 impl<D: Dialect> SqlService<D> {
     /// The locks in `table` of the `database` at `location`, which is the role's own where none is named; not connected yet.
     #[must_use]
-    pub(crate) fn new(location: Location, database: Option<String>, table: Table, tls: Option<Tls>) -> Self {
-        Self { location, database, table, tls, dialect: PhantomData }
+    pub(crate) fn new(
+        location: Location,
+        database: Option<String>,
+        table: Table,
+        tls: Option<Tls>,
+        auth: Option<Auth>,
+    ) -> Self {
+        Self { location, database, table, tls, auth, dialect: PhantomData }
     }
 
     /// A connection that is not made yet, as a user who is called like this where the URL names none.
@@ -41,25 +48,28 @@ impl<D: Dialect> SqlService<D> {
         let location = self.location.clone();
         let user = location.login.user.clone().unwrap_or_else(user);
         let database = self.database.clone().unwrap_or_else(|| user.clone());
-        Connection::new(Servers { location, user, database, tls: self.tls.clone(), purpose })
+        // Every statement names the schema of its tables.
+        let table = self.table.clone().assumed_in(D::HOME.unwrap_or(&database));
+        let servers = Servers { location, user, database, tls: self.tls.clone(), auth: self.auth, purpose };
+        Connection::new(servers, table)
     }
 }
 
 impl<D: Dialect> Service for SqlService<D> {
     fn contend(&self, claim: Claim) -> Box<dyn Contender> {
         let connection = self.connection(|| claim.about.user.clone(), Purpose::Locks);
-        Box::new(SqlContender::<D>::new(claim, connection, self.table.clone()))
+        Box::new(SqlContender::<D>::new(claim, connection))
     }
 
     fn survey(&self, namespace: Namespace) -> Box<dyn Survey> {
         let user = || here::user_name(nix::unistd::geteuid().as_raw());
         let connection = self.connection(user, Purpose::Looks);
-        Box::new(SqlSurvey::<D>::new(connection, self.table.clone(), namespace))
+        Box::new(SqlSurvey::<D>::new(connection, namespace))
     }
 
     fn probes(&self, wish: Wish) -> Box<dyn Probes> {
         let user = || here::user_name(nix::unistd::geteuid().as_raw());
-        let servers = self.connection(user, Purpose::Locks).servers().clone();
-        Box::new(SqlProbes::<D>::new(servers, self.table.clone(), wish.namespace))
+        let connection = self.connection(user, Purpose::Locks);
+        Box::new(SqlProbes::<D>::new(&connection, wish.namespace))
     }
 }

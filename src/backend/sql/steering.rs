@@ -40,7 +40,6 @@ pub(crate) struct Steering {
 /// Whom a change is about.
 #[derive(Debug)]
 pub(crate) struct Act<'a> {
-    table: &'a Table,
     /// The name of the lock's row.
     place: &'a str,
     whom: Whom<'a>,
@@ -57,53 +56,53 @@ enum Whom<'a> {
 
 impl<'a> Act<'a> {
     /// About this party at the row called so; none where it is no dlock.
-    pub(crate) fn new(table: &'a Table, place: &'a str, party: &'a Party) -> Option<Self> {
+    pub(crate) fn new(place: &'a str, party: &'a Party) -> Option<Self> {
         let whom = Whom::Dlock(&party.published()?.id, party.mode.unwrap_or_default());
-        Some(Self { table, place, whom })
+        Some(Self { place, whom })
     }
 
     /// About another program with these columns.
-    pub(crate) fn foreign(table: &'a Table, place: &'a str, columns: &'a Columns) -> Self {
-        Self { table, place, whom: Whom::Foreign(columns) }
+    pub(crate) fn foreign(place: &'a str, columns: &'a Columns) -> Self {
+        Self { place, whom: Whom::Foreign(columns) }
     }
 }
 
 impl Steering {
     /// The request that puts `ask` next to what the owner publishes, and keeps it if this is `traced`.
-    pub(crate) fn ask(&self, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
-        self.transaction(self.ask, act, ask, traced)
+    pub(crate) fn ask(&self, table: &Table, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
+        self.transaction(self.ask, table, act, ask, traced)
     }
 
     /// The request that tells the owner; empty where there is none.
-    pub(crate) fn tell(&self, act: &Act<'_>) -> String {
-        self.filled(self.tell, act, "")
+    pub(crate) fn tell(&self, table: &Table, act: &Act<'_>) -> String {
+        self.filled(self.tell, table, act, "")
     }
 
     /// The request that ends the lock, and keeps `ask` if this is `traced`.
-    pub(crate) fn take(&self, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
+    pub(crate) fn take(&self, table: &Table, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
         let statements = match act.whom {
             Whom::Dlock(_, Mode::Exclusive) => self.take,
             Whom::Dlock(..) => self.member,
             Whom::Foreign(_) => self.foreign,
         };
-        self.transaction(statements, act, ask, traced)
+        self.transaction(statements, table, act, ask, traced)
     }
 
     /// The request that wakes the next in line; empty where there is none.
-    pub(crate) fn wake(&self, act: &Act<'_>) -> String {
-        self.filled(self.wake, act, "")
+    pub(crate) fn wake(&self, table: &Table, act: &Act<'_>) -> String {
+        self.filled(self.wake, table, act, "")
     }
 
-    fn transaction(&self, statements: &str, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
+    fn transaction(&self, statements: &str, table: &Table, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
         let (trace, hurry) = if traced { (self.trace, self.hurry) } else { ("", "") };
         // On a line of its own, as far as it is one: comments are whole lines.
         let statements = statements.replace("{trace}", &format!("\n{trace}"));
-        self.filled(&format!("{}{hurry}{statements}\nCOMMIT;\n", self.begin), act, &ask.text())
+        self.filled(&format!("{}{hurry}{statements}\nCOMMIT;\n", self.begin), table, act, &ask.text())
     }
 
-    fn filled(&self, text: &str, act: &Act<'_>, ask: &str) -> String {
+    fn filled(&self, text: &str, table: &Table, act: &Act<'_>, ask: &str) -> String {
         let literal = self.looks.literal;
-        self.looks.filled(text, act.table, |place| {
+        self.looks.filled(text, table, |place| {
             let number = |number: Option<u64>| number.map_or_else(|| "NULL".to_owned(), |number| number.to_string());
             Some(match (place, &act.whom) {
                 ("name", _) => literal(act.place),
@@ -114,8 +113,8 @@ impl Steering {
                 ("kept" | "done", Whom::Dlock(id, _)) => literal(&owner::of(id)[1]),
                 // Nobody's.
                 ("done", Whom::Foreign(_)) => literal(""),
-                ("beside", Whom::Dlock(_, Mode::Exclusive)) => act.table.holder(),
-                ("beside", Whom::Dlock(..)) => act.table.member(),
+                ("beside", Whom::Dlock(_, Mode::Exclusive)) => table.holder(),
+                ("beside", Whom::Dlock(..)) => table.member(),
                 ("owner", Whom::Dlock(id, _)) => literal(id),
                 ("channel", Whom::Dlock(id, _)) => literal(&format!("dlock_{id}")),
                 ("seen_since", Whom::Foreign(columns)) => number(columns.since),
@@ -134,22 +133,22 @@ impl Steering {
         const ID: &str = "0123456789abcdef0123456789abcdef";
         let table = Table::shedlock('"');
         let columns = Columns { locked_by: "it's".to_owned(), since: Some(7), ..Columns::default() };
-        let foreign = Act::foreign(&table, "dlock:job", &columns);
+        let foreign = Act::foreign("dlock:job", &columns);
         let parties = [Mode::Exclusive, Mode::Shared].map(|mode| {
             let mut party = Party::new(Holder::read(format!(r#"{{"v":1,"id":"{ID}"}}"#).as_bytes()), "");
             party.mode = Some(mode);
             party
         });
-        let acts = parties.iter().map(|party| Act::new(&table, "dlock:job", party).expect("a dlock"));
+        let acts = parties.iter().map(|party| Act::new("dlock:job", party).expect("a dlock"));
         let ask = Ask::new(ID, "a@b", None, 1);
         let own = |text: String| text.replace(&(self.looks.literal)(&ask.text()), "ASK");
-        let mut changes = vec![self.take(&foreign, &ask, true), self.take(&foreign, &ask, false)];
+        let mut changes = vec![self.take(&table, &foreign, &ask, true), self.take(&table, &foreign, &ask, false)];
         for act in acts {
-            assert!(!format!("{}{}", self.tell(&act), self.wake(&act)).contains('{'));
+            assert!(!format!("{}{}", self.tell(&table, &act), self.wake(&table, &act)).contains('{'));
             for traced in [false, true] {
-                changes.push(self.take(&act, &ask, traced));
-                changes.push(self.ask(&act, &ask, traced));
-                assert!(own(self.ask(&act, &ask, traced)).contains("ASK"));
+                changes.push(self.take(&table, &act, &ask, traced));
+                changes.push(self.ask(&table, &act, &ask, traced));
+                assert!(own(self.ask(&table, &act, &ask, traced)).contains("ASK"));
             }
         }
         let once = table.once();
@@ -157,7 +156,7 @@ impl Steering {
             changes.iter().filter(|change| change.contains(&once) && own((*change).clone()).contains("ASK")).count(),
             5
         );
-        assert!(!self.wake(&foreign).contains('{'));
+        assert!(!self.wake(&table, &foreign).contains('{'));
         for change in changes.into_iter().map(own) {
             assert!(!change.contains('{') && change.trim_end().ends_with("COMMIT;"), "{change}");
             assert_eq!(change.matches("COMMIT;").count(), 1, "{change}");

@@ -20,9 +20,52 @@ const LONGEST: usize = 50;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Table {
     schema: Option<String>,
+    origin: Origin,
+    /// Whether the URL says that the table may be used whoever has made it.
+    is_trusted: bool,
     name: String,
     /// What the database has on both sides of a name.
     quote: char,
+}
+
+/// Where the schema of a table is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// The URL names it, or names none and nothing is known yet.
+    Url,
+    /// It is where tables usually are; the server has the last word.
+    Assumed,
+    /// The server has found the table there.
+    Found,
+}
+
+/// Some of the tables: those that a request uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tables(u8);
+
+impl Tables {
+    /// None of them.
+    pub(crate) const NONE: Self = Self(0);
+    /// The table of locks.
+    pub(crate) const LOCK: Self = Self(1);
+    /// The table of periods and breaks.
+    pub(crate) const ONCE: Self = Self(16);
+    /// All but that one.
+    pub(crate) const LOCKS: Self = Self(15);
+    /// All of them.
+    pub(crate) const ALL: Self = Self(31);
+
+    /// Whether all of `others` are among them.
+    #[must_use]
+    pub(crate) fn has(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// These and `others`.
+    #[must_use]
+    pub(crate) fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
 }
 
 impl fmt::Display for Table {
@@ -37,7 +80,7 @@ impl fmt::Display for Table {
 impl Table {
     /// The table that ShedLock uses by default, in a database that has `quote` on both sides of a name.
     pub(crate) fn shedlock(quote: char) -> Self {
-        Self { schema: None, name: SHEDLOCK.to_owned(), quote }
+        Self { schema: None, origin: Origin::Url, is_trusted: false, name: SHEDLOCK.to_owned(), quote }
     }
 
     /// Reads `[schema.]name`.
@@ -51,12 +94,57 @@ impl Table {
                 "table must be [schema.]name of letters, digits and _, at most {LONGEST} characters each"
             ));
         }
-        Ok(Self { schema: schema.map(str::to_owned), name: name.to_owned(), quote })
+        let (schema, name) = (schema.map(str::to_owned), name.to_owned());
+        Ok(Self { schema, origin: Origin::Url, is_trusted: false, name, quote })
     }
 
-    /// Whether it is the one that ShedLock uses by default.
-    pub(crate) fn is_default(&self) -> bool {
-        *self == Self::shedlock(self.quote)
+    /// This table, which may be used whoever has made it if it `is_trusted`.
+    pub(crate) fn trusted(self, is_trusted: bool) -> Self {
+        Self { is_trusted, ..self }
+    }
+
+    /// This table in the schema that is most likely where the URL names none.
+    pub(crate) fn assumed_in(self, schema: &str) -> Self {
+        if self.schema.is_some() {
+            return self;
+        }
+        Self { schema: Some(schema.to_owned()), origin: Origin::Assumed, ..self }
+    }
+
+    /// This table in the schema in which the server has found it, or in which it is to be made.
+    pub(crate) fn found_in(self, schema: &str) -> Self {
+        let origin = if self.origin == Origin::Url { Origin::Url } else { Origin::Found };
+        Self { schema: Some(schema.to_owned()), origin, ..self }
+    }
+
+    /// Whether the URL names its schema.
+    pub(crate) fn is_named(&self) -> bool {
+        self.origin == Origin::Url && self.schema.is_some()
+    }
+
+    /// Whether it is only assumed in which schema it is.
+    pub(crate) fn is_assumed(&self) -> bool {
+        self.origin == Origin::Assumed
+    }
+
+    /// Whether it may be used whoever has made it.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.is_trusted
+    }
+
+    /// How a URL names it; none where that is not needed.
+    pub(crate) fn parameter(&self) -> Option<String> {
+        if self.origin == Origin::Assumed {
+            return (self.name != SHEDLOCK).then(|| self.name.clone());
+        }
+        (self.schema.is_some() || self.name != SHEDLOCK).then(|| self.to_string())
+    }
+
+    /// The names of these tables, without the schema and without quotes.
+    pub(crate) fn bare_names(&self, tables: Tables) -> Vec<String> {
+        let own = [HOLDER, MEMBER, QUEUE, ONCE].map(|name| self.own_name(name));
+        let all = std::iter::once(self.name.clone()).chain(own).enumerate();
+        all.filter(|(at, _)| tables.has(Tables(1 << at))).map(|(_, name)| name).collect()
     }
 
     /// The names of dlock's own tables, without the schema and without quotes.
@@ -105,8 +193,9 @@ impl Table {
     }
 
     fn quoted(&self, name: &str) -> String {
-        // There is nothing in a name that could be taken for a quote.
-        let quoted = |name: &str| format!("{0}{name}{0}", self.quote);
+        // A schema that the server has found may be called anything.
+        let escaped = |name: &str| name.replace(self.quote, &self.quote.to_string().repeat(2));
+        let quoted = |name: &str| format!("{0}{1}{0}", self.quote, escaped(name));
         self.schema.iter().map(|schema| quoted(schema) + ".").collect::<String>() + &quoted(name)
     }
 

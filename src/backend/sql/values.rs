@@ -4,7 +4,7 @@ What stands in the places of statements, as far as it is the same in every datab
 
 use std::time::Duration;
 
-use crate::backend::sql::table::Table;
+use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::{name, owner};
 use crate::backend::{Claim, Once};
 use crate::lock::admission::Mode;
@@ -67,6 +67,11 @@ impl Values {
             patience,
             literal,
         }
+    }
+
+    /// The tables that requests of the claim use.
+    pub(crate) fn uses(&self) -> Tables {
+        if self.once.is_some() { Tables::ALL } else { Tables::LOCKS }
     }
 
     /// From now on it is no matter whether a run around this one holds the lock.

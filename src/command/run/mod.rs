@@ -223,7 +223,8 @@ impl Run<'_> {
         if let Some(ttl) = tenure.ttl().filter(|&ttl| is_cut(ttl)) {
             report.tell(&Event::ShortGrace { lock: settings.lock(), kill_after, ttl });
         }
-        let (lock, mode, slot) = (settings.lock_of(keys), settings.mode, grant.slot);
+        let lock = settings.lock_of(keys).in_table(self.contender.table().as_deref());
+        let (mode, slot) = (settings.mode, grant.slot);
         let (ttl, waited) = (tenure.ttl(), self.waited);
         let acquired = Event::Acquired { lock, tokens, mode, slot, ttl, waited };
         match &settings.handle {

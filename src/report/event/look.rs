@@ -35,6 +35,8 @@ pub(crate) enum Look {
     /// Only locks of dlock are shown at this backend, because without a namespace nothing tells those of other programs from
     /// other data.
     OnlyOwnLocks(String),
+    /// The service may hide locks from this user.
+    Hidden(String),
     /// No backend was chosen to be checked.
     NoBackendToCheck,
     /// A check has found something.

@@ -30,6 +30,7 @@ pub(super) fn looked(look: &Look) -> String {
             "only locks of dlock are shown at {place}: without a --namespace, nothing tells those of other programs from \
              other data"
         ),
+        Look::Hidden(place) => format!("row-level security may hide locks of others from this user at {place}"),
         Look::NoBackendToCheck => {
             "no backend was chosen, so this checks the locks of this user on this host only (choose with --backend or \
              DLOCK_BACKEND)"

@@ -27,7 +27,7 @@ impl Engine for MariaDb {
     const USER: &'static str = "dlock";
     const DATABASE: &'static str = "locks";
     const LOGGING: &'static [&'static str] = &["general_log=ON", "general_log_file=general.log"];
-    const HOLDER: &'static str = "`dlock_holder`";
+    const HOLDER: &'static str = "`locks`.`dlock_holder`";
     const TLS_FILES: [&'static str; 3] = ["ssl-cert", "ssl-key", "ssl-ca"];
     const TLS: &'static str = "require_secure_transport=ON";
     const NOW: &'static str = "UTC_TIMESTAMP(3)";

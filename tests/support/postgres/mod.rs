@@ -1,6 +1,7 @@
 //! Real PostgreSQL servers, a fresh one for every test that asks.
 
 mod client;
+pub mod neighbours;
 mod template;
 
 use std::fs;
@@ -30,7 +31,7 @@ impl Engine for PostgreSql {
     const USER: &'static str = "postgres";
     const DATABASE: &'static str = "postgres";
     const LOGGING: &'static [&'static str] = &["log_statement=all"];
-    const HOLDER: &'static str = "\"dlock_holder\"";
+    const HOLDER: &'static str = "\"public\".\"dlock_holder\"";
     const TLS_FILES: [&'static str; 3] = ["ssl_cert_file", "ssl_key_file", "ssl_ca_file"];
     const TLS: &'static str = "ssl=on";
     const NOW: &'static str = "timezone('utc', CURRENT_TIMESTAMP)";

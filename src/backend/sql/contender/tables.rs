@@ -8,6 +8,7 @@ use crate::backend::sql::connection::{Outstanding, Unasked};
 use crate::backend::sql::contender::SqlContender;
 use crate::backend::sql::dialect::Dialect;
 use crate::backend::sql::link::{Said, Servers};
+use crate::backend::sql::table::Tables;
 use crate::backend::sql::template::lines;
 use crate::backend::sql::{errors, place};
 use crate::printable::flag;
@@ -42,8 +43,9 @@ impl<D: Dialect> SqlContender<D> {
             return Err(self.nonsense());
         }
         self.tables.made += 1;
+        self.choose_schema()?;
         for statement in self.statements.tables() {
-            match self.connection.ask(&statement, Outstanding::Request).await {
+            match self.connection.ask(&statement, Tables::NONE, Outstanding::Request).await {
                 Ok(_) => {}
                 Err(Unasked::Said(said, _)) if said.is_made_by_others() => {}
                 Err(Unasked::Said(said, error)) if said.forbids_tables() => {
@@ -57,6 +59,23 @@ impl<D: Dialect> SqlContender<D> {
             }
         }
         self.tables.missing = false;
+        Ok(())
+    }
+
+    /// The tables are made where they would be without a schema, or next to the table of locks, if that is there. A schema of the
+    /// role's own has locks that no other role sees: there only if the URL names it.
+    fn choose_schema(&mut self) -> Result<(), Error> {
+        let Some(found) = self.connection.found().filter(|_| !self.connection.table().is_named()) else {
+            return Ok(());
+        };
+        let Some(home) = found.home.as_ref().filter(|_| found.schema.is_none()) else { return Ok(()) };
+        if found.is_own(home) {
+            let table = self.connection.table().clone().found_in(home);
+            return Err(errors::own_schema(&self.connection.name(), &table));
+        }
+        let home = home.clone();
+        self.connection.make_in(&home);
+        self.statements.use_table(self.connection.table());
         Ok(())
     }
 }

@@ -26,6 +26,7 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
             "this shows the locks of this user on this host, in redis://locks (another directory: file:///dir)",
         ),
         (Look::OnlyThisNamespace, "locks that other programs hold outside of this PID namespace are not shown"),
+        (Look::Hidden(place()), "row-level security may hide locks of others from this user at redis://locks"),
         (
             Look::OnlyOwnLocks(place()),
             "only locks of dlock are shown at redis://locks: without a --namespace, nothing tells those of other programs \

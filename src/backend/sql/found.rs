@@ -1,0 +1,112 @@
+/*!
+What a server has found of the tables: in which schema they are, and whether others than those who are trusted could have
+prepared them so that a statement does something else than it says.
+*/
+
+use crate::backend::error::{Error, ErrorKind};
+use crate::backend::probing::Finding;
+use crate::backend::sql::table::Table;
+use crate::printable::shown;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The schema in which the table of locks is; none where there is no such table.
+    pub schema: Option<String>,
+    /// The schema in which a table without a schema would be made.
+    pub home: Option<String>,
+    /// The role.
+    role: String,
+    /// Whether the path of the role has a schema of the role's own.
+    has_own: bool,
+    /// Another schema of the path that has such a table.
+    beside: Option<String>,
+    /// Another schema of the database that has such a table, which this role may use.
+    elsewhere: Option<String>,
+    /// Why a table may do something else than a statement says: a word for that, the table and its owner.
+    fault: Option<String>,
+    /// Whether row-level security may hide rows from this role.
+    hides: bool,
+    /// Whether all tables are there that were asked for.
+    pub is_whole: bool,
+}
+
+impl Found {
+    /// Reads a row; none where it has not the form that the statements give.
+    pub(crate) fn read(row: &[Option<&str>]) -> Option<Self> {
+        let [_, schema, home, role, has_own, beside, elsewhere, fault, hides, is_whole] = row[..] else { return None };
+        let is = |field: Option<&str>| field == Some("t");
+        let [schema, home, role, beside, elsewhere, fault] =
+            [schema, home, role, beside, elsewhere, fault].map(|field| field.map(str::to_owned));
+        let (has_own, hides, is_whole) = (is(has_own), is(hides), is(is_whole));
+        Some(Self { schema, home, role: role?, has_own, beside, elsewhere, fault, hides, is_whole })
+    }
+
+    /// Whether the schema called so is the role's own, so that other roles look for the table elsewhere.
+    pub(crate) fn is_own(&self, schema: &str) -> bool {
+        self.has_own && schema == self.role
+    }
+
+    /// Whether row-level security may hide locks from this role.
+    pub(crate) fn hides(&self) -> bool {
+        self.hides
+    }
+
+    /// The error where the tables cannot be relied on; errors call the server `name`.
+    pub(crate) fn refusal(&self, table: &Table, name: &str) -> Option<Error> {
+        let fault = self.fault.as_ref().filter(|_| !table.is_trusted())?;
+        let mut words = fault.splitn(3, ' ');
+        let (why, what) = (words.next()?, words.next()?);
+        let schema = self.schema.as_ref().map(|schema| format!("{schema}.")).unwrap_or_default();
+        let what = shown(format!("{schema}{what}").as_bytes()).to_string();
+        let owner = shown(words.next().unwrap_or_default().as_bytes()).to_string();
+        let what = match why {
+            "owner" => format!("the table {what} is of the role {owner}, which could have prepared it"),
+            "kind" => format!("{what} is a view, or another kind of relation than a plain table"),
+            "rule" => format!("the table {what} has a rule, which may change what statements do"),
+            _ => format!("the table {what} has a trigger, which may change what statements do"),
+        };
+        let hint = "name the right table with ?table=SCHEMA.NAME, or if this is the one, add trust-table to the URL";
+        Some(Error::new(ErrorKind::Unusable, format!("{name}: {what}; {hint}")))
+    }
+
+    /// What could make two roles use two tables; `table` is the one that is used.
+    pub(crate) fn concerns(&self, table: &Table) -> Vec<String> {
+        let Some(schema) = self.schema.as_deref().filter(|_| !table.is_named()) else { return Vec::new() };
+        let name = format!("?table={}", shown(table.to_string().as_bytes()));
+        let table = shown(table.to_string().as_bytes()).to_string();
+        let mut concerns = Vec::new();
+        if self.is_own(schema) {
+            let role = shown(self.role.as_bytes());
+            concerns.push(format!(
+                "the table {table} is in the schema of the role {role}: other roles have other locks; name it with {name}"
+            ));
+        }
+        if let Some(beside) = &self.beside {
+            let beside = shown(beside.as_bytes());
+            concerns.push(format!(
+                "the locks are in {table}, and the schema {beside} has such a table too: name the right one with {name}"
+            ));
+        }
+        concerns
+    }
+
+    /// What a check tells of the tables.
+    pub(crate) fn findings(&self, table: &Table) -> Vec<Finding> {
+        let mut findings = vec![Finding::ok("table", shown(table.to_string().as_bytes()).to_string())];
+        let known = self.beside.is_some() && !table.is_named();
+        if let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| !known) {
+            let text = format!(
+                "the schema {} has such a table too: who uses that one has other locks",
+                shown(elsewhere.as_bytes())
+            );
+            findings.push(Finding::warn("table", text, "name one with ?table=SCHEMA.NAME wherever the locks are used"));
+        }
+        if self.hides {
+            let text = "row-level security may hide locks of others from this role";
+            let remedy = "look as a role that its policies let see all rows";
+            findings.push(Finding::warn("table", text, remedy));
+        }
+        findings
+    }
+}
