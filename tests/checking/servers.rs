@@ -84,6 +84,26 @@ fn a_zookeeper_alone_and_its_sessions() {
 }
 
 #[test]
+fn a_namespace_at_zookeeper_that_is_nobodys_or_everybodys_is_told() {
+    let service = ZooKeeperService::fresh();
+    let check = || {
+        let check = check_at(service.scratch(), &service.url(), &["--user", "alice"]);
+        Found::by(check.env("DLOCK_PASSWORD", "secret"), 0)
+    };
+    check()
+        .has("warn", "identity", "/dlock is not there: whoever takes the first lock owns it")
+        .has("ok", "lock", "taken");
+    assert!(service.zookeeper.tree().is_empty());
+    let run = service.run("job").args(["--user", "alice"]).env("DLOCK_PASSWORD", "secret");
+    run.command(["true"]).output().success();
+    assert!(check().of("identity").iter().all(|(result, _)| *result == "ok"));
+    let open = ZooKeeperService::fresh();
+    open.zookeeper.create("/dlock", "");
+    let check = check_at(open.scratch(), &open.url(), &["--user", "alice"]).env("DLOCK_PASSWORD", "secret");
+    Found::by(check, 0).has("warn", "identity", "/dlock is open to everybody");
+}
+
+#[test]
 fn an_ensemble_of_zookeepers_needs_a_majority() {
     let service = ZooKeeperEnsembleService::fresh();
     let found = |code| Found::at(service.scratch(), &service.url(), &[], code);

@@ -32,10 +32,46 @@ fn nodes_belong_to_the_user_who_made_them() {
         assert!(!outcome.stderr().contains("a:b/c") && !outcome.stderr().contains("wrong"), "{outcome:?}");
     }
     holder.let_go().success();
-    // What was made is taken away by whoever may.
-    assert!(service.zookeeper.tree().is_empty());
+    // What was made is taken away by whoever may, but for the user's namespace.
+    service.assert_tidy(&[]);
     let sessions = || service.zookeeper.sessions();
     eventually("the sessions of those refused to end", || sessions().is_empty().then_some(()));
+}
+
+/// Whoever comes next would own it. Also below a chroot, and where a latch is the first to make it.
+#[test]
+fn a_namespace_stays_with_its_user_when_its_last_lock_is_gone() {
+    let lock = (&["run", "-k", "job"][..], &["true"][..]);
+    let latch = (&["latch", "-k", "job"][..], &["down", "--as", "a"][..]);
+    for (chroot, (verb, rest)) in [("", lock), ("/apps", latch)] {
+        let service = ZooKeeperService::fresh();
+        let url = format!("{}{chroot}", service.url());
+        let dlock = |words: &[&str]| service.scratch().dlock().args(words).backend(&url);
+        let by = |user: &str, words: &[&str]| with_password(dlock(words), user, "secret");
+        by("alice", verb).args(rest).output().code(0);
+        if chroot.is_empty() {
+            assert_eq!(service.zookeeper.tree(), ["/dlock", "/dlock/%dlock"]);
+            service.assert_tidy(&[]);
+        }
+        let namespace = format!("{chroot}/dlock");
+        let keeper = format!("{namespace}/%dlock");
+        for path in [chroot, &namespace, &keeper].into_iter().filter(|path| !path.is_empty()) {
+            let acl = service.zookeeper.acl(path).unwrap();
+            assert!(matches!(acl.as_slice(), [(31, _, id)] if id.starts_with("alice:")), "{path}: {acl:?}");
+        }
+        let port = service.zookeeper.server(0).port();
+        let mut mallory = Client::connect(port, Duration::from_secs(5)).unwrap();
+        mallory.add_auth("mallory", "secret").unwrap();
+        for path in [&keeper, &namespace] {
+            assert!(mallory.delete(path).is_err(), "{path} can be removed by others");
+        }
+        let other = ["run", "-n", "-k", "other"];
+        by("mallory", &other).command(["true"]).output().code(77).stderr_is_one_line("refused access to ");
+        dlock(&other).command(["true"]).output().code(77).stderr_is_one_line("no user was given");
+        by("alice", &other).command(["true"]).output().code(0);
+        let listed = by("alice", &["list"]).output();
+        listed.code(0).stderr_is_one_line("no lock is held in the namespace dlock");
+    }
 }
 
 #[test]

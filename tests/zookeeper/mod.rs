@@ -30,7 +30,7 @@ use crate::support::scene::assert_in_time;
 use crate::support::scratch::Scratch;
 use crate::support::service::{Gated, Service, ZooKeeperService};
 use crate::support::tree::Tree;
-use crate::support::zookeeper::{Acl, Kind, Node, ZooKeeper, ZooKeeperOptions};
+use crate::support::zookeeper::{Acl, Client, Kind, Node, ZooKeeper, ZooKeeperOptions};
 use crate::support::zookeeper_proxy::{
     CREATE2, DELETE, Fate, GET_CHILDREN, GET_DATA, MULTI, PING, SET_DATA, ZooKeeperProxy, framed,
 };

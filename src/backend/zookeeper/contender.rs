@@ -12,7 +12,6 @@ use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::errors::{self, About};
 use crate::backend::zookeeper::membership;
 use crate::backend::zookeeper::names::Directory;
-use crate::backend::zookeeper::nodes::acls;
 use crate::backend::zookeeper::opening::{Opening, login};
 use crate::backend::zookeeper::session::Session;
 use crate::backend::{Claim, Error, Released};
@@ -87,7 +86,7 @@ impl ZookeeperContender {
         let opened = self.opening.insert(opening).opened().await;
         let Some(Opening { tunnel, asked, .. }) = self.opening.take() else { return Err(self.vanished()) };
         let client = opened?.map_err(|error| self.explain_with(&error, tunnel.reason()))?;
-        let session = Session::new(&self.claim, directory, client, tunnel, asked, acls(login.is_some()));
+        let session = Session::new(&self.claim, directory, client, tunnel, asked, login.is_some());
         self.session = Some(session);
         self.compared = false;
         Ok(())

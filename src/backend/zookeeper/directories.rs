@@ -1,6 +1,9 @@
 /*!
 The directories that locks are in: made where they are missing, counted in, and removed by whoever is the last to leave,
 unless another client may still rely on them.
+
+A namespace that a user has made stays: with its last lock gone, it would belong to whoever comes next. ZooKeeper lets those
+remove an empty node who may change the one above it, so a node in the namespace keeps it.
 */
 
 use ::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, Stat};
@@ -18,18 +21,26 @@ pub(super) const MADE_BY_DLOCK: &[u8] = b"made by dlock, which removes it when i
 /// or removes it, so that no mixture of their nodes and those of foreign clients looks like nodes of one release alone.
 pub(super) const OF_LOCK: &[u8] = b"made by dlock, which counts its nodes in threes and removes it when it is empty";
 
-/// Makes the directories at `paths`, from the root downwards, that are not there; the last one says `last`. All are asked for at
-/// once, before this returns.
+/// What the node says that keeps a namespace.
+const KEEPS: &[u8] = b"made by dlock: this namespace stays, and belongs to its user";
+
+/// Makes the directories at `paths`, from the root downwards, that are not there; the last one says `last`. Makes the node at
+/// `keeper` too, if there is to be one. All are asked for at once, before this returns.
 pub(super) fn make<'a>(
     client: &'a Client,
     paths: &'a [String],
     last: &'static [u8],
+    keeper: Option<&str>,
     acls: Acls<'static>,
 ) -> impl Future<Output = Result<(), ZkError>> + 'a {
     let options = CreateMode::Persistent.with_acls(acls);
     let data = |index: usize| if index + 1 == paths.len() { last } else { MADE_BY_DLOCK };
     let asked: Vec<_> =
         paths.iter().enumerate().map(|(index, path)| client.create(path, data(index), &options)).collect();
+    if let Some(keeper) = keeper {
+        // Nothing hangs on the answer: it is asked for again with the next lock.
+        drop(client.create(keeper, KEEPS, &options));
+    }
     async move {
         let (mut refused, mut result) = (None, Ok(()));
         for made in asked {
@@ -44,12 +55,14 @@ pub(super) fn make<'a>(
     }
 }
 
-/// Removes the directories that a dlock made, from `directory` upwards, as far as they are empty.
+/// Removes the directories that a dlock made, from `directory` upwards, as far as they are empty; only that one where
+/// those above it are to be `kept`.
 ///
 /// The lock's own is kept when somebody else had a node there: a `Lock` of kazoo that was used once relies on its
 /// directory and fails without it. See [`count`].
-pub(super) async fn remove(client: &Client, directory: &Directory, traffic: &mut Traffic) {
-    for path in directory.ancestry().iter().rev() {
+pub(super) async fn remove(client: &Client, directory: &Directory, kept: bool, traffic: &mut Traffic) {
+    let most = if kept { 1 } else { usize::MAX };
+    for path in directory.ancestry().iter().rev().take(most) {
         let sent = traffic.begin();
         let read = client.get_data(path).await;
         traffic.end(sent, false, &read);

@@ -86,7 +86,12 @@ impl Visitor {
 
     /// The access list of new nodes.
     pub(super) fn acls(&self) -> Acls<'static> {
-        acls(self.contender.location().login.user.is_some())
+        acls(self.has_user())
+    }
+
+    /// Whether we have a user there, for whom the namespace is kept.
+    fn has_user(&self) -> bool {
+        self.contender.location().login.user.is_some()
     }
 
     /// The directories above ours, from the root downwards.
@@ -112,7 +117,11 @@ impl Visitor {
         self.has_written = true;
         let paths = [self.above(), vec![self.directory()]].concat();
         let acls = self.acls();
-        self.ask(|client| async move { directories::make(&client, &paths, MADE_BY_DLOCK, acls).await }).await
+        let session = self.contender.session.as_ref().filter(|_| self.has_user());
+        let keeper = session.and_then(|session| session.directory.keeper());
+        let make =
+            |client| async move { directories::make(&client, &paths, MADE_BY_DLOCK, keeper.as_deref(), acls).await };
+        self.ask(make).await
     }
 
     /// Writes to our directory, which is made where it is missing; its status then has the time at the servers.
@@ -157,7 +166,8 @@ impl Visitor {
     /// fails is left.
     pub(super) async fn close(&mut self) {
         if self.has_written && self.contender.session.as_ref().is_some_and(|session| session.end().is_none()) {
-            let directories = [self.above(), vec![self.directory()]].concat();
+            let above = if self.has_user() { Vec::new() } else { self.above() };
+            let directories = [above, vec![self.directory()]].concat();
             for path in directories.into_iter().rev() {
                 let removed = self.ask(|client| async move {
                     let (data, stat) = client.get_data(&path).await?;

@@ -21,6 +21,7 @@ use crate::key::{Key, Namespace};
 use crate::lock::admission::Mode;
 
 /// How the names of the directories next to a lock's own end: of the one with the minimum holds, and of latches and barriers.
+/// On its own it is the name of the node that keeps a namespace.
 /// No key has a bare `%` in its spelling, so none is another lock's directory.
 const BESIDE: &str = "%dlock";
 /// How the names of Curator's nodes begin, before an id.
@@ -89,6 +90,11 @@ impl Directory {
             Some((above, _)) if !above.is_empty() => above,
             _ => "/",
         }
+    }
+
+    /// The path of the node that keeps the directory that it is in, because only an empty one can be removed; none in the root.
+    pub(super) fn keeper(&self) -> Option<String> {
+        Some(self.above()).filter(|above| *above != "/").map(|above| format!("{above}/{BESIDE}"))
     }
 
     /// The path of the directory next to it, whose nodes keep the lock taken after it was used.

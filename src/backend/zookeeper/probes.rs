@@ -6,6 +6,7 @@ answers by default), and the ensemble for a session of the length that runs ask 
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::zookeeper_client::{Acl, Client, Error as ZkError, Permission};
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -13,12 +14,16 @@ use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::location::nested_hint;
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::{Address, Wire};
-use crate::backend::probing::{Finding, Met, Probes, Verdict, Wish, bounded, contact, counted, kind_of, met, version};
+use crate::backend::probing::{
+    Finding, Met, Probes, SCRATCH, Verdict, Wish, bounded, contact, counted, kind_of, met, version,
+};
 use crate::backend::zookeeper::configuration::Configuration;
 use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::errors::{self, About};
+use crate::backend::zookeeper::names::Directory;
 use crate::backend::zookeeper::opening::Opening;
 use crate::clock::within;
+use crate::key::{Key, Namespace};
 use crate::printable::shown;
 
 /// The command that asks a server for its state, and the most that it may answer.
@@ -37,6 +42,7 @@ pub(super) struct ZookeeperProbes {
     ensemble: Arc<Ensemble>,
     tls: Option<Tls>,
     servers: Vec<Server>,
+    namespace: Namespace,
     ttl: Duration,
 }
 
@@ -138,6 +144,12 @@ fn size(configuration: &Configuration) -> Option<Finding> {
     }
 }
 
+/// Whether an entry of an access list lets everybody change something.
+fn is_open(acl: &Acl) -> bool {
+    let to_change = [Permission::CREATE, Permission::WRITE, Permission::DELETE, Permission::ADMIN];
+    acl.scheme() == "world" && to_change.into_iter().any(|right| acl.permission().has(right))
+}
+
 async fn ask(mut wire: Wire) -> std::io::Result<State> {
     wire.write_all(STATE).await?;
     wire.flush().await?;
@@ -170,7 +182,27 @@ impl ZookeeperProbes {
     pub(super) fn new(ensemble: Ensemble, tls: Option<Tls>, wish: &Wish) -> Self {
         let addresses = ensemble.location().addresses.clone();
         let servers = addresses.into_iter().map(|address| Server { address, state: None }).collect();
-        Self { ensemble: Arc::new(ensemble), tls, servers, ttl: wish.ttl.min(MAX_SESSION) }
+        let (namespace, ttl) = (wish.namespace.clone(), wish.ttl.min(MAX_SESSION));
+        Self { ensemble: Arc::new(ensemble), tls, servers, namespace, ttl }
+    }
+
+    /// Why the namespace is not its user's alone, if it is not.
+    async fn claimed(&self, client: &Client) -> Option<Finding> {
+        let location = self.ensemble.location();
+        let any = Key::parse(SCRATCH.as_ref()).ok()?;
+        let directory = Directory::named(&location.path, &self.namespace, &any).ok()?;
+        let path = shown(directory.above().as_bytes()).to_string();
+        match client.get_acl(directory.above()).await {
+            Err(ZkError::NoNode) => {
+                let text = format!("{path} is not there: whoever takes the first lock owns it");
+                Some(Finding::warn("identity", text, "take a lock there as this user, and it stays"))
+            }
+            Ok((acls, _)) if acls.iter().any(is_open) => {
+                let text = format!("{path} is open to everybody");
+                Some(Finding::warn("identity", text, "use setAcl in zkCli.sh, or another --namespace or chroot"))
+            }
+            _ => None,
+        }
     }
 
     /// What a session says.
@@ -193,6 +225,9 @@ impl ZookeeperProbes {
             findings.extend(size(&configuration));
         }
         findings.push(session(client.session_timeout(), self.ttl));
+        if location.login.user.is_some() {
+            findings.extend(self.claimed(&client).await);
+        }
         // It is closed when the last one who knows it is gone.
         let mut state = client.state_watcher();
         drop(client);

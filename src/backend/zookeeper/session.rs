@@ -18,11 +18,12 @@ use std::time::Duration;
 use ::zookeeper_client::{Acls, Client, Error as ZkError, Stat, StateWatcher};
 use futures_util::future::join_all;
 
+use crate::backend::probing::SCRATCH;
 use crate::backend::zookeeper::directories;
 use crate::backend::zookeeper::hold::{Kept, Listed};
 use crate::backend::zookeeper::line::Awaited;
 use crate::backend::zookeeper::names::{Directory, Names};
-use crate::backend::zookeeper::nodes::{Placed, absent};
+use crate::backend::zookeeper::nodes::{Placed, absent, acls};
 use crate::backend::zookeeper::own::OwnWatch;
 use crate::backend::zookeeper::session::clock::ServerClock;
 pub(super) use crate::backend::zookeeper::session::records::{BROKEN, is_record};
@@ -89,6 +90,8 @@ pub(super) struct Session {
     /// The text that our nodes are made with.
     data: String,
     acls: Acls<'static>,
+    /// The node that keeps the namespace for its user, if there is to be one: see [`directories`].
+    keeper: Option<String>,
     client: Client,
     tunnel: Tunnel,
     length: Duration,
@@ -104,9 +107,12 @@ impl Session {
         client: Client,
         tunnel: Tunnel,
         asked: Instant,
-        acls: Acls<'static>,
+        has_user: bool,
     ) -> Self {
         let length = client.session_timeout();
+        // A check leaves nothing behind.
+        let keeps = has_user && !claim.key.as_str().starts_with(SCRATCH);
+        let keeper = directory.keeper().filter(|_| keeps);
         let mut session = Self {
             directory,
             names: Names::of(&claim.owner, claim.mode),
@@ -126,7 +132,8 @@ impl Session {
             used: false,
             counted: false,
             data: texts::waiting(claim),
-            acls,
+            acls: acls(has_user),
+            keeper,
             client,
             tunnel,
             length,
@@ -278,7 +285,7 @@ impl Session {
     /// Removes the directories that a dlock made, from this one upwards, as far as they are empty: see
     /// [`directories::remove`].
     pub(super) async fn remove_directories(&mut self) {
-        directories::remove(&self.client, &self.directory, &mut self.traffic).await;
+        directories::remove(&self.client, &self.directory, self.keeper.is_some(), &mut self.traffic).await;
     }
 
     /// Counts our nodes in the lock's directory, where that has not been done when they were made: it is done then,

@@ -66,7 +66,10 @@ impl Cluster for ZooKeeper {
 
     fn litter(&self, _keys: &[&str]) -> Vec<String> {
         let sessions = self.sessions().into_iter().map(|session| format!("session {session:#x}"));
-        self.tree().into_iter().chain(sessions).collect()
+        let (tree, kept) = (self.tree(), ["/dlock", "/dlock/%dlock"]);
+        // The namespace of a user stays.
+        let is_kept = kept.iter().all(|path| tree.iter().any(|there| there == path));
+        tree.into_iter().filter(|path| !(is_kept && kept.contains(&path.as_str()))).chain(sessions).collect()
     }
 
     fn forget_break(&self, key: &str) -> bool {

@@ -37,7 +37,8 @@ impl Session {
         }
         let sent = self.traffic.begin();
         let paths = if write == Write::CreateAll { self.directory.ancestry() } else { Vec::new() };
-        let made = directories::make(&client, &paths, directories::OF_LOCK, self.acls);
+        let keeper = self.keeper.clone().filter(|_| write == Write::CreateAll);
+        let made = directories::make(&client, &paths, directories::OF_LOCK, keeper.as_deref(), self.acls);
         let own = self.directory.path();
         let beside = self.directory.beside();
         // Asked for after the list: whoever left it before has written down its hold by then.
