@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::support::backends::{Detour, User, on_backend};
+use crate::support::cgroup::CpuGroup;
 use crate::support::dlock::{Outcome, Running};
 use crate::support::process;
 use crate::support::programs::unruly;
@@ -22,6 +23,7 @@ use crate::support::witness::Witness;
 on_backend! { zookeeper: service::ZooKeeperService { a_fork_storm_is_over_before_the_lease_is } }
 
 on_backend! { redis: service::RedisService {
+    a_cpu_quota_does_not_make_the_guard_late
     a_fork_storm_is_over_before_the_lease_is
     a_storm_of_shells_is_over_before_the_lease_is
     thousands_of_processes_are_dead_before_the_lease_ends
@@ -119,6 +121,31 @@ fn a_storm_of_shells_is_over_before_the_lease_is<S: Service>(service: &S) {
     let shell = "end=$(($(date +%s) + 20)); while [ $(date +%s) -lt $end ]; do (true &) ; (true &) ; (true &); done";
     let storm = format!("trap '' TERM; for i in $(seq 30); do ({shell}) & done; echo storm; wait");
     Scene::start(service, user, &storm, "storm").dies_under_a_silent_server();
+}
+
+/// Throttled with busy processes that ignore SIGTERM, the guard is woken up late by seconds. Where it may have no group of its
+/// own, nothing can be tested.
+fn a_cpu_quota_does_not_make_the_guard_late<S: Service>(service: &S) {
+    let _alone = alone();
+    for &user in User::all() {
+        let Some(group) = CpuGroup::new(Duration::from_millis(20), Duration::from_millis(100)) else { return };
+        let (detour, (lifeline, end)) = (Detour::to(service), Lifeline::pair());
+        let busy = unruly(service.scratch(), "busy 60");
+        let dlock =
+            user.run_by(service, &detour, &format!("{user:?}")).args(["-v", "-t", "8s"]).shell(format!("{busy}; true"));
+        let holder = group.bring(dlock).lifeline(end).spawn();
+        holder.wait_stdout("busy ");
+        let begun = boottime();
+        detour.set(Mode::Silent);
+        let died = lifeline.closed_at();
+        group.lift();
+        assert!(died.saturating_sub(begun) < TTL, "it lived for {:?}", died.saturating_sub(begun));
+        let outcome = holder.wait();
+        outcome.code(79);
+        // A guard that precedes the busy processes is not late by much.
+        let told = outcome.stderr().contains("uses up its CPU quota");
+        assert!(told || user == User::Own, "{outcome:?}");
+    }
 }
 
 fn thousands_of_processes_are_dead_before_the_lease_ends<S: Service>(service: &S) {

@@ -16,7 +16,7 @@ const NEXT_EARLY: Duration = Duration::from_millis(100);
 /// The result of the last renewal that was not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unconfirmed {
-    /// It was not tried, because dlock itself was stopped.
+    /// It was not tried: dlock itself was stopped, or got no processor time.
     NotTried,
     /// There was no answer.
     Silence,

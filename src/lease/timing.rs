@@ -78,6 +78,13 @@ pub(crate) fn first_timeout(ttl: Duration) -> Duration {
     ttl / 3
 }
 
+/// The time after the request for a lease of `ttl` at which the command must be dead: `ttl` less a margin for clock rates and scheduling
+/// (ttl/10 + 50 ms).
+#[must_use]
+pub(crate) fn dead_after(ttl: Duration) -> Duration {
+    ttl.saturating_sub(ttl / RATES + SCHEDULING)
+}
+
 /// One lease as last confirmed: when the confirming request was sent, and what follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Schedule {
@@ -90,10 +97,10 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// When the command must be dead: `sent + ttl` less a margin for clock rates and scheduling (ttl/10 + 50 ms).
+    /// When the command must be dead: `sent + ttl` less the margin.
     #[must_use]
     pub(crate) fn dead_at(&self) -> Instant {
-        self.sent + self.ttl.saturating_sub(self.ttl / RATES + SCHEDULING)
+        self.sent + dead_after(self.ttl)
     }
 
     /// When the command is told to end; from here on no renewal rescues it.

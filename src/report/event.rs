@@ -239,6 +239,15 @@ pub(crate) enum Event {
         /// The time after which it is stopped unless it is continued.
         stopped_in: Duration,
     },
+    /// The control group has used up its CPU quota, and the command would be stopped earlier than at the lease's deadline.
+    Throttled {
+        /// The lock.
+        lock: Lock,
+        /// The command's name.
+        program: String,
+        /// The time by which it would be stopped earlier.
+        earlier: Duration,
+    },
     /// `--max-run` has run out; the command is stopped.
     MaxRun {
         /// The command's name.

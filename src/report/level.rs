@@ -41,6 +41,7 @@ impl Event {
             | Self::RenewedAgain(_)
             | Self::Covered(_)
             | Self::StoppingLeftovers { .. }
+            | Self::Throttled { .. }
             | Self::Released(_)
             | Self::Kept { .. } => Level::Detail,
             Self::Bug(_)

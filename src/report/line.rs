@@ -113,6 +113,7 @@ fn held(event: &Event) -> String {
             "suspended: {key} cannot be renewed, and {program} is stopped in {} unless it goes on",
             format_duration(*stopped_in)
         ),
+        Event::Throttled { lock, program, earlier } => throttled(lock, program, *earlier),
         Event::MaxRun { program, max_run } => {
             format!("{program} has run for {} (--max-run): stopping it", format_duration(*max_run))
         }
@@ -323,6 +324,15 @@ pub(super) fn trouble(place: &str, what: &Trouble) -> String {
     }
 }
 
+fn throttled(lock: &Lock, program: &str, earlier: Duration) -> String {
+    format!(
+        "{}: this control group uses up its CPU quota: unless it is renewed, {program} is stopped {} earlier; use a longer --ttl, or \
+         give it more processor",
+        at(lock),
+        format_duration(whole_millis(earlier))
+    )
+}
+
 /// A time-out for people: what is left of a wait of 3 s when a request is sent is not exactly 3 s.
 fn whole_millis(limit: Duration) -> Duration {
     let step = if limit < Duration::from_millis(100) { 1 } else { 10 };
@@ -333,7 +343,7 @@ fn whole_millis(limit: Duration) -> Duration {
 /// What came of the last renewal.
 pub(super) fn unconfirmed(last: &Unconfirmed) -> &str {
     match last {
-        Unconfirmed::NotTried => "it was not tried, because dlock itself was stopped",
+        Unconfirmed::NotTried => "it was not tried, because dlock itself was stopped or starved",
         Unconfirmed::Silence => "the backend does not answer",
         Unconfirmed::Said(text) => text,
     }

@@ -8,6 +8,7 @@ pub(crate) mod guard;
 mod priority;
 pub(crate) mod process;
 pub(crate) mod protocol;
+pub(crate) mod quota;
 pub(crate) mod reaping;
 mod signalling;
 pub(crate) mod signals;

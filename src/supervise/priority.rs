@@ -1,9 +1,11 @@
 /*!
 Scheduling priorities, where this user may raise them: on an overloaded machine deadlines must come before the load, and
 a killed process needs processor time to end.
+
+The scheduler is asked by system calls: musl's functions of these names only fail with `ENOSYS`.
 */
 
-use libc::{c_int, pid_t};
+use libc::{c_int, c_long, pid_t};
 
 /// The nice value of the guard and its ear once the command runs, where this user may set it.
 pub(super) const PRIORITY: c_int = -15;
@@ -13,9 +15,7 @@ const FIRST: c_int = -20;
 /// Raises the priority of a process that is being killed, where this user may do that: it needs processor time to end,
 /// and on an overloaded machine it would otherwise be gone later than its lease.
 pub(super) fn hurry(pid: pid_t) {
-    let ours = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: a system call with integers.
-    if unsafe { libc::sched_getscheduler(pid) } != ours {
+    if policy(pid) != c_long::from(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK) {
         go_first(pid, FIRST);
     }
 }
@@ -25,12 +25,28 @@ pub(super) fn hurry(pid: pid_t) {
 pub(super) fn go_first(pid: pid_t, nice: c_int) {
     // On many machines a nice value counts only within a session or control group. The lowest real-time priority
     // precedes all normal processes.
-    let mut priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: system calls with integers and a struct on the stack.
+    // The kernel's `sched_param` is this one number.
+    let mut priority: c_int = 0;
+    // SAFETY: system calls with integers and a number on the stack.
     unsafe {
-        libc::sched_getparam(pid, &raw mut priority);
-        priority.sched_priority += 1;
-        libc::sched_setscheduler(pid, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &raw const priority);
+        libc::syscall(libc::SYS_sched_getparam, pid, &raw mut priority);
+        priority += 1;
+        let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+        libc::syscall(libc::SYS_sched_setscheduler, pid, policy, &raw const priority);
         libc::setpriority(libc::PRIO_PROCESS, pid.unsigned_abs(), nice);
     }
+}
+
+/// True if this process has a priority above normal ones.
+#[must_use]
+pub(super) fn precedes() -> bool {
+    policy(0) & !c_long::from(libc::SCHED_RESET_ON_FORK) == c_long::from(libc::SCHED_RR)
+        // SAFETY: a system call with integers.
+        || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) } < 0
+}
+
+/// The scheduling policy of a process (0: the calling one) with its flag, or -1.
+fn policy(pid: pid_t) -> c_long {
+    // SAFETY: a system call with an integer.
+    unsafe { libc::syscall(libc::SYS_sched_getscheduler, pid) }
 }

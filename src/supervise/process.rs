@@ -10,6 +10,8 @@ use libc::{c_int, pid_t};
 use nix::errno::Errno;
 
 const NAME: usize = 64;
+/// Room for the path of a file anywhere.
+pub(super) const LONG_NAME: usize = 4096;
 /// How many processes there can be between one and another that is below it.
 const DEPTH: usize = 1 << 16;
 
@@ -192,6 +194,17 @@ pub(crate) fn waits_without_signals(pid: pid_t) -> bool {
     let line = |name: &[u8]| text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name));
     let sleeps = line(b"State:\t").is_some_and(|state| state.starts_with(b"S"));
     sleeps && line(b"ShdPnd:\t").is_some_and(|signals| signals.iter().all(|&digit| digit == b'0'))
+}
+
+/// True if a process runs, or would if it had a processor; false when there is no such process.
+#[must_use]
+pub(super) fn is_busy(pid: pid_t) -> bool {
+    stat(pid, 0, |state| Some(state == b"R")).unwrap_or(false)
+}
+
+/// What is in the file of this path, which ends in NUL, as far as it fits into `text`; none where it cannot be opened.
+pub(super) fn contents<'a>(path: &[u8], text: &'a mut [u8]) -> Option<&'a [u8]> {
+    File::open(path).map(|file| file.read(text))
 }
 
 /// Reads a field of `/proc/PID/stat` with `read`; fields are counted from the state, which is 0.

@@ -101,6 +101,8 @@ pub(crate) enum Notice {
     Covering,
     /// What is left of the command is killed.
     Killing,
+    /// The control group has used up its CPU quota: a stop would begin this much earlier than at the lease's deadline.
+    Throttled(Duration),
 }
 
 /// Why a guard cannot work here.
@@ -236,6 +238,7 @@ impl Notice {
             Self::Gone => packet(10, &[]),
             Self::Covering => packet(11, &[]),
             Self::Killing => packet(12, &[]),
+            Self::Throttled(earlier) => packet(13, &[millis(earlier)]),
         }
     }
 
@@ -256,6 +259,7 @@ impl Notice {
             10 => Self::Gone,
             11 => Self::Covering,
             12 => Self::Killing,
+            13 => Self::Throttled(Duration::from_millis(a)),
             _ => return None,
         })
     }
@@ -277,7 +281,7 @@ mod tests {
             0..12_u64,
             select(vec![u64::MAX, u64::MAX - 1, 1 << 63, u64::from(u32::MAX), 1 << 32, 1 << 53]),
         ];
-        (0..12_u64, vec(word, WORDS - 1)).prop_map(|(tag, words)| packet(tag, &words))
+        (0..15_u64, vec(word, WORDS - 1)).prop_map(|(tag, words)| packet(tag, &words))
     }
 
     #[test]
@@ -286,7 +290,7 @@ mod tests {
             let [tag, ..] = words(&packet);
             let (order, notice) = (Order::decode(&packet), Notice::decode(&packet));
             prop_assert_eq!(order.is_some(), (1..=5).contains(&tag));
-            prop_assert_eq!(notice.is_some(), (1..=11).contains(&tag));
+            prop_assert_eq!(notice.is_some(), (1..=13).contains(&tag));
             // What was decoded is the same when it is encoded and decoded again.
             prop_assert_eq!(order.and_then(|order| Order::decode(&order.encode())), order);
             prop_assert_eq!(notice.and_then(|notice| Notice::decode(&notice.encode())), notice);
@@ -377,6 +381,7 @@ mod tests {
             Notice::Gone,
             Notice::Covering,
             Notice::Killing,
+            Notice::Throttled(Duration::from_millis(1500)),
         ] {
             assert_eq!(Notice::decode(&notice.encode()), Some(notice));
         }

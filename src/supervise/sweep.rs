@@ -14,7 +14,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
 use crate::clock::{Instant, processor_time};
-use crate::supervise::process::{self, Seen, parent_of};
+use crate::supervise::process::{self, Seen, is_busy, parent_of};
 use crate::supervise::reaping::{Child, REAPING, child};
 use crate::supervise::signalling::{Signalled, signal_below};
 
@@ -30,6 +30,9 @@ const DESCRIPTORS: usize = 2;
 const COLLECTING: u32 = 4;
 /// The longest such pause. Hundreds of processes end in that time.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The number of processes that are looked at to estimate the number of busy ones.
+const SAMPLE: usize = 32;
 
 /// The result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,10 +55,10 @@ pub(crate) struct Children<'a> {
 /// The buffers for a pass, allocated before they are needed.
 #[derive(Debug)]
 pub(crate) struct Sweep {
-    listed: Box<[pid_t]>,
+    /// With room for [`MAX_LISTED`]. Memory that no pass has needed yet is not touched, and so costs nothing.
+    listed: Vec<pid_t>,
     /// The parent of each one that is listed.
-    parents: Box<[pid_t]>,
-    count: usize,
+    parents: Vec<pid_t>,
     complete: bool,
     /// Whether ended children of this process are removed from a list that is full.
     crowded: bool,
@@ -72,9 +75,8 @@ impl Sweep {
     #[must_use]
     pub(crate) fn new() -> Self {
         Self {
-            listed: vec![0; MAX_LISTED].into_boxed_slice(),
-            parents: vec![0; MAX_LISTED].into_boxed_slice(),
-            count: 0,
+            listed: Vec::with_capacity(MAX_LISTED),
+            parents: Vec::with_capacity(MAX_LISTED),
             complete: true,
             crowded: false,
             by_parent: false,
@@ -145,10 +147,10 @@ impl Sweep {
 
     fn kill_once(&mut self, root: pid_t, spare: &[pid_t]) -> Tally {
         let mut all = Tally::default();
-        (self.count, self.complete) = (0, true);
+        self.clear();
         let (mut parent, mut next) = (root, 0);
         loop {
-            let first = self.count;
+            let first = self.listed.len();
             self.list_below_one(parent, root, spare);
             // The youngest come last, and are killed first: before them there may be thousands that have ended, and while
             // those are looked through a storm goes on.
@@ -157,7 +159,7 @@ impl Sweep {
             if parent == root {
                 self.forget_ended(first, None);
             }
-            if next == self.count {
+            if next == self.listed.len() {
                 return all;
             }
             parent = self.listed[next];
@@ -167,27 +169,36 @@ impl Sweep {
 
     /// The listed processes from index `first` on, each with its parent.
     fn listed_from(&self, first: usize) -> impl DoubleEndedIterator<Item = (pid_t, pid_t)> {
-        let range = first..self.count;
-        self.listed[range.clone()].iter().copied().zip(self.parents[range].iter().copied())
+        self.listed[first..].iter().copied().zip(self.parents[first..].iter().copied())
     }
 
     /// The processes directly below `root`.
     pub(crate) fn children(&mut self, root: pid_t) -> Children<'_> {
         self.with_descriptors(|sweep| {
-            (sweep.count, sweep.complete) = (0, true);
+            sweep.clear();
             sweep.list(root);
         });
-        Children { listed: &self.listed[..self.count], complete: self.complete }
+        Children { listed: &self.listed, complete: self.complete }
     }
 
     /// Whether the last pass met `pid`.
     #[must_use]
     pub(crate) fn met(&self, pid: pid_t) -> bool {
-        self.listed[..self.count].contains(&pid)
+        self.listed.contains(&pid)
+    }
+
+    /// The number of processes below `root`, and about the number of those that are busy. Ends at `before` at the latest.
+    pub(crate) fn busy_below(&mut self, root: pid_t, spare: &[pid_t], before: Instant) -> (usize, usize) {
+        self.with_descriptors(|sweep| {
+            sweep.list_below(root, spare, Some(before));
+            let (all, step) = (sweep.listed.len(), sweep.listed.len().div_ceil(SAMPLE).max(1));
+            let sample = sweep.listed.iter().step_by(step);
+            (all, sample.filter(|&&pid| is_busy(pid)).count() * step)
+        })
     }
 
     /// Runs `work` while the descriptors in reserve are free.
-    fn with_descriptors<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn with_descriptors<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         let kept = self.spare.iter().any(Option::is_some);
         self.spare = [const { None }; DESCRIPTORS];
         let done = work(self);
@@ -200,11 +211,11 @@ impl Sweep {
     }
 
     fn list_below(&mut self, root: pid_t, spare: &[pid_t], before: Option<Instant>) {
-        (self.count, self.complete) = (0, true);
+        self.clear();
         self.list_below_one(root, root, spare);
         self.forget_ended(0, before);
         let mut next = 0;
-        while next < self.count && !has_come(before) {
+        while next < self.listed.len() && !has_come(before) {
             self.list_below_one(self.listed[next], root, spare);
             next += 1;
         }
@@ -212,7 +223,7 @@ impl Sweep {
 
     /// Adds the children of `parent`, which is `root` or below it, to the list, except those in `spare`.
     fn list_below_one(&mut self, parent: pid_t, root: pid_t, spare: &[pid_t]) {
-        let first = self.count;
+        let first = self.listed.len();
         self.crowded = parent == root;
         self.list(parent);
         self.crowded = false;
@@ -223,36 +234,49 @@ impl Sweep {
     /// latest.
     fn forget_ended(&mut self, from: usize, before: Option<Instant>) {
         let mut kept = from;
-        for index in from..self.count {
+        for index in from..self.listed.len() {
             if has_come(before) || child(self.listed[index]) != Some(Child::Ended) {
                 (self.listed[kept], self.parents[kept]) = (self.listed[index], self.parents[index]);
                 kept += 1;
             }
         }
-        self.count = kept;
+        self.keep(kept);
     }
 
     /// Removes the processes in `spare` from the list, from index `from` on.
     fn leave_out(&mut self, from: usize, spare: &[pid_t]) {
         let mut kept = from;
-        for index in from..self.count {
+        for index in from..self.listed.len() {
             if !spare.contains(&self.listed[index]) {
                 (self.listed[kept], self.parents[kept]) = (self.listed[index], self.parents[index]);
                 kept += 1;
             }
         }
-        self.count = kept;
+        self.keep(kept);
+    }
+
+    /// Begins an empty list.
+    fn clear(&mut self) {
+        self.keep(0);
+        self.complete = true;
+    }
+
+    /// Leaves only the first `count` processes on the list.
+    fn keep(&mut self, count: usize) {
+        self.listed.truncate(count);
+        self.parents.truncate(count);
     }
 
     fn push(&mut self, parent: pid_t, pid: pid_t) {
-        if pid > 0 && self.count < MAX_LISTED {
-            (self.listed[self.count], self.parents[self.count]) = (pid, parent);
-            self.count += 1;
+        // Never more than there is room for: that would allocate.
+        if pid > 0 && self.listed.len() < MAX_LISTED {
+            self.listed.push(pid);
+            self.parents.push(parent);
         }
-        if self.crowded && self.complete && self.count == MAX_LISTED {
+        if self.crowded && self.complete && self.listed.len() == MAX_LISTED {
             self.forget_ended(0, None);
         }
-        self.complete &= self.count < MAX_LISTED;
+        self.complete &= self.listed.len() < MAX_LISTED;
     }
 
     /// Adds the children of `parent` to the list.

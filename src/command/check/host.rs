@@ -1,13 +1,19 @@
 /*!
-Whether commands can be supervised on this host.
+Whether commands can be supervised on this host, and stopped in time.
 */
+
+use std::time::Duration;
+
+use humantime::format_duration;
 
 use crate::backend::ErrorKind;
 use crate::backend::probing::Finding;
+use crate::lease::timing::dead_after;
 use crate::report::event::Lack;
 use crate::report::lack;
 use crate::supervise::process::{is_own, pidfd_open};
 use crate::supervise::protocol::Unfit;
+use crate::supervise::quota::Quota;
 use crate::supervise::reaping::become_subreaper;
 use crate::supervise::sweep::Sweep;
 
@@ -35,9 +41,55 @@ fn watching(is_possible: bool) -> Finding {
     Finding::warn("host", text, "allow it in the container's seccomp profile")
 }
 
+/// The meaning of a CPU quota of this control group for leases of `ttl`; none where there is no quota.
+pub(super) fn quota(ttl: Duration) -> Option<Finding> {
+    Quota::read().map(|quota| enough(&quota, ttl))
+}
+
+/// Says if a quota leaves a lease of `ttl` that can be renewed and whose command can be stopped in time.
+fn enough(quota: &Quota, ttl: Duration) -> Finding {
+    let given = format!(
+        "this control group gets {} of each {} of processor",
+        format_duration(quota.granted),
+        format_duration(quota.period)
+    );
+    if quota.is_too_little() {
+        let text = format!("{given}: too little to stop a busy command in time, however long the lease is");
+        return Finding::warn("cpu", text, "give it at least a twentieth of a processor");
+    }
+    let stoppable = quota.stoppable(dead_after(ttl).saturating_sub(ttl / 3));
+    let text =
+        format!("{given}: enough to stop up to {stoppable} busy processes in time with --ttl {}", format_duration(ttl));
+    if stoppable < FEW {
+        return Finding::warn("cpu", text, "use a longer --ttl, or give it more processor");
+    }
+    Finding::ok("cpu", text)
+}
+
+/// A command may well have this many busy processes.
+const FEW: usize = 16;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quota_that_leaves_no_time_is_warned_about() {
+        let quota = |granted| Quota {
+            granted: Duration::from_millis(granted),
+            period: Duration::from_millis(100),
+            exhausted: 0,
+        };
+        for (granted, ttl, verdict, says) in [
+            (4, 3600, "warn", "4ms of each 100ms of processor: too little"),
+            (10, 2, "warn", "up to 10 busy processes in time with --ttl 2s"),
+            (10, 30, "ok", "up to 199 busy processes in time with --ttl 30s"),
+        ] {
+            let found = enough(&quota(granted), Duration::from_secs(ttl));
+            assert!(found.verdict.name() == verdict && found.text.contains(says), "{found:?}");
+            assert_eq!(found.remedy.is_some(), verdict == "warn");
+        }
+    }
 
     #[test]
     fn this_host_will_do() {

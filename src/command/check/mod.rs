@@ -7,7 +7,7 @@ mod trial;
 
 use std::collections::BTreeSet;
 
-use self::host::host;
+use self::host::{host, quota};
 use self::trial::{Trial, latency};
 use crate::backend::probing::{Finding, Probes, Verdict, Wish};
 use crate::backend::{ErrorKind, Service};
@@ -89,6 +89,9 @@ impl<'a> Check<'a> {
             output::print(picture::checking(&place, &self.settings.origin).as_bytes())?;
         }
         self.note([host()])?;
+        if self.settings.connection.target.has_lease() {
+            self.note(quota(self.settings.ttl))?;
+        }
         let (met, failure) = self.probes.meet().await;
         let servers: BTreeSet<&String> = met.iter().filter_map(|finding| finding.server.as_ref()).collect();
         self.has_several = servers.len() > 1;

@@ -18,6 +18,8 @@ pub(super) struct Backstop {
     on_lost: OnLost,
     kill_after: Duration,
     schedule: Option<Schedule>,
+    /// The time by which dlock itself sends SIGKILL before the lease's deadline, under a CPU quota.
+    earlier: Duration,
     /// When everything must be dead, once a stop was ordered.
     kill_at: Option<Instant>,
 }
@@ -25,7 +27,7 @@ pub(super) struct Backstop {
 impl Backstop {
     /// A backstop for a command that begins to run; `schedule` is that of the lease, if there is one.
     pub(super) fn new(on_lost: OnLost, kill_after: Duration, schedule: Option<Schedule>) -> Self {
-        Self { on_lost, kill_after, schedule, kill_at: None }
+        Self { on_lost, kill_after, schedule, earlier: Duration::ZERO, kill_at: None }
     }
 
     /// The lease as last confirmed, if there is one.
@@ -47,6 +49,11 @@ impl Backstop {
     pub(super) fn extend(&mut self, schedule: Schedule) -> Option<Order> {
         self.schedule = Some(schedule);
         self.deadline().map(Order::Extend)
+    }
+
+    /// Under a CPU quota the guard stops the command this much earlier than at the lease's deadline, and so does dlock.
+    pub(super) fn hasten(&mut self, earlier: Duration) {
+        self.earlier = earlier;
     }
 
     /// The lock is lost; returns the order for the guard.
@@ -80,7 +87,7 @@ impl Backstop {
 
     /// When dlock itself sends SIGKILL. A guard that is not frozen does so at the same time.
     pub(super) fn kill_due(&self) -> Option<Instant> {
-        [self.kill_at, self.deadline().map(|deadline| deadline.kill_at)].into_iter().flatten().min()
+        [self.kill_at, self.deadline().map(|deadline| deadline.kill_at - self.earlier)].into_iter().flatten().min()
     }
 
     /// Everything must be dead at `at`, or earlier if the lease ends or a stop was ordered for then.
@@ -121,6 +128,9 @@ mod tests {
         let mut ladder = backstop.take_over(at(104));
         assert!(matches!(ladder.step(at(104)), crate::supervise::stop::Step::Term { .. }));
         assert_eq!(ladder.step(at(105)), crate::supervise::stop::Step::Kill);
+        let mut backstop = Backstop::new(OnLost::Stop, 2 * S, Some(schedule(100)));
+        backstop.hasten(3 * S);
+        assert_eq!(backstop.kill_due(), Some(schedule(100).dead_at() - 3 * S));
         let mut backstop = Backstop::new(OnLost::Kill, 2 * S, Some(schedule(100)));
         assert_eq!(backstop.lose(at(103)), Some(Order::Stop(at(103))));
         let mut backstop = Backstop::new(OnLost::Ignore, 2 * S, Some(schedule(100)));

@@ -59,6 +59,8 @@ pub(super) struct Hold<'a> {
     guard_state: GuardState,
     /// Whether renewals fail.
     troubled: bool,
+    /// It was said that a CPU quota has a stop begin earlier.
+    told_of_quota: bool,
     over: bool,
 }
 
@@ -86,6 +88,7 @@ impl<'a> Hold<'a> {
             max_run_at: settings.max_run.map(|max_run| Instant::now() + max_run),
             guard_state: GuardState::Works,
             troubled: false,
+            told_of_quota: false,
             over: false,
         }
     }
@@ -208,8 +211,22 @@ impl<'a> Hold<'a> {
                 self.recording.started(pid);
             }
             Some(Notice::Killing) => self.recording.kill(),
+            Some(Notice::Throttled(earlier)) => self.hear_of_quota(earlier),
             Some(Notice::Ready | Notice::Unfit(_)) => {}
             None => self.lose_guard(),
+        }
+    }
+
+    /// A stop begins earlier: says so where it takes more than a quarter of the lease.
+    fn hear_of_quota(&mut self, earlier: Duration) {
+        self.backstop.hasten(earlier);
+        let eaten = self.backstop.schedule().is_some_and(|schedule| earlier > schedule.ttl / 4 + LAST_WORD);
+        if eaten && !std::mem::replace(&mut self.told_of_quota, true) {
+            self.report.tell(&Event::Throttled {
+                lock: self.settings.lock(),
+                program: self.settings.program(),
+                earlier,
+            });
         }
     }
 

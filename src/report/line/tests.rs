@@ -233,7 +233,6 @@ fn waits() -> Vec<(Event, &'static str)> {
 
 /// The sentences while a command runs.
 fn runs() -> Vec<(Event, &'static str)> {
-    let unrenewed = |last| lost(Loss::Unrenewed { silent: 65 * S, last }, false);
     vec![
         (Event::Concern { lock: lock(), concern: "it forgets".to_owned() }, "k at redis://h:6379: it forgets"),
         (
@@ -251,12 +250,24 @@ fn runs() -> Vec<(Event, &'static str)> {
             Event::Suspended { key: key(), program: sh(), stopped_in: 20 * S },
             "suspended: k cannot be renewed, and sh is stopped in 20s unless it goes on",
         ),
+        (
+            Event::Throttled { lock: lock(), program: sh(), earlier: 3 * S / 2 },
+            "k at redis://h:6379: this control group uses up its CPU quota: unless it is renewed, sh is stopped 1s 500ms earlier; \
+             use a longer --ttl, or give it more processor",
+        ),
         (Event::MaxRun { program: sh(), max_run: 60 * S }, "sh has run for 1m (--max-run): stopping it"),
         (Event::StoppingLeftovers { program: sh() }, "sh has ended; stopping what it left behind"),
         (
             Event::StoppingNested { key: key(), program: sh() },
             "k: stopping the nested dlock run that sh left in the background",
         ),
+    ]
+}
+
+/// The sentences about a lock that is lost while a command runs.
+fn losses() -> Vec<(Event, &'static str)> {
+    let unrenewed = |last| lost(Loss::Unrenewed { silent: 65 * S, last }, false);
+    vec![
         (lost(Loss::NotMine("it is gone".to_owned()), false), "lost k at redis://h:6379: it is gone; stopping sh"),
         (
             lost(Loss::NotMine("it is gone".to_owned()), true),
@@ -274,7 +285,7 @@ fn runs() -> Vec<(Event, &'static str)> {
         (
             unrenewed(Unconfirmed::NotTried),
             "lost k at redis://h:6379: no renewal was confirmed for 1m 5s: it was not tried, because dlock itself was \
-             stopped; stopping sh",
+             stopped or starved; stopping sh",
         ),
         (
             unrenewed(Unconfirmed::Silence),
@@ -339,6 +350,7 @@ fn every_event_has_its_sentence() {
         modes::sentences(),
         meetings::sentences(),
         runs(),
+        losses(),
         details::sentences(),
         looks::sentences(),
         breaks::sentences(),

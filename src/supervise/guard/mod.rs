@@ -23,6 +23,7 @@ mod covers;
 mod ear;
 mod group;
 mod line;
+mod throttled;
 mod watch;
 
 pub(crate) use self::covers::{COVERED, address};

@@ -5,6 +5,7 @@ Everything that it needs is allocated before the first order comes; from then on
 waited for that can hang. However much comes in, what is due is done first.
 */
 
+mod hastening;
 mod stopping;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -21,6 +22,7 @@ use crate::supervise::guard::child::Child;
 use crate::supervise::guard::covers::Covers;
 use crate::supervise::guard::group::Group;
 use crate::supervise::guard::line::{Line, Locks, Received};
+use crate::supervise::guard::throttled::Throttled;
 use crate::supervise::priority::{PRIORITY, go_first};
 use crate::supervise::protocol::{Notice, Order, Spawn, Unfit};
 use crate::supervise::reaping::{Collected, become_subreaper, collect};
@@ -49,6 +51,7 @@ pub(super) struct Watch {
     dlock: pid_t,
     child: Option<Child>,
     ladder: Ladder,
+    throttled: Throttled,
     forwards: Forwards,
     kill_again: Option<Instant>,
     unkillable: Option<pid_t>,
@@ -100,6 +103,7 @@ impl Watch {
             dlock: unsafe { libc::getppid() },
             child: None,
             ladder: Ladder::default(),
+            throttled: Throttled::new(),
             forwards: Forwards::default(),
             kill_again: None,
             unkillable: None,
@@ -168,7 +172,10 @@ impl Watch {
             match self.line.receive() {
                 Received::Order(..) | Received::End if self.leaving.is_some() => {}
                 Received::Order(Order::Spawn(spawn), locks) => self.spawn(spawn, locks),
-                Received::Order(Order::Extend(deadline), _) => self.ladder.extend(deadline),
+                Received::Order(Order::Extend(deadline), _) => {
+                    self.ladder.extend(deadline);
+                    self.renewed();
+                }
                 Received::Order(Order::Stop(kill_at), _) => self.ladder.stop(kill_at),
                 Received::Order(Order::Forward { signal, sender, read_at }, _) => {
                     self.forwards.ask(Sent { signal, sender }, read_at, Instant::now());
@@ -222,6 +229,7 @@ impl Watch {
                 // More descriptors were just closed than this opens.
                 let _ = self.sweep.reserve();
                 self.child = Some(Child::new(pid, spawn, locks));
+                self.granted();
             }
         }
     }

@@ -5,6 +5,11 @@ What `dlock check` looks at, for its man page.
 /// The probes: name, what is looked at.
 pub(super) const PROBES: &[(&str, &str)] = &[
     ("host", "whether commands can be supervised here: prctl(2), /proc and descriptors. Warns without pidfd_open(2)"),
+    (
+        "cpu",
+        "a CPU quota of this control group: how many busy processes can be stopped in time with --ttl. Warns if that is less than 16, \
+         and below a twentieth of a processor",
+    ),
     ("reach", "the connection to each server. Warns if a minority is away"),
     (
         "tls",

@@ -24,8 +24,10 @@ impl Watch {
     /// Does what is due at `now`; returns when to look again.
     pub(super) fn act(&mut self, now: Instant) -> Option<Instant> {
         let signals = self.pass_signals_on(now);
-        let child = self.child.as_ref()?;
-        let own = child.next_look(now);
+        self.child.as_ref()?;
+        let (look, late) = self.look_at_quota(now);
+        let now = if late { Instant::now() } else { now };
+        let own = self.child.as_ref().and_then(|child| child.next_look(now));
         let mut step = self.ladder.step(now);
         if let Step::Term { by_deadline } = step {
             if by_deadline {
@@ -51,7 +53,7 @@ impl Watch {
             Step::Wait(next) => next,
             _ => self.kill_again,
         };
-        [next, own, signals].into_iter().flatten().min()
+        [next, own, signals, look].into_iter().flatten().min()
     }
 
     /// Passes on what is due; returns when to look again.

@@ -1,0 +1,115 @@
+/*!
+The guard in a control group with a CPU quota: it looks how late it is woken up and how much there is to stop, and begins a
+stop that much earlier. Without a quota it looks once after each renewal, and is not woken up for it.
+*/
+
+use std::time::Duration;
+
+use crate::clock::Instant;
+use crate::supervise::guard::throttled::{OFTEN, in_step};
+use crate::supervise::guard::watch::Watch;
+use crate::supervise::priority::precedes;
+use crate::supervise::protocol::Notice;
+use crate::supervise::quota::{Load, Quota};
+
+/// The time between two looks, as a part of the lease, and the longest one.
+const PART: u32 = 20;
+const SELDOM: Duration = Duration::from_secs(1);
+/// The alarm goes off early by a tenth of the time until a look; a look that is due by less than this part of it is made.
+const EARLY: u32 = 8;
+/// The processes are counted at most this many times during a lease, because that costs processor time.
+const COUNTS: u32 = 5;
+/// The longest time for counting, if the guard gets a processor.
+const COUNTING: Duration = Duration::from_millis(50);
+/// A lateness that was seen counts less with each look, by this part.
+const FADING: u32 = 32;
+
+impl Watch {
+    /// The command was started under a lease, of which a look is due soon.
+    pub(super) fn granted(&mut self) {
+        self.throttled.renewed = Instant::now();
+        self.throttled.look_at = self.is_leased().then(|| self.throttled.renewed + self.look_every());
+    }
+
+    /// The lease was renewed. Where there was no quota, one is looked for now that the guard is awake.
+    pub(super) fn renewed(&mut self) {
+        self.throttled.renewed = Instant::now();
+        self.throttled.look_at = self.throttled.look_at.or(Some(self.throttled.renewed));
+    }
+
+    /// Looks at the quota if that is due. Returns when to look again, and whether time has passed meanwhile.
+    pub(super) fn look_at_quota(&mut self, now: Instant) -> (Option<Instant>, bool) {
+        let every = self.look_every();
+        let due = self.throttled.look_at.filter(|&at| now + every / EARLY >= at);
+        if due.is_none() || !self.is_leased() || self.kill_again.is_some() {
+            return (self.throttled.look_at.filter(|_| self.kill_again.is_none()), false);
+        }
+        let late = due.map_or(Duration::ZERO, |due| now.since(due));
+        let quota = self.sweep.with_descriptors(|_| Quota::read());
+        let before = std::mem::replace(&mut self.throttled.quota, quota).map(|quota| quota.exhausted);
+        let Some(quota) = quota else {
+            self.throttled.look_at = None;
+            self.throttled.load = Load::default();
+            self.hasten(Duration::ZERO);
+            return (None, true);
+        };
+        let seen = self.throttled.load.late;
+        let faded = seen.saturating_sub(seen / FADING);
+        if before == Some(quota.exhausted) {
+            self.throttled.load = Load { late: faded, ..Load::default() };
+            self.throttled.counted = None;
+            self.hasten(self.throttled.earlier(&quota, self.lease_length()));
+        } else {
+            self.throttled.load.late = faded.max(late);
+            self.hasten(self.throttled.earlier(&quota, self.lease_length()));
+            // Counting can take as long as a pass.
+            if !self.ladder.is_due(now) {
+                self.count(now);
+                self.hasten(self.throttled.earlier(&quota, self.lease_length()));
+            }
+        }
+        self.throttled.look_at = Some(Instant::now() + in_step(every, quota.period));
+        (self.throttled.look_at, true)
+    }
+
+    /// Has a stop begin this much earlier, and tells dlock if that has changed much.
+    fn hasten(&mut self, earlier: Duration) {
+        self.ladder.hasten(earlier, self.throttled.renewed);
+        if earlier.abs_diff(self.throttled.told) > OFTEN {
+            self.throttled.told = earlier;
+            self.line.tell(Notice::Throttled(earlier));
+        }
+    }
+
+    /// Counts the command's processes, unless that was done a moment ago.
+    fn count(&mut self, now: Instant) {
+        let pause = self.lease_length() / COUNTS;
+        if self.throttled.counted.is_some_and(|counted| now < counted + pause) {
+            return;
+        }
+        // SAFETY: getpid cannot fail.
+        let me = unsafe { libc::getpid() };
+        let spared = [self.group.ear().unwrap_or(0)];
+        let (processes, busy) = self.sweep.busy_below(me, &spared, now + COUNTING);
+        let load = &mut self.throttled.load;
+        (load.processes, load.busy, load.precedes) = (processes, busy, precedes());
+        // Waiting in the middle of it was no shorter than a wait in the middle of a pass.
+        let waited = Instant::now().since(now);
+        if waited > COUNTING {
+            load.late = load.late.max(waited);
+        }
+        self.throttled.counted = Some(now);
+    }
+
+    fn is_leased(&self) -> bool {
+        self.child.as_ref().is_some_and(|child| child.spawn.lease.is_some())
+    }
+
+    fn lease_length(&self) -> Duration {
+        self.child.as_ref().and_then(|child| child.spawn.ttl).unwrap_or_default()
+    }
+
+    fn look_every(&self) -> Duration {
+        (self.lease_length() / PART).clamp(OFTEN, SELDOM)
+    }
+}
