@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::{User, on_every_backend};
+use crate::support::backends::{User, on_file_and_redis};
 use crate::support::dlock::{DLOCK, Running};
 use crate::support::process;
 use crate::support::programs::sh;
 use crate::support::rendezvous::{Fifo, Gate, boottime, last_until};
-use crate::support::service::{FileService, Service};
+use crate::support::service::{FileService, RedisService, Service};
 use crate::support::witness::Witness;
 
-on_every_backend! {
+on_file_and_redis! {
     the_lock_is_not_given_back_while_a_covered_run_lives
     the_lock_is_not_given_back_while_a_run_below_a_covered_one_lives
+    more_runs_beside_each_other_than_anybody_counts_are_covered
 }
 
 /// Shell code that does `script` in a run of `key`; the shell knows dlock as `$D`.
@@ -95,6 +96,87 @@ fn the_lock_is_not_given_back_while_a_run_below_a_covered_one_lives<S: Service>(
         format!("setsid {}", inner(service, "between", "--kill-after 500ms", &format!("{covered}; true")))
     };
     Scene::start(service, User::all()[0], &cover).ends();
+}
+
+/// Shell code that does each of these at the same time, and says how each of them ends.
+fn at_once(jobs: usize, job: &str, words: &Fifo) -> String {
+    format!("for job in $(seq {jobs}); do {{ {job}; {}; }} & done; wait", words.say("$?"))
+}
+
+/// Not one waits for its own outer run, and none is skipped.
+fn more_runs_beside_each_other_than_anybody_counts_are_covered<S: Service>(service: &S) {
+    const MANY: usize = 40;
+    for &user in User::all() {
+        let key = format!("{user:?}");
+        let directory = service.scratch().directory(&key, 0o777);
+        let (mut words, gate) = (Fifo::new(directory.join("words")), Gate::new(directory.join("gate")));
+        // A database that is busy with so many is asked again until the wait is over.
+        let job = inner(service, &key, "-w 30 -E 0", &format!("{}; {}", words.say("inside"), gate.wait()));
+        let script = at_once(MANY, &job, &words);
+        let outer = user.run(service, &key).env("D", own_dlock(service, user)).shell(script).spawn();
+        for _ in 0..MANY {
+            assert_eq!(words.word(), "inside", "{outer:?}");
+        }
+        (0..MANY).for_each(|_| gate.open());
+        (0..MANY).for_each(|_| words.expect("0"));
+        outer.wait().code(0).stderr();
+    }
+}
+
+/// The guard raises its own limit; the command keeps the one that it inherited.
+#[test]
+fn a_low_limit_of_open_files_that_may_be_raised_limits_nothing() {
+    let service = FileService::fresh();
+    let path = |name| service.scratch().path(name);
+    let (mut words, gate) = (Fifo::new(path("words")), Gate::new(path("gate")));
+    let job = inner(&service, "job", "-n -E 0", &format!("{}; {}", words.say("inside"), gate.wait()));
+    let script = format!("{}; {}", words.say("$(ulimit -Sn)"), at_once(40, &job, &words));
+    let outer = service.run("job").env("D", *DLOCK).shell(script);
+    let outer = outer.wrapped_by(["sh", "-c", "ulimit -Sn 24; exec \"$@\"", "sh"]).spawn();
+    words.expect("24");
+    (0..40).for_each(|_| words.expect("inside"));
+    (0..40).for_each(|_| gate.open());
+    (0..40).for_each(|_| words.expect("0"));
+    outer.wait().success().quiet();
+}
+
+/// It would wait for its own outer run, or be skipped as if somebody else held the lock.
+#[test]
+fn a_run_that_the_outer_guard_cannot_take_says_so_and_is_not_skipped() {
+    let service = FileService::fresh();
+    let path = |name| service.scratch().path(name);
+    let (mut words, gate) = (Fifo::new(path("words")), Gate::new(path("gate")));
+    for options in ["-n -E 0", ""] {
+        let job = inner(&service, "job", options, &format!("{}; {}", words.say("inside"), gate.wait()));
+        let outer = service.run("job").env("D", *DLOCK).shell(at_once(40, &job, &words));
+        let outer = outer.limit(libc::RLIMIT_NOFILE, 24).spawn();
+        let mut ends: Vec<String> = (0..40).map(|_| words.word()).collect();
+        ends.sort();
+        let inside = ends.iter().filter(|end| *end == "inside").count();
+        assert!(inside > 0 && inside < 40, "{ends:?}");
+        assert!(ends.iter().all(|end| end == "inside" || end == "69"), "{ends:?}");
+        (0..inside).for_each(|_| gate.open());
+        (0..inside).for_each(|_| words.expect("0"));
+        let outcome = outer.wait();
+        let said = outcome.code(0).stderr();
+        let said = said.lines().filter(|line| line.contains("whose guard may open no more files")).count();
+        assert_eq!(said, 40 - inside);
+    }
+}
+
+#[test]
+fn forty_runs_inside_each_other_all_pass_through() {
+    fn deep<S: Service>(service: &S) {
+        let script = format!(
+            "[ $1 -gt 0 ] || {{ echo bottom; exit 4; }}; \"$D\" run -k job -b '{}' -n -E 0 -- sh \"$0\" $(($1 - 1)); exit $?",
+            service.url()
+        );
+        let script = service.scratch().file("deep", script);
+        let outer = service.run("job").env("D", *DLOCK).command(["sh".as_ref(), script.as_os_str(), "40".as_ref()]);
+        outer.output().code(4).stdout_is("bottom\n").quiet();
+    }
+    deep(&FileService::fresh());
+    deep(&RedisService::fresh());
 }
 
 /// A job that goes on after its dlock was killed stays locked, and so does a nested run of the same key: it neither

@@ -61,6 +61,7 @@ impl Event {
             | Self::Upgrade { .. }
             | Self::OuterElsewhere
             | Self::OuterGuardUnreachable(_)
+            | Self::OuterFull(_)
             | Self::OuterUnwatchable(_)
             | Self::NotRun { .. }
             | Self::Lost { .. }

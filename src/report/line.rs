@@ -83,6 +83,7 @@ pub(super) fn line(event: &Event) -> String {
         | Event::Upgrade { .. }
         | Event::OuterElsewhere
         | Event::OuterGuardUnreachable(_)
+        | Event::OuterFull(_)
         | Event::OuterUnwatchable(_)
         | Event::Covered(_) => outer(event),
         Event::Meeting(event) => meeting::line(event, trouble),

@@ -38,9 +38,6 @@ use crate::settings::RunSettings;
 use crate::supervise::process::{is_ending, pidfd_open, start_of};
 use crate::variables::{HELD, OWNER, SLOT, TOKEN, TOKENS};
 
-/// How many runs may be nested in each other.
-const MAX_DEPTH: usize = 256;
-
 /// A lock of an outer run, as `DLOCK_HELD` describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Outer {
@@ -67,9 +64,7 @@ pub(super) struct Outer {
 impl Outer {
     /// Reads the list of runs; a value that cannot be read is an empty list.
     fn read(text: &str) -> Vec<Self> {
-        let mut outer: Vec<Self> = serde_json::from_str(text).unwrap_or_default();
-        outer.truncate(MAX_DEPTH);
-        outer
+        serde_json::from_str(text).unwrap_or_default()
     }
 
     /// The outer runs, from the environment.
@@ -187,17 +182,25 @@ pub(super) fn lines(covers: &[Cover]) -> Vec<BorrowedFd<'_>> {
     lines.into_values().map(|line| line.connection.as_fd()).collect()
 }
 
+/// An outer run that keeps a lock for this process.
+struct Keeper<'a> {
+    holder: &'a Outer,
+    ttl: Option<Duration>,
+    dlock: Option<(i32, AsyncFd<OwnedFd>)>,
+    guard: Option<Line>,
+    locked: Option<OwnedFd>,
+}
+
 /// Finds the outer run that holds the lock `key` according to the backend, where `published` is its text. `inherited` are the
-/// locked files of the `outer` runs, and `known` the locks that are known to be held by them. Fails where the outer run's mode
-/// does not cover the one that is wanted: it would wait for itself.
-pub(super) async fn cover(
-    outer: &[Outer],
+/// locked files of the `outer` runs, and `known` the locks that are known to be held by them. Fails where the outer run lives and
+/// this one could not be covered: it would wait for itself.
+async fn keeper<'a>(
+    outer: &'a [Outer],
     inherited: &mut Vec<OwnedFd>,
     published: &Published,
-    key: Key,
-    settings: &RunSettings,
+    key: &Key,
     known: &[Cover],
-) -> Result<Option<Cover>, Failure> {
+) -> Result<Option<Keeper<'a>>, Failure> {
     // What only a finished run's minimum hold keeps taken covers nothing.
     if published.done {
         return Ok(None);
@@ -226,11 +229,27 @@ pub(super) async fn cover(
     };
     let guard = match registered {
         Registered::Yes(line) => Some(line),
-        Registered::Unreachable if dlock.is_some() => return Err(unreachable_guard(None)),
         // A locked file whose dlock is gone is released by nothing but the end of its descriptors.
-        Registered::No | Registered::Unreachable if dlock.is_none() && locked.is_some() => None,
+        _ if dlock.is_none() && locked.is_some() => None,
+        // Otherwise it would wait for itself.
+        Registered::Full => return Err(Failure::new(Exit::Unavailable, Event::OuterFull(key.clone()))),
+        Registered::Unreachable if dlock.is_some() => return Err(unreachable_guard(None)),
         Registered::No | Registered::Unreachable => return Ok(None),
     };
+    Ok(Some(Keeper { holder, ttl, dlock, guard, locked }))
+}
+
+/// Finds the [`keeper`] of the lock `key`. Fails also where its mode does not cover the one that is wanted.
+pub(super) async fn cover(
+    outer: &[Outer],
+    inherited: &mut Vec<OwnedFd>,
+    published: &Published,
+    key: Key,
+    settings: &RunSettings,
+    known: &[Cover],
+) -> Result<Option<Cover>, Failure> {
+    let Some(keeper) = keeper(outer, inherited, published, &key, known).await? else { return Ok(None) };
+    let Keeper { holder, ttl, dlock, guard, locked } = keeper;
     if settings.once_per.is_some() {
         return Err(Failure::new(Exit::Usage, Event::OnceInside(key)));
     }
@@ -297,7 +316,6 @@ mod tests {
             let more = text.replace("\"pid\":", "\"shiny\":[1],\"pid\":");
             prop_assert!(Outer::read(&more).len() == runs.len());
             for read in [Outer::read(&noise), Outer::read(&(text + &noise))] {
-                prop_assert!(read.len() <= MAX_DEPTH);
                 // What does not name a process that exists, and was started then, covers nothing.
                 prop_assert!(read.iter().all(|run| run.start > 1 || !run.is_ancestor()), "{read:?}");
             }
@@ -306,9 +324,9 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_too_long_is_cut() {
-        let text = serde_json::to_string(&vec![outer(1); MAX_DEPTH + 10]).expect("numbers and texts");
-        assert_eq!(Outer::read(&text).len(), MAX_DEPTH);
+    fn a_list_may_be_long_and_not_deep() {
+        let text = serde_json::to_string(&vec![outer(1); 1000]).expect("numbers and texts");
+        assert_eq!(Outer::read(&text).len(), 1000);
         assert_eq!(Outer::read(&"[".repeat(100_000)), []);
     }
 

@@ -16,6 +16,10 @@ pub(super) fn outer(event: &Event) -> String {
                  lock once, outside (another network namespace hides it, for one)"
             )
         }
+        Event::OuterFull(key) => format!(
+            "{key} is held by the dlock run around this one, whose guard may open no more files: raise the limit (ulimit -Hn) \
+             where that one is started, or start fewer runs inside it at the same time"
+        ),
         Event::OuterUnwatchable(errno) => format!(
             "could not watch the dlock run around this one: pidfd_open: {}; allow it in the container's seccomp profile",
             Errno::from_raw(*errno).desc()

@@ -207,6 +207,12 @@ fn waits() -> Vec<(Event, &'static str)> {
             refused(None, trouble(Trouble::TooSlow)),
             "did not get k: the backend answers too slowly for this --ttl: use a longer one",
         ),
+    ]
+}
+
+/// The sentences about an outer run.
+fn outer() -> Vec<(Event, &'static str)> {
+    vec![
         (
             Event::OuterElsewhere,
             "the lock is held by the dlock run around this one, which is in another PID namespace and cannot be watched \
@@ -221,6 +227,11 @@ fn waits() -> Vec<(Event, &'static str)> {
             Event::OuterGuardUnreachable(Some("no".to_owned())),
             "the lock is held by the dlock run around this one, and its guard could not be reached: no; take the lock once, \
              outside (another network namespace hides it, for one)",
+        ),
+        (
+            Event::OuterFull(named("k")),
+            "k is held by the dlock run around this one, whose guard may open no more files: raise the limit (ulimit -Hn) \
+             where that one is started, or start fewer runs inside it at the same time",
         ),
         (
             Event::OuterUnwatchable(libc::EPERM),
@@ -346,6 +357,7 @@ fn every_event_has_its_sentence() {
         lacks(),
         no_supervision(),
         waits(),
+        outer(),
         modes::holds(),
         modes::sentences(),
         meetings::sentences(),

@@ -4,24 +4,38 @@ outlive the lock. Each registers with the guard, at a socket in the abstract nam
 and counts as alive as long as its connection is open, which that run's dlock and guard both hold.
 */
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+mod open;
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use libc::pid_t;
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{
-    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, recv, send, socket,
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, send, socket,
 };
 
+use self::open::{Open, may_hold, raise_limit};
 use crate::supervise::process::is_below;
 use crate::supervise::signalling::signal_below;
 
-/// How many runs can be covered at the same time.
-const MOST: usize = 32;
-/// How many connections may wait to be accepted.
-const BACKLOG: i32 = 16;
+/// How many runs are accepted before the guard looks at the time again.
+const AT_ONCE: usize = 64;
+/// How long it waits after an error that may last, where a run can still not be accepted.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// The length of the answer to a run that registers.
+pub(crate) const ANSWER: usize = 1;
 /// The answer to a run that is covered.
-pub(crate) const COVERED: [u8; 1] = *b"y";
+pub(crate) const COVERED: [u8; ANSWER] = *b"y";
+/// The answer to a run that could be covered if the guard might open more descriptors.
+pub(crate) const FULL: [u8; ANSWER] = *b"f";
+/// The answer to a process that is not known to be a part of the command.
+pub(crate) const STRANGER: [u8; ANSWER] = *b"s";
+/// The answer to a run that is not covered, where the command was told to end.
+pub(crate) const TOLD: [u8; ANSWER] = *b"t";
+/// The answer of a guard that stops its command or has none.
+pub(crate) const STOPPING: [u8; ANSWER] = *b"e";
 
 /// The address of the socket at which nested runs register with the guard of the run with this owner. Fails on a name
 /// that is too long.
@@ -29,16 +43,11 @@ pub(crate) fn address(owner: &str) -> nix::Result<UnixAddr> {
     UnixAddr::new_abstract(format!("dlock-{owner}").as_bytes())
 }
 
-/// A run that is covered.
-struct Cover {
-    connection: OwnedFd,
-    pid: pid_t,
-}
-
 /// The runs that this one covers.
 pub(super) struct Covers {
     listener: Option<OwnedFd>,
-    covered: [Option<Cover>; MOST],
+    /// Their connections, once there has been one.
+    open: Option<Open>,
 }
 
 impl Covers {
@@ -48,68 +57,90 @@ impl Covers {
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
             let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
             bind(listener.as_raw_fd(), address)?;
-            listen(&listener, Backlog::new(BACKLOG)?)?;
+            // As many as the system allows: hundreds of runs can begin at once.
+            listen(&listener, Backlog::MAXALLOWABLE)?;
             Ok(listener)
         };
-        Self { listener: open().ok(), covered: [const { None }; MOST] }
+        Self { listener: open().ok(), open: None }
     }
 
-    /// Accepts runs that begin, which are covered if `willing`, and drops those that have ended.
-    pub(super) fn hear(&mut self, willing: bool) {
-        let mut packet = [0; 1];
-        for place in &mut self.covered {
-            // Nothing is ever sent on this connection: what can be read is end-of-file.
-            let open = |cover: &Cover| {
-                recv(cover.connection.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT) == Err(Errno::EAGAIN)
-            };
-            if !place.as_ref().is_none_or(open) {
-                *place = None;
-            }
+    /// Accepts runs that begin, which are covered if `willing`, and drops those that have ended. A guard that is not
+    /// willing stops its command, or has none. `is_told` says that the command was told to end.
+    pub(super) fn hear(&mut self, willing: bool, is_told: bool) {
+        if let Some(open) = &mut self.open {
+            open.drop_ended();
         }
-        for _ in 0..BACKLOG {
+        for _ in 0..AT_ONCE {
             let Some(connection) = self.accept() else { return };
-            let Some(place) = self.covered.iter_mut().find(|place| place.is_none()) else { return };
-            let pid = getsockopt(&connection, PeerCredentials).map_or(0, |peer| peer.pid());
-            if willing && is_below_us(pid) {
-                let _ = send(connection.as_raw_fd(), &COVERED, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
-                *place = Some(Cover { connection, pid });
+            let answer = match willing.then(|| self.cover(&connection)) {
+                Some(STRANGER | FULL) if is_told => TOLD,
+                Some(answer) => answer,
+                None => STOPPING,
+            };
+            let _ = send(connection.as_raw_fd(), &answer, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
+            if answer == COVERED {
+                // It is closed by its number, when the run has ended.
+                let _ = connection.into_raw_fd();
             }
         }
+    }
+
+    /// Counts the run at the other end of this connection as covered, if it can be. Returns the answer.
+    fn cover(&mut self, connection: &OwnedFd) -> [u8; ANSWER] {
+        if !may_hold(connection) {
+            return FULL;
+        }
+        let pid = getsockopt(connection, PeerCredentials).map_or(0, |peer| peer.pid());
+        if !is_below_us(pid) {
+            return STRANGER;
+        }
+        if self.open.is_none() {
+            self.open = Open::new();
+        }
+        if self.open.as_mut().is_some_and(|open| open.add(connection, pid)) { COVERED } else { FULL }
     }
 
     fn accept(&self) -> Option<OwnedFd> {
         use std::os::fd::FromRawFd;
         let listener = self.listener.as_ref()?.as_raw_fd();
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: the address is not asked for, and the descriptor is fresh.
-        unsafe {
-            let connection = libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags);
-            (connection >= 0).then(|| OwnedFd::from_raw_fd(connection))
+        loop {
+            // SAFETY: the address is not asked for.
+            let connection = unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
+            if connection >= 0 {
+                // SAFETY: the descriptor is fresh.
+                return Some(unsafe { OwnedFd::from_raw_fd(connection) });
+            }
+            match Errno::last() {
+                Errno::EMFILE if raise_limit() => {}
+                Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR => return None,
+                // It stays readable.
+                _ => {
+                    std::thread::sleep(LOOK_AGAIN);
+                    return None;
+                }
+            }
         }
     }
 
     /// Whether a run that is covered lives.
     pub(super) fn is_any(&self) -> bool {
-        self.covered.iter().any(Option::is_some)
+        self.open.as_ref().is_some_and(Open::is_any)
     }
 
     /// Tells the covered runs to end.
     pub(super) fn terminate(&self) {
         // Its guard can hold the connection when that dlock is gone, and its process id may be in use again.
         let me = nix::unistd::getpid().as_raw();
-        for cover in self.covered.iter().flatten().filter(|cover| is_below_us(cover.pid)) {
+        for pid in self.open.iter().flat_map(Open::pids).filter(|&pid| is_below_us(pid)) {
             // A suspended process takes SIGTERM only when it is continued.
-            signal_below(me, me, cover.pid, &[libc::SIGTERM, libc::SIGCONT]);
+            signal_below(me, me, pid, &[libc::SIGTERM, libc::SIGCONT]);
         }
     }
 
     /// The descriptors that become readable when a run begins or ends.
     pub(super) fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.covered
-            .iter()
-            .flatten()
-            .map(|cover| cover.connection.as_fd())
-            .chain(self.listener.as_ref().map(AsFd::as_fd))
+        self.open.as_ref().map(AsFd::as_fd).into_iter().chain(self.listener.as_ref().map(AsFd::as_fd))
     }
 
     /// The number of the listening socket.

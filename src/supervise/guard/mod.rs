@@ -26,7 +26,7 @@ mod line;
 mod throttled;
 mod watch;
 
-pub(crate) use self::covers::{COVERED, address};
+pub(crate) use self::covers::{ANSWER, COVERED, FULL, STRANGER, TOLD, address};
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

@@ -36,8 +36,8 @@ use crate::supervise::{process, surroundings};
 const NAME: &std::ffi::CStr = c"lockguard";
 /// How long until what is not ready is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// How many descriptors can be polled: the guard's own, and those of covered runs.
-const WAITED_FOR: usize = 40;
+/// How many descriptors can be polled: those of the guard, and two for the covered runs.
+const WAITED_FOR: usize = 8;
 
 /// The state of the guard, allocated before the first order comes.
 pub(super) struct Watch {
@@ -190,7 +190,8 @@ impl Watch {
         // A guard that stays until all is gone keeps the lock as long.
         let keeps = |child: &Child| child.spawn.stay || !child.has_ended();
         let willing = self.child.as_ref().is_some_and(keeps) && !self.ladder.is_stopping();
-        self.covers.hear(willing);
+        let is_told = self.child.as_ref().is_some_and(Child::was_told_to_end);
+        self.covers.hear(willing, is_told);
     }
 
     fn give_up(&mut self, notice: Notice) {

@@ -6,11 +6,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, connect, getsockopt, recv, socket};
 use tokio::io::unix::AsyncFd;
 
-use crate::clock::{Instant, before};
+use crate::clock::{Instant, before, sleep_until};
 use crate::exit::{Exit, Failure};
 use crate::readable::readable;
 use crate::report::event::Event;
@@ -19,6 +20,8 @@ use crate::supervise::process::parent_of;
 
 /// How long the guard of an outer run may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
+/// How soon a guard is called again that has as many calls to take as the system keeps for it.
+const CALL_AGAIN: Duration = Duration::from_millis(10);
 
 /// The connection to an outer guard, which stays open as long as any process of this run lives.
 #[derive(Clone, Debug)]
@@ -33,41 +36,54 @@ pub(crate) struct Line {
 pub(crate) enum Registered {
     /// It keeps its locks until this connection is closed.
     Yes(Line),
-    /// It is about to release the lock, or does not accept this process as a part of its command.
+    /// It is about to release the lock.
     No,
-    /// It cannot be reached.
+    /// It may open no more descriptors.
+    Full,
+    /// It cannot be reached, or cannot tell whether this process is a part of its command.
     Unreachable,
 }
 
 /// Registers with the guard that goes by the id of this `owner`.
 pub(crate) async fn register(owner: &str) -> Result<Registered, Failure> {
-    let line = || -> nix::Result<OwnedFd> {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let line = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-        connect(line.as_raw_fd(), &guard::address(owner)?)?;
-        Ok(line)
+    let until = Instant::now() + ANSWER;
+    let line = loop {
+        match call(owner) {
+            Err(Errno::EAGAIN) if Instant::now() < until => sleep_until(Instant::now() + CALL_AGAIN).await,
+            called => break called,
+        }
     };
-    let Ok(line) = line() else { return Ok(Registered::Unreachable) };
+    let Ok(line) = line else { return Ok(Registered::Unreachable) };
     // Any process can listen at a name that is not taken; the guard must be an ancestor.
     let peer = getsockopt(&line, PeerCredentials).map_or(0, |peer| peer.pid());
     if !is_above_us(peer) {
         return Ok(Registered::Unreachable);
     }
     let Ok(line) = readable(line) else { return Ok(Registered::Unreachable) };
-    let mut answer = [0; guard::COVERED.len()];
-    match before(Instant::now() + ANSWER, line.readable()).await {
+    let mut answer = [0; guard::ANSWER];
+    match before(until, line.readable()).await {
         Ok(Ok(_)) => {}
         _ => return Ok(Registered::Unreachable),
     }
-    match recv(line.as_raw_fd(), &mut answer, MsgFlags::empty()) {
-        Ok(_) if answer == guard::COVERED => {
+    match (recv(line.as_raw_fd(), &mut answer, MsgFlags::empty()), answer) {
+        (Ok(_), guard::COVERED) => {
             // Anew, because it has been readable, and is not any more.
             let connection = readable(line.into_inner());
             let connection = connection.map_err(|error| unreachable_guard(Some(error.to_string())))?;
             Ok(Registered::Yes(Line { guard: owner.to_owned(), connection: Rc::new(connection) }))
         }
+        (Ok(_), guard::FULL) => Ok(Registered::Full),
+        (Ok(_), guard::STRANGER | guard::TOLD) => Ok(Registered::Unreachable),
         _ => Ok(Registered::No),
     }
+}
+
+/// Connects to the guard that goes by the id of this `owner`.
+fn call(owner: &str) -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let line = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    connect(line.as_raw_fd(), &guard::address(owner)?)?;
+    Ok(line)
 }
 
 /// The failure of a guard that cannot be reached; the system's reason, `None` if there is no answer.
