@@ -21,9 +21,11 @@ back. For the rest of one script, use --while-pid $$. For steps that are process
 --ttl, longer than the longest pause between two steps: nothing renews the lock then but dlock renew and dlock run --handle.
 
 With --while-pid PID a process stays behind, the keeper, that renews the lock, and releases it when PID has ended, however it \
-ends. If the lock is lost, or dlock break asks for it, the keeper stops PID, and --events has the reason. Two commands can \
-still overlap: what PID has started may run on while somebody else has the lock; and if the keeper itself is killed, PID runs \
-on, and the lock ends with its lease (on file: at once). Where that must never happen, use dlock run, or dlock run --handle. On file: and zk:, where a lock ends with the process that holds it, there is only --while-pid, and a handle is for \
+ends, and every dlock run --handle of this lock. If the lock is lost, or dlock break asks for it, the keeper stops PID and these \
+runs first, and --events has the reason. Two commands can still overlap where they have no run of their own: what PID has \
+started may run on while somebody else has the lock; and if the keeper itself is killed, PID runs on, and the lock ends with its \
+lease (on file: at once). Where that must never happen, use dlock run, or dlock run --handle, which then stops its command (79) \
+and is for the keeper's host only. On file: and zk:, where a lock ends with the process that holds it, there is only --while-pid, and a handle is for \
 dlock release alone.
 
 A handle is an address and not a key: whoever may write to the backend can release any lock there. No password is in it. \
@@ -58,8 +60,12 @@ HANDLE is a success too, so that a step that always runs can follow a dlock acqu
 
 A lock that was taken with --while-pid is released on the host of its keeper, which ends then; its process runs on.
 
-Release a lock when no command runs under its handle any more: a dlock run --handle hears of it with its next renewal, within a \
-third of --ttl, and until then its command and that of the next holder can run at the same time.";
+While a dlock run under its handle goes on on this host, the lock is not released: dlock waits for that run, for as long as \
+--connect-timeout, and then exits with 69. A run that is stopping its command, or whose command was told to end, is waited for as long \
+as the lease can last, also if its dlock was killed. Runs on other hosts, and in other PID or network namespaces, are not seen: they \
+hear of the release with their next renewal, within a third of --ttl, and until then two commands can run at the same time.
+
+A lock that was taken with --while-pid is released on the host of its keeper, which ends then; its process runs on.";
 
 /// Reads a process id.
 fn pid(text: &str) -> Result<i32, String> {
@@ -86,7 +92,7 @@ pub(crate) struct AcquireArgs {
     pub ttl: Option<Duration>,
 
     /// Leave a process behind, the keeper, that renews the lock until process PID has ended, and then releases it. In a script, PID
-    /// is $$. If the lock is lost, the keeper stops PID, and not what PID has started. Works on every backend, but not for process 1,
+    /// is $$. If the lock is lost, the keeper stops PID, and what PID has started only under dlock run --handle. Works on every backend, but not for process 1,
     /// which no signal stops
     #[arg(long, value_name = "PID", value_parser = pid, allow_hyphen_values = true)]
     pub while_pid: Option<i32>,

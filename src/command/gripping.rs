@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::backend::{Adopted, Claim, Contender, Service};
 use crate::command::session;
 use crate::exit::{Exit, Failure};
-use crate::handle::Handle;
+use crate::handle::{Handle, Keeper};
+use crate::here;
 use crate::holder::About;
 use crate::lock::admission::Mode;
 use crate::report::Report;
@@ -34,6 +35,13 @@ pub(super) fn claim(handle: &Handle) -> Claim {
 /// What `handle` says of its grant.
 pub(super) fn held(handle: &Handle) -> Adopted {
     Adopted { token: handle.token, attempt: handle.attempt }
+}
+
+/// Whether the keeper's number means a process here: on this host, since its last start, in this PID namespace.
+pub(super) fn is_here(keeper: &Keeper) -> bool {
+    !keeper.boot.is_empty()
+        && here::boot().as_ref() == Some(&keeper.boot)
+        && here::namespace() == Some(keeper.namespace)
 }
 
 /// A lock with its handle.

@@ -34,7 +34,8 @@ pub(super) fn kill_after(on_lost: OnLost, grace: Grace, lease: Option<Duration>)
 pub(super) fn loss(news: LeaseNews) -> Option<Loss> {
     match news {
         LeaseNews::NotMine(why) => Some(Loss::NotMine(why)),
-        LeaseNews::KeeperEnded => Some(Loss::OuterEnded),
+        LeaseNews::OuterEnded => Some(Loss::OuterEnded),
+        LeaseNews::KeeperEnded => Some(Loss::KeeperEnded),
         LeaseNews::Unrenewed { since, last } => {
             Some(Loss::Unrenewed { silent: rounded(Instant::now().since(since)), last })
         }

@@ -6,7 +6,7 @@ use crate::backend::Released;
 use crate::backend::survey::{Seen, State};
 use crate::clock::{Instant, before};
 use crate::command::gripping::{self, Grip, held};
-use crate::command::keeping::releasing::{self, Asked};
+use crate::command::keeping::releasing::{self, Asked, Waiting, is_around};
 use crate::command::session::exit_of;
 use crate::exit::{Exit, Failure};
 use crate::handle::Handle;
@@ -15,6 +15,10 @@ use crate::lease::adopting;
 use crate::report::event::Event;
 use crate::report::event::handle::HandleEvent;
 use crate::settings::HandleSettings;
+use crate::supervise::guard::under::{Under, guards};
+
+/// How long a guard may take to answer, in milliseconds.
+const ANSWER: u16 = 1000;
 
 /// Gives the lock back, and ends as that goes.
 pub(crate) fn release(settings: &HandleSettings) -> Result<Exit, Failure> {
@@ -25,12 +29,13 @@ pub(crate) fn release(settings: &HandleSettings) -> Result<Exit, Failure> {
     gripping::with(settings, empty, async |grip| {
         let connect = grip.connection.connect_timeout;
         let keeper = grip.handle.keeper.as_ref();
-        let asked = keeper.map(|keeper| releasing::ask(grip.handle, keeper, connect)).transpose()?;
+        let asked = keeper.map(|keeper| releasing::ask(grip.handle, keeper, connect, &grip.report)).transpose()?;
         if let Some(asked) = asked
             && !grip.connection.target.has_handles()
         {
             return released_by_its_keeper(grip, asked).await;
         }
+        wait_for_guards(grip)?;
         match adopting::release(grip.contender.as_mut(), &held(grip.handle), connect).await {
             Ok(Released::Freed | Released::Kept) => {
                 grip.report.tell(&Event::Released(grip.handle.key.clone().into()));
@@ -55,6 +60,19 @@ pub(crate) fn release(settings: &HandleSettings) -> Result<Exit, Failure> {
             }
         }
     })
+}
+
+/// Waits for the guards on this host of commands under the handle. One that goes on is waited for no longer than a connection;
+/// where this process is a part of it, it stops its command when the lock is gone.
+fn wait_for_guards(grip: &Grip<'_>) -> Result<(), Failure> {
+    let (handle, limit) = (grip.handle, grip.connection.connect_timeout);
+    let mut waiting = Waiting::new(handle, limit, &grip.report);
+    let is_kept = handle.keeper.is_some();
+    let is_waited_for = |guard: &Under| is_kept || !is_around(guard.pid);
+    while let Some(guard) = guards(handle.owner.as_str(), ANSWER.into()).into_iter().find(is_waited_for) {
+        waiting.once_more(guard.pid, guard.is_stopping)?;
+    }
+    Ok(())
 }
 
 /// How a release ends whose lock only its keeper could give back.

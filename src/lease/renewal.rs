@@ -38,6 +38,8 @@ pub(crate) enum LeaseNews {
     /// The service says that this owner does not hold the lock. This is final.
     NotMine(String),
     /// The outer run that kept the lock has ended. This is final.
+    OuterEnded,
+    /// The process that keeps the lock of a handle has ended, or is about to give it back. This is final.
     KeeperEnded,
     /// It is time to stop the command, and no renewal was confirmed. This is final.
     Unrenewed {

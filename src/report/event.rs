@@ -389,6 +389,8 @@ pub(crate) enum Loss {
     Asked(Ask),
     /// The outer run that held it has ended.
     OuterEnded,
+    /// The process that kept it has ended, or is about to give it back.
+    KeeperEnded,
     /// No renewal was confirmed in time.
     Unrenewed {
         /// The time since the last confirmed one.

@@ -80,7 +80,7 @@ impl Event {
 impl HandleEvent {
     fn level(&self) -> Level {
         match self {
-            Self::NotHeld(_) | Self::Empty => Level::Note,
+            Self::NotHeld(_) | Self::Empty | Self::WaitingForRun { .. } => Level::Note,
             Self::Renewed { .. } | Self::StaysHeld { .. } => Level::Detail,
             Self::NotRenewed { .. }
             | Self::Lost { .. }
@@ -89,6 +89,10 @@ impl HandleEvent {
             | Self::KeptElsewhere { .. }
             | Self::KeptByAnother { .. }
             | Self::KeeperUnseen { .. }
+            | Self::KeeperDeaf { .. }
+            | Self::RunElsewhere { .. }
+            | Self::RunDenied { .. }
+            | Self::RunGoesOn { .. }
             | Self::KeeperStays { .. }
             | Self::KeeperGone { .. }
             | Self::NotKept(_)

@@ -356,6 +356,7 @@ pub(super) fn loss(how: &Loss) -> String {
         Loss::NotMine(why) => why.clone(),
         Loss::Asked(ask) => ask.words(),
         Loss::OuterEnded => "the dlock run around this one has ended".to_owned(),
+        Loss::KeeperEnded => "its keeper has ended or is giving it back".to_owned(),
         Loss::Unrenewed { silent, last } => {
             format!("no renewal was confirmed for {}: {}", format_duration(*silent), unconfirmed(last))
         }

@@ -5,6 +5,7 @@ The command: how it is started, signalled and stopped. Knows nothing of locks.
 pub(crate) mod command;
 pub(crate) mod forwards;
 pub(crate) mod guard;
+pub(crate) mod keeper;
 mod priority;
 pub(crate) mod process;
 pub(crate) mod protocol;

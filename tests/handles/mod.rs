@@ -11,21 +11,9 @@ use std::ffi::OsString;
 
 use serde_json::Value;
 
-use crate::support::backends::on_backend;
+use crate::support::backends::{on_every_backend_with_handles, on_redis_and_etcd, on_variant};
 use crate::support::dlock::Dlock;
 use crate::support::service::Service;
-
-/// Runs the same tests on each backend that has handles.
-macro_rules! on_all_with_handles {
-    ($($test:ident)*) => {
-        on_backend! { redis: service::RedisService { $($test)* } }
-        on_backend! { sentinel: redis_services::SentinelService { $($test)* } }
-        on_backend! { redlock_3: redis_services::Redlock3 { $($test)* } }
-        on_backend! { etcd: service::EtcdService { $($test)* } }
-        on_backend! { postgres: database_services::PostgresService { $($test)* } }
-        on_backend! { mysql: database_services::MysqlService { $($test)* } }
-    };
-}
 
 /// `dlock acquire` of this key at this service, for so long.
 pub(super) fn acquire<S: Service>(service: &S, key: &str, ttl: &str) -> Dlock {
@@ -81,23 +69,40 @@ pub(super) fn nothing_is_left<S: Service>(service: &S, keys: &[&str]) {
     crate::support::rendezvous::eventually("nothing to be left", || service.litter(keys).is_empty().then_some(()));
 }
 
-on_all_with_handles! {
+on_every_backend_with_handles! {
     a_lock_goes_through_several_processes_and_leaves_nothing
-    a_lock_that_is_held_by_its_handle_is_shown_as_one
     a_renewal_extends_the_lease_and_never_makes_a_lock_that_is_gone
+    every_row_of_what_a_release_finds
+    a_command_whose_lock_is_taken_away_is_stopped
+}
+
+on_redis_and_etcd! {
+    a_lock_that_is_held_by_its_handle_is_shown_as_one
     what_was_acquired_is_told_as_a_document
     a_handle_that_nobody_could_read_is_not_taken
     a_signal_during_the_wait_leaves_nothing_behind
     a_lock_whose_own_handle_is_in_the_environment_is_not_waited_for
-    every_row_of_what_a_release_finds
     two_releases_at_once_are_both_a_success
+    a_release_waits_for_the_guard_that_still_stops_a_job
+    a_release_waits_for_a_run_that_is_being_stopped
+    a_release_waits_for_a_run_that_was_told_to_end
     a_command_runs_under_a_handle_and_the_lock_stays_held
     a_command_whose_lock_is_gone_is_not_started
-    a_command_whose_lock_is_taken_away_is_stopped
     a_command_is_kept_alive_beyond_the_lease
 }
 
-use releasing::{every_row_of_what_a_release_finds, two_releases_at_once_are_both_a_success};
+on_variant! { sentinel: redis_services::SentinelService {
+    a_lock_goes_through_several_processes_and_leaves_nothing
+    a_renewal_extends_the_lease_and_never_makes_a_lock_that_is_gone
+    every_row_of_what_a_release_finds
+    a_command_whose_lock_is_taken_away_is_stopped
+} }
+
+use releasing::{
+    a_release_waits_for_a_run_that_is_being_stopped, a_release_waits_for_a_run_that_was_told_to_end,
+    a_release_waits_for_the_guard_that_still_stops_a_job, every_row_of_what_a_release_finds,
+    two_releases_at_once_are_both_a_success,
+};
 use running::{
     a_command_is_kept_alive_beyond_the_lease, a_command_runs_under_a_handle_and_the_lock_stays_held,
     a_command_whose_lock_is_gone_is_not_started, a_command_whose_lock_is_taken_away_is_stopped,

@@ -9,7 +9,10 @@ fn no_handles<S: Service>(service: &S) {
     outcome.code(64).stdout_is("").stderr_is_one_line("a lock there ends with the process that holds it");
     service.assert_tidy(&[]);
     let shell = acquire(service, "job", "30s").arg("--shell").output();
-    shell.code(64).stdout_is("(exit 64)\n").stderr_is_one_line("a lock there ends with the process that holds it");
+    shell
+        .code(64)
+        .stdout_is("unset DLOCK_HANDLE DLOCK_HANDLE_SHELL DLOCK_KEY DLOCK_TOKEN DLOCK_OWNER; (exit 64)\n")
+        .stderr_is_one_line("a lock there ends with the process that holds it");
 }
 
 #[test]
@@ -86,7 +89,9 @@ fn how_long_it_lasts_must_be_said_and_may_be_a_day() {
         acquire().args(["--ttl", ttl]).output().code(64).stdout_is("").stderr_is_one_line(part);
     }
     let both = acquire().args(["--ttl", "30s", "--json", "--shell"]).output();
-    both.code(64).stdout_is("(exit 64)\n").stderr_is_one_line("--shell and --json exclude each other");
+    both.code(64)
+        .stdout_is("unset DLOCK_HANDLE DLOCK_HANDLE_SHELL DLOCK_KEY DLOCK_TOKEN DLOCK_OWNER; (exit 64)\n")
+        .stderr_is_one_line("--shell and --json exclude each other");
     service.assert_tidy(&[]);
     let handle = taken(&service, "job", "24h");
     by(&service, "release", &handle).output().success();
@@ -103,7 +108,13 @@ fn no_setting_makes_a_success_of_a_lock_that_was_not_taken() {
     let file = service.scratch().secret("config.toml", "conflict-exit-code = 0\nquiet = true\n");
     again().env("DLOCK_CONFLICT_EXIT_CODE", "0").output().code(75).stdout_is("").stderr_is_one_line("did not get job");
     again().env("DLOCK_CONFIG", &file).output().code(75).stdout_is("").quiet();
-    again().env("DLOCK_CONFIG", &file).arg("--shell").output().code(75).stdout_is("(exit 75)\n").quiet();
+    again()
+        .env("DLOCK_CONFIG", &file)
+        .arg("--shell")
+        .output()
+        .code(75)
+        .stdout_is("unset DLOCK_HANDLE DLOCK_HANDLE_SHELL DLOCK_KEY DLOCK_TOKEN DLOCK_OWNER; (exit 75)\n")
+        .quiet();
     // Nor do they hide what was asked for.
     let status = service.scratch().dlock().args(["status", "--key", "job"]).backend(service.url());
     assert!(status.env("DLOCK_CONFIG", &file).output().code(75).quiet().stdout().contains("taken by dlock acquire"));

@@ -1,6 +1,9 @@
 //! Giving a lock back by its handle: every row of the table of what is found.
 
-use crate::handles::{by, nothing_is_left, taken, wait_free};
+use nix::sys::signal::Signal;
+
+use crate::handles::{by, nothing_is_left, run_by, taken, wait_free};
+use crate::support::process;
 use crate::support::service::Service;
 
 /// Whether the service tells that others have held a lock which is free again.
@@ -58,4 +61,68 @@ pub(super) fn two_releases_at_once_are_both_a_success<S: Service>(service: &S) {
         }
         service.assert_free("job");
     }
+}
+
+/// dlock was killed, alone or with its process group, and its guard still stops a job that ignores SIGTERM.
+pub(super) fn a_release_waits_for_the_guard_that_still_stops_a_job<S: Service>(service: &S) {
+    for with_group in [false, true] {
+        let handle = taken(service, "job", "30s");
+        let job = "trap '' TERM; echo job $$; exec 2>&-; while :; do sleep 0.05; done";
+        // A leader of its own session is not in the group.
+        let job =
+            if with_group { format!("exec setsid sh -c \"{}\"", job.replace('$', "\\$")) } else { job.to_owned() };
+        let run = run_by(service, &handle).args(["--kill-after", "1s"]).new_process_group().shell(job).spawn();
+        let job: i32 = run.wait_stdout("job ").split_whitespace().nth(1).unwrap().parse().unwrap();
+        if with_group {
+            process::signal_group(run.pid(), Signal::SIGKILL);
+        } else {
+            process::signal(run.pid(), Signal::SIGKILL);
+        }
+        let released = by(service, "release", &handle).output();
+        assert!(!process::is_alive(job), "the lock was given back while a job ran");
+        // It says so where it waits for long.
+        assert!(released.code(0).stdout_is("").stderr().lines().all(|line| line.contains("waiting to release job: ")));
+        service.assert_free("job");
+        let _ = run.wait().stderr();
+    }
+    nothing_is_left(service, &["job"]);
+}
+
+/// A CI system cancels the step of a run, and begins the next step at once; the job takes its time to end. Of a job that was not
+/// told to end, dlock says that it goes on.
+pub(super) fn a_release_waits_for_a_run_that_was_told_to_end<S: Service>(service: &S) {
+    for with_group in [false, true] {
+        let handle = taken(service, "job", "30s");
+        let job = "trap 'sleep 1; exit 0' TERM; echo job $$; while :; do sleep 0.05; done";
+        let run = run_by(service, &handle).new_process_group().shell(job).spawn();
+        let job: i32 = run.wait_stdout("job ").split_whitespace().nth(1).unwrap().parse().unwrap();
+        let refused = by(service, "release", &handle).args(["--connect-timeout", "1s"]).output();
+        refused.code(69).stderr_ends_with_line("end that first");
+        assert!(process::is_alive(job));
+        if with_group {
+            process::signal_group(run.pid(), Signal::SIGTERM);
+        } else {
+            process::signal(run.pid(), Signal::SIGTERM);
+        }
+        let released = by(service, "release", &handle).arg("-q").output();
+        assert!(!process::is_alive(job), "the lock was given back while a job ran");
+        released.success();
+        let _ = run.wait().stderr();
+        service.assert_free("job");
+    }
+    nothing_is_left(service, &["job"]);
+}
+
+/// dlock lives, and stops a job that ignores SIGTERM.
+pub(super) fn a_release_waits_for_a_run_that_is_being_stopped<S: Service>(service: &S) {
+    let handle = taken(service, "job", "30s");
+    let job = "trap 'echo told' TERM; echo job $$; while :; do sleep 0.05; done";
+    let run = run_by(service, &handle).args(["--max-run", "500ms", "--kill-after", "1s"]).shell(job).spawn();
+    let job: i32 = run.wait_stdout("job ").split_whitespace().nth(1).unwrap().parse().unwrap();
+    run.wait_stdout("told");
+    let released = by(service, "release", &handle).arg("-q").output();
+    assert!(!process::is_alive(job), "the lock was given back while a job ran");
+    released.success();
+    let _ = run.wait().stderr();
+    nothing_is_left(service, &["job"]);
 }

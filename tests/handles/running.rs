@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::breaking::{break_it, owner};
 use crate::handles::{by, nothing_is_left, run_by, status, taken, wait_free};
 use crate::support::process;
 use crate::support::redis_services::Redlock3;
@@ -62,9 +63,10 @@ pub(super) fn a_command_whose_lock_is_taken_away_is_stopped<S: Service>(service:
     let running = Gated::spawn(service.scratch(), run_by(service, &handle));
     running.wait_held();
     let command = running.running.command_pid();
-    by(service, "release", &handle).output().success();
+    let broken = break_it(service, &owner(service), &["--now"]);
+    broken.code(0).stderr_is_one_line("took job away from ");
     let outcome = running.running.wait();
-    outcome.code(79).stderr_is_one_line("lost job at ");
+    assert!(outcome.code(79).stderr().contains("lost job at "), "{outcome:?}");
     assert!(!process::is_alive(command));
     service.assert_free("job");
 }

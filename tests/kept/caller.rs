@@ -2,12 +2,13 @@
 
 use nix::sys::signal::Signal;
 
-use crate::kept::{Ward, acquire, by, kept, nothing_is_left, on_all, status};
+use crate::kept::{Ward, acquire, by, kept, nothing_is_left, status};
+use crate::support::backends::on_file_and_redis;
 use crate::support::process;
 use crate::support::rendezvous::eventually;
 use crate::support::service::{RedisService, Service};
 
-on_all! {
+on_file_and_redis! {
     a_signal_during_the_wait_leaves_nothing_behind
     a_wait_ends_with_the_process_that_it_is_for
     a_lock_that_is_held_is_refused_as_always
@@ -62,7 +63,10 @@ fn a_lock_that_is_held_is_refused_as_always<S: Service>(service: &S) {
     refused.code(75).stdout_is("").stderr_is_one_line("did not get job: held by ");
     acquire(service, ward.pid()).args(["-n", "-E", "3", "-q"]).output().code(3).stdout_is("").quiet();
     let shell = acquire(service, ward.pid()).args(["-n", "-q", "--shell"]).output();
-    shell.code(75).stdout_is("(exit 75)\n").quiet();
+    shell
+        .code(75)
+        .stdout_is("unset DLOCK_HANDLE DLOCK_HANDLE_SHELL DLOCK_KEY DLOCK_TOKEN DLOCK_OWNER; (exit 75)\n")
+        .quiet();
     // The keeper that waits gets it.
     let waiter = acquire(service, ward.pid()).args(["-q", "--json"]).spawn();
     if S::IN_ORDER {

@@ -6,14 +6,18 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::kept::{Ward, acquire, by, kept, on_all, status, taken};
+use crate::kept::{Ward, acquire, by, kept, status, taken};
+use crate::support::backends::{on_every_backend, on_file_and_redis};
 use crate::support::dlock::DLOCK;
 use crate::support::process;
 use crate::support::rendezvous::{boottime, eventually};
 use crate::support::service::{RedisService, Service};
 
-on_all! {
+on_every_backend! {
     a_holder_that_is_asked_stops_its_process_before_the_next_one_gets_the_lock
+}
+
+on_file_and_redis! {
     a_process_that_does_not_end_is_killed_and_the_lock_is_held_until_then
     a_holder_that_is_to_ignore_it_goes_on
     a_release_by_a_process_that_is_being_stopped_does_not_wait_for_it
@@ -21,7 +25,7 @@ on_all! {
 
 /// `dlock break` of whoever holds the lock.
 #[track_caller]
-fn break_it<S: Service>(service: &S, options: &[&str], code: i32) {
+pub(super) fn break_it<S: Service>(service: &S, options: &[&str], code: i32) {
     let id = status(service)["holder"]["id"].as_str().unwrap().to_owned();
     let dlock = service.scratch().dlock().args(["break", "--key", "job", "--owner", &id]).args(options);
     let outcome = dlock.backend(service.url()).args(service.options()).output();

@@ -2,19 +2,28 @@
 
 use std::time::Duration;
 
-use crate::kept::{Ward, acquire, acquire_for, by, has_handles, kept, nothing_is_left, on_all, status, taken};
+use crate::kept::{Ward, acquire, acquire_for, by, has_handles, kept, nothing_is_left, status, taken};
+use crate::support::backends::{on_every_backend, on_file_and_redis, on_variant};
 use crate::support::process;
 use crate::support::rendezvous::{boottime, eventually, last_until};
-use crate::support::service::{FileService, Gated, RedisService, Service, ZooKeeperService};
+use crate::support::service::{FileService, Service, ZooKeeperService};
 use nix::sys::signal::Signal;
 
-on_all! {
+on_every_backend! {
     a_lock_is_kept_until_its_process_has_ended_however_it_ends
+    a_release_by_the_handle_ends_it
+}
+
+on_file_and_redis! {
     it_is_a_process_of_its_own_that_holds_nothing_open
     signals_that_end_programs_do_not_end_it
-    a_release_by_the_handle_ends_it
     without_it_the_lease_ends
 }
+
+on_variant! { sentinel: redis_services::SentinelService {
+    a_lock_is_kept_until_its_process_has_ended_however_it_ends
+    a_release_by_the_handle_ends_it
+} }
 
 fn a_lock_is_kept_until_its_process_has_ended_however_it_ends<S: Service>(service: &S) {
     let ward = Ward::idle();
@@ -131,24 +140,6 @@ fn a_release_says_that_a_session_whose_keeper_was_killed_goes_on() {
     outcome.code(69).stderr_is_one_line(
         "could not release job: the process that kept it is gone; it will expire on its own within 30s",
     );
-}
-
-/// `run --handle` is the strong form: it renews the lock itself, and stops its command.
-#[test]
-fn a_command_under_the_handle_outlives_the_keeper() {
-    let service = RedisService::fresh();
-    let ward = Ward::idle();
-    let kept = taken(&service, &ward, &[]);
-    by(&service, "renew", &kept.handle).output().success();
-    let run = service.scratch().dlock().args(["run", "--handle", &kept.handle]).args(service.options());
-    let running = Gated::spawn(service.scratch(), run);
-    running.wait_held();
-    process::signal(kept.keeper, Signal::SIGKILL);
-    process::wait_gone(kept.keeper);
-    last_until(boottime() + Duration::from_secs(5));
-    service.assert_held("job");
-    running.let_go().success();
-    eventually("the lease to end", || (status(&service)["state"] == "free").then_some(()));
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod caller;
 mod ending;
 mod keeper;
 mod refused;
+mod runs;
 pub mod ward;
 
 use serde_json::Value;
@@ -13,21 +14,6 @@ use crate::support::dlock::{Dlock, Outcome};
 use crate::support::process;
 use crate::support::rendezvous::eventually;
 use crate::support::service::Service;
-
-/// Runs the same tests on every backend.
-macro_rules! on_all {
-    ($($test:ident)*) => {
-        crate::support::backends::on_backend! { file: service::FileService { $($test)* } }
-        crate::support::backends::on_backend! { redis: service::RedisService { $($test)* } }
-        crate::support::backends::on_backend! { sentinel: redis_services::SentinelService { $($test)* } }
-        crate::support::backends::on_backend! { redlock: redis_services::Redlock3 { $($test)* } }
-        crate::support::backends::on_backend! { etcd: service::EtcdService { $($test)* } }
-        crate::support::backends::on_backend! { zookeeper: service::ZooKeeperService { $($test)* } }
-        crate::support::backends::on_backend! { postgres: database_services::PostgresService { $($test)* } }
-        crate::support::backends::on_backend! { mysql: database_services::MysqlService { $($test)* } }
-    };
-}
-use on_all;
 
 /// A lease that ends soon, where there are leases.
 const SHORT: &str = "4s";

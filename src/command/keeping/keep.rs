@@ -1,17 +1,17 @@
 /*!
-Keeping a lock until a process has ended: renewing it, stopping the process when it is lost, and releasing it.
+Keeping a lock until a process has ended, and all runs under the lock's handle: renewing it, stopping them when it is lost, and
+releasing it.
 */
 
-use std::ffi::CStr;
 use std::time::Duration;
 
-use nix::sys::signalfd::siginfo;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::backend::{Contender, Grant, Lease, Released, Used};
 use crate::cli::OnLost;
 use crate::clock::{Instant, sleep_until};
+use crate::command::keeping::runs::Runs;
 use crate::command::losing::{deadline, loss};
 use crate::command::traces::Traces;
 use crate::exit::{Exit, Failure};
@@ -26,21 +26,15 @@ use crate::schema::events::{Cause, Entry, millis};
 use crate::settings::{AcquireSettings, Keeping};
 use crate::supervise::signals::SignalStream;
 use crate::supervise::stop::{Ladder, Step};
-use crate::supervise::surroundings::rename_process;
 use crate::supervise::watched::Watched;
 
-/// By this signal `dlock release` asks a keeper to let go. Those that end programs are sent to everything there is, as when a
-/// service is stopped: the process may still be busy then.
-pub(super) const LET_GO: i32 = libc::SIGUSR1;
-/// How a keeper is called that stops its process, which may wait for a release: that does not wait for the keeper then.
-pub(super) const STOPPING: &CStr = c"lock-stopping";
 /// How often SIGKILL is sent to a process that has not ended of it.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Why the lock is not kept any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
-    /// The process has ended.
+    /// The process has ended, and no run is left.
     Ended,
     /// `dlock release` has asked for it.
     LetGo,
@@ -52,6 +46,7 @@ pub(super) struct Keep<'a> {
     keeping: &'a Keeping,
     report: &'a Report,
     process: AsyncFd<Watched>,
+    runs: Runs,
     program: String,
     kill_after: Duration,
     ladder: Ladder,
@@ -70,6 +65,7 @@ impl<'a> Keep<'a> {
         keeping: &'a Keeping,
         report: &'a Report,
         process: AsyncFd<Watched>,
+        runs: Runs,
     ) -> Self {
         let program = here::program_of(keeping.pid);
         let (kill_after, ladder) = (Duration::ZERO, Ladder::default());
@@ -78,6 +74,7 @@ impl<'a> Keep<'a> {
             keeping,
             report,
             process,
+            runs,
             program,
             kill_after,
             ladder,
@@ -88,7 +85,8 @@ impl<'a> Keep<'a> {
         }
     }
 
-    /// Keeps the lock that was granted until the process has ended or the lock is let go, and gives it back.
+    /// Keeps the lock that was granted until the process and the runs under the handle have ended or the lock is let go, and gives
+    /// it back.
     pub(super) async fn until_over(
         mut self,
         contender: &mut dyn Contender,
@@ -121,20 +119,28 @@ impl<'a> Keep<'a> {
         let keeping = keeper::keep(contender, lease, self.kill_after, Duration::ZERO, |news| drop(sender.send(news)));
         let mut keeping = std::pin::pin!(keeping);
         let mut is_kept = true;
+        let mut is_there = true;
         loop {
-            if self.process.get_ref().has_ended() {
+            if is_there && self.process.get_ref().has_ended() {
+                is_there = false;
+                self.runs.process_ended();
+            }
+            if !is_there && !self.runs.is_any() {
                 break;
             }
-            let next = self.act(Instant::now());
+            let next = if is_there { self.act(Instant::now()) } else { None };
             tokio::select! {
                 biased;
-                _ = self.process.readable() => break,
-                info = signals.next() => if self.lets_go(&info) {
-                    return Over::LetGo;
-                },
+                _ = self.process.readable(), if is_there => {}
+                // Those that end programs are sent to everything there is, as when a service is stopped: the process may still
+                // be busy then.
+                _ = signals.next() => {}
                 Some(news) = news.recv() => self.hear(news),
                 () = &mut keeping, if is_kept => is_kept = false,
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+                lets_go = self.runs.changed() => if lets_go {
+                    return Over::LetGo;
+                },
             }
         }
         // The deadline can pass before the renewals have said why.
@@ -147,21 +153,16 @@ impl<'a> Keep<'a> {
         Over::Ended
     }
 
-    /// Whether the lock is let go for this signal: not while the process is being stopped, because it may still count on it.
-    fn lets_go(&self, info: &siginfo) -> bool {
-        i32::try_from(info.ssi_signo) == Ok(LET_GO) && !self.ladder.is_stopping()
-    }
-
     /// Stops the process where that is due at `now`; returns when something is due next.
     fn act(&mut self, now: Instant) -> Option<Instant> {
         match self.ladder.step(now) {
             Step::Wait(next) => next,
             Step::Term { .. } if self.keeping.on_lost == OnLost::Kill => {
-                rename_process(STOPPING);
+                self.runs.stop();
                 Some(now)
             }
             Step::Term { by_deadline } => {
-                rename_process(STOPPING);
+                self.runs.stop();
                 let _ = self.process.get_ref().signal(libc::SIGTERM);
                 self.is_due = by_deadline;
                 if !by_deadline {
@@ -222,7 +223,7 @@ impl<'a> Keep<'a> {
         }
     }
 
-    /// The lock is lost, or is to be given back: stops the process.
+    /// The lock is lost, or is to be given back: stops the process and the runs.
     fn lose(&mut self, how: Loss) {
         if self.told.is_some() {
             return;
@@ -231,6 +232,9 @@ impl<'a> Keep<'a> {
         let goes_on = self.keeping.on_lost == OnLost::Ignore;
         self.report.tell(&Event::Lost { lock: self.settings.lock(), how, program: self.program.clone(), goes_on });
         self.catch_up();
+        if !goes_on {
+            self.runs.stop();
+        }
         let now = Instant::now();
         match self.keeping.on_lost {
             OnLost::Stop => self.ladder.stop(now + self.kill_after),

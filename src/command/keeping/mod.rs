@@ -9,6 +9,7 @@ mod caller;
 mod keep;
 mod line;
 pub(super) mod releasing;
+mod runs;
 
 use nix::unistd::{chdir, setsid};
 use tokio::io::unix::AsyncFd;
@@ -16,6 +17,7 @@ use tokio::io::unix::AsyncFd;
 use self::caller::{Side, fork_keeper};
 use self::keep::Keep;
 use self::line::{Line, Word};
+use self::runs::Runs;
 use crate::backend::{Grant, Lease, Used};
 use crate::clock::Instant;
 use crate::command::session::{play, refuse, told_to_stop};
@@ -25,8 +27,8 @@ use crate::handle::Keeper;
 use crate::here;
 use crate::key::Key;
 use crate::lease::taking::{TAKE_BACK, give_back};
-use crate::report::event::Event;
 use crate::report::event::handle::HandleEvent;
+use crate::report::event::{Event, Lack, Step};
 use crate::report::{self, Report};
 use crate::settings::{AcquireSettings, Keeping};
 use crate::supervise::signals::SignalStream;
@@ -115,6 +117,11 @@ fn perform(
     let Prepared { signals, contender, mut handle, traces } = prepared;
     play(report, signals, |mut signals| async move {
         let process = process.connect().map_err(|error| unwatchable(keeping.pid, refused(&error)))?;
+        // Before the handle is known to anybody.
+        let runs = Runs::listen(handle.owner.as_str(), keeping.pid).map_err(|error| {
+            let reason = Lack::System(error.to_string());
+            Failure::new(Exit::Unavailable, Event::Lacking { step: Step::Keeper, reason })
+        })?;
         let mut taking = Taking::new(settings, report, contender, traces);
         let given_up = tokio::select! {
             biased;
@@ -127,7 +134,7 @@ fn perform(
                         taking.tell_acquired(&handle, &grant, waited);
                         detach();
                         line.say(&Word::End(Exit::Success));
-                        return keep(taking, keeping, &grant, process, &mut signals).await;
+                        return keep(taking, Keep::new(settings, keeping, report, process, runs), &grant, &mut signals).await;
                     }
                     Err(given_up) => given_up,
                 }
@@ -206,12 +213,9 @@ fn detach() {
 
 async fn keep(
     mut taking: Taking<'_>,
-    keeping: &Keeping,
+    keep: Keep<'_>,
     grant: &Grant,
-    process: AsyncFd<Watched>,
     signals: &mut SignalStream,
 ) -> Result<Exit, Failure> {
-    Keep::new(taking.settings, keeping, taking.report, process)
-        .until_over(taking.contender.as_mut(), grant, signals, &mut taking.traces)
-        .await
+    keep.until_over(taking.contender.as_mut(), grant, signals, &mut taking.traces).await
 }

@@ -2,21 +2,29 @@
 Asking the keeper of a lock to let go of it, for `dlock release`.
 */
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
 use crate::clock::Instant;
-use crate::command::gripping::lost;
-use crate::command::keeping::keep::{LET_GO, STOPPING};
+use crate::command::gripping::{is_here, lost};
 use crate::exit::{Exit, Failure};
 use crate::handle::{Handle, Keeper};
 use crate::here;
+use crate::report::Report;
 use crate::report::event::Event;
 use crate::report::event::handle::HandleEvent;
+use crate::supervise::keeper::{Answer, Request, connected};
+use crate::supervise::process::{is_below, is_ending};
 use crate::supervise::watched::{Unwatchable, Watched};
-use nix::errno::Errno;
 
-/// How often it is looked what the keeper does.
-const LOOK: u8 = 20;
+/// How often what does not end is asked again.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// How long a wait is silent.
+const SILENT: Duration = Duration::from_millis(400);
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +35,29 @@ pub(in crate::command) enum Asked {
     Gone,
 }
 
-/// Asks `keeper`, which keeps the lock of `handle`, to let go, and waits until it has ended, for `limit` at most.
-pub(in crate::command) fn ask(handle: &Handle, keeper: &Keeper, limit: Duration) -> Result<Asked, Failure> {
+/// What a keeper that was asked to let go has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// It has answered.
+    Answered(Answer),
+    /// It has ended.
+    Ended,
+    /// It has not answered.
+    Silent,
+    /// Nobody listens, or not the process that the handle names.
+    Deaf,
+}
+
+/// Asks `keeper`, which keeps the lock of `handle`, to let go, and waits until it has ended, for `limit` at most. It does not let
+/// go while a run under the handle is registered: that is waited for too.
+///
+/// No process is signalled: whoever has made the handle chose the number in it.
+pub(in crate::command) fn ask(
+    handle: &Handle,
+    keeper: &Keeper,
+    limit: Duration,
+    report: &Report,
+) -> Result<Asked, Failure> {
     let key = handle.key.clone();
     let failure = |exit, event| Failure::new(exit, Event::Handle(event));
     if !is_here(keeper) {
@@ -53,33 +82,95 @@ pub(in crate::command) fn ask(handle: &Handle, keeper: &Keeper, limit: Duration)
         }
         _ => return Ok(Asked::Gone),
     }
-    match process.signal(LET_GO) {
-        Err(Errno::EPERM) => Err(by_another(key)),
-        _ => wait(&process, handle, pid, limit),
+    let mut waiting = Waiting::new(handle, limit, report);
+    loop {
+        let end = Instant::now() + limit;
+        return match told(handle, keeper, &process, end) {
+            Told::Answered(Answer::Busy(run)) => {
+                waiting.once_more(run, matches!(Watched::open(run), Err(Unwatchable::Missing)))?;
+                continue;
+            }
+            Told::Answered(Answer::Yes) if ends_before(&process, end) => Ok(Asked::Ended),
+            Told::Answered(Answer::Yes) | Told::Silent => {
+                Err(failure(Exit::Unavailable, HandleEvent::KeeperStays { key, pid, limit }))
+            }
+            Told::Answered(Answer::Stopping) => {
+                Err(lost(handle, "its keeper is stopping the process that counts on it".to_owned()))
+            }
+            Told::Answered(Answer::Denied) => Err(by_another(key)),
+            Told::Ended => Ok(Asked::Ended),
+            Told::Deaf => Err(failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid })),
+        };
     }
 }
 
-/// Waits until the keeper has ended. One that stops its process may have to wait for whoever waits here.
-fn wait(process: &Watched, handle: &Handle, pid: i32, limit: Duration) -> Result<Asked, Failure> {
-    let end = Instant::now() + limit;
-    while !process.ends_within(LOOK) {
-        let key = handle.key.clone();
-        if here::program_of(pid).as_bytes() == STOPPING.to_bytes() {
-            return Err(lost(handle, "its keeper is stopping the process that counts on it".to_owned()));
+/// Asks the keeper to let go, and waits for its answer until `end`.
+fn told(handle: &Handle, keeper: &Keeper, process: &Watched, end: Instant) -> Told {
+    let line = loop {
+        match connected(handle.owner.as_str(), keeper.pid, keeper.start) {
+            Ok(line) => break line,
+            // Its socket is closed before it has ended.
+            Err(_) if is_ending(keeper.pid) && ends_before(process, end) => return Told::Ended,
+            Err(Errno::EAGAIN) if Instant::now() < end => std::thread::sleep(AGAIN),
+            Err(Errno::EAGAIN) => return Told::Silent,
+            Err(_) => return Told::Deaf,
         }
-        if Instant::now() >= end {
-            let event = HandleEvent::KeeperStays { key, pid, limit };
-            return Err(Failure::new(Exit::Unavailable, Event::Handle(event)));
-        }
+    };
+    Request::LetGo.send(&line);
+    let mut both = [PollFd::new(line.as_fd(), PollFlags::POLLIN), PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    let _ = poll(&mut both, until(end));
+    match Answer::receive(&line) {
+        Some(answer) => Told::Answered(answer),
+        None if ends_before(process, end) => Told::Ended,
+        None => Told::Silent,
     }
-    Ok(Asked::Ended)
 }
 
-/// Whether the keeper's number means a process here: on this host, since its last start, in this PID namespace.
-fn is_here(keeper: &Keeper) -> bool {
-    !keeper.boot.is_empty()
-        && here::boot().as_ref() == Some(&keeper.boot)
-        && here::namespace() == Some(keeper.namespace)
+fn ends_before(process: &Watched, end: Instant) -> bool {
+    process.ends_within(until(end))
+}
+
+/// How long it is until `end`.
+fn until(end: Instant) -> PollTimeout {
+    // To the next millisecond, so that it has passed then.
+    let left = end.since(Instant::now()) + Duration::from_millis(1);
+    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+}
+
+/// The wait for runs under a handle whose lock is to be released.
+pub(in crate::command) struct Waiting<'a> {
+    handle: &'a Handle,
+    begun: Instant,
+    /// How long a run is waited for that is not being stopped.
+    limit: Duration,
+    report: &'a Report,
+    is_told: bool,
+}
+
+impl<'a> Waiting<'a> {
+    pub(in crate::command) fn new(handle: &'a Handle, limit: Duration, report: &'a Report) -> Self {
+        Self { handle, begun: Instant::now(), limit, report, is_told: false }
+    }
+
+    /// Waits a moment for the run of this process. One that `is_stopping` is waited for as long as the lease lasts. Fails when it
+    /// has taken too long, and where the run waits for this process itself.
+    pub(in crate::command) fn once_more(&mut self, pid: i32, is_stopping: bool) -> Result<(), Failure> {
+        let limit = if is_stopping { self.handle.ttl } else { self.limit };
+        let key = self.handle.key.clone();
+        if Instant::now() >= self.begun + limit || is_around(pid) {
+            return Err(Failure::new(Exit::Unavailable, Event::Handle(HandleEvent::RunGoesOn { key, pid })));
+        }
+        if Instant::now() >= self.begun + SILENT && !std::mem::replace(&mut self.is_told, true) {
+            self.report.tell(&Event::Handle(HandleEvent::WaitingForRun { key, pid }));
+        }
+        std::thread::sleep(AGAIN);
+        Ok(())
+    }
+}
+
+/// Whether the process is above this one, which it may wait for.
+pub(in crate::command) fn is_around(pid: i32) -> bool {
+    is_below(nix::unistd::getpid().as_raw(), pid) == Some(true)
 }
 
 #[cfg(test)]
@@ -99,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_another_host_boot_or_container_is_not_signalled() {
+    fn a_process_that_is_no_keeper_is_not_signalled() {
         let handle = Handle {
             backend: "redis://locks:6379".to_owned(),
             namespace: Namespace::parse("dlock").expect("valid"),
@@ -112,7 +203,8 @@ mod tests {
         };
         let mut process = std::process::Command::new("sleep").arg("1000").spawn().expect("a process");
         let here = keeper(i32::try_from(process.id()).expect("an id"));
-        let ask = |keeper: &Keeper| ask(&handle, keeper, Duration::ZERO);
+        let report = Report::new(crate::report::Verbosity::Quiet);
+        let ask = |keeper: &Keeper| ask(&handle, keeper, Duration::ZERO, &report);
         for elsewhere in [
             Keeper { boot: "00000000".to_owned(), ..here.clone() },
             Keeper { boot: String::new(), ..here.clone() },
@@ -125,7 +217,12 @@ mod tests {
         }
         // The process has the number, and began at another time. A signal would end it.
         assert!(matches!(ask(&Keeper { start: here.start + 1, ..here.clone() }), Ok(Asked::Gone)));
-        assert!(matches!(ask(&Keeper { pid: i32::MAX, ..here }), Ok(Asked::Gone)));
+        assert!(matches!(ask(&Keeper { pid: i32::MAX, ..here.clone() }), Ok(Asked::Gone)));
+        // It is the process that a forged handle names.
+        let failure = ask(&here).expect_err("no keeper");
+        assert_eq!(failure.exit, Exit::Unavailable);
+        let event = HandleEvent::KeeperDeaf { key: handle.key.clone(), pid: here.pid };
+        assert_eq!(failure.message(), Some(&Event::Handle(event)));
         assert!(matches!(process.try_wait(), Ok(None)), "it was signalled");
         process.kill().and_then(|()| process.wait()).expect("its end");
     }

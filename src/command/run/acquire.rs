@@ -63,7 +63,7 @@ impl Inside<'_> {
 
     /// What there is once no lock is missing: the outer runs' locks, and the `own` ones.
     fn held(&mut self, own: Option<Grant>) -> Waited {
-        Waited::Held(Tenure { own, covers: std::mem::take(&mut self.covers) })
+        Waited::Held(Tenure { own, covers: std::mem::take(&mut self.covers), keeper: None })
     }
 
     /// What the run holds if outer runs hold all of its locks.

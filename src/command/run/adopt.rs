@@ -1,27 +1,39 @@
 /*!
-A run under a lock that is held by its handle: it is renewed before the command and after it, and never given back.
+A run under a lock that is held by its handle: it is renewed before the command and after it, and never given back. Where a
+process keeps the lock, the run registers with it: the keeper gives the lock back only when nothing of the run is left.
 */
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use tokio::io::unix::AsyncFd;
+
 use crate::backend::{Contender, Grant, Renewal};
-use crate::clock::{Instant, before};
-use crate::command::gripping::{held as held_by, lost};
+use crate::clock::{Instant, before, sleep_until};
+use crate::command::gripping::{held as held_by, is_here, lost};
 use crate::command::run::acquire::Waited;
 use crate::command::run::held::Held;
 use crate::command::run::tenure::Tenure;
 use crate::command::session::exit_of;
-use crate::exit::Failure;
-use crate::handle::Handle;
+use crate::exit::{Exit, Failure};
+use crate::handle::{Handle, Keeper};
 use crate::lease::adopting;
 use crate::lease::timing::acquire_timeout;
 use crate::lease::waiting::{Trouble, Wait};
+use crate::readable::readable;
 use crate::report::event::Event;
 use crate::report::event::handle::HandleEvent;
 use crate::settings::{Patience, RunSettings};
+use crate::supervise::keeper::{Answer, Request, connected};
+use crate::supervise::process::{is_ending, start_of};
 
 /// How often the last renewal is tried if there is no answer.
 const TRIES: usize = 2;
+/// How long the keeper of a lock may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
+/// The pause before a keeper for which too many runs wait is tried again.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// Takes the lock over and renews it; fails where it is not held by the handle any more.
 pub(super) async fn adopt(
@@ -34,10 +46,14 @@ pub(super) async fn adopt(
         Patience::None | Patience::Endless => Wait::No,
     };
     let connect = settings.connection.connect_timeout;
+    let keeper = match &handle.keeper {
+        Some(keeper) => Some(register(handle, keeper).await?),
+        None => None,
+    };
     match adopting::renew(contender, &held_by(handle), connect, wait).await {
         Ok(Renewal::Extended(lease) | Renewal::Asked(lease, _)) => {
             let own = Some(Grant { token: handle.token, slot: None, lease });
-            Ok(Waited::Held(Tenure { own, covers: Vec::new() }))
+            Ok(Waited::Held(Tenure { own, covers: Vec::new(), keeper }))
         }
         Ok(Renewal::NotMine(why)) => Err(lost(handle, why)),
         Err(failed) => {
@@ -45,6 +61,41 @@ pub(super) async fn adopt(
             let event = HandleEvent::NotRenewed { key, place, reason: failed.trouble, ttl: handle.ttl };
             Err(Failure::new(exit_of(failed.kind), Event::Handle(event)))
         }
+    }
+}
+
+/// Registers with the keeper of the lock, which keeps it until the connection is closed. Fails where it cannot be reached, and where
+/// it does not keep the lock any more.
+async fn register(handle: &Handle, keeper: &Keeper) -> Result<AsyncFd<OwnedFd>, Failure> {
+    let (key, pid, limit) = (handle.key.clone(), keeper.pid, Instant::now() + ANSWER);
+    let failure = |exit, event| Err(Failure::new(exit, Event::Handle(event)));
+    if !is_here(keeper) {
+        return failure(Exit::Usage, HandleEvent::RunElsewhere { key, host: keeper.host.clone() });
+    }
+    let is_gone = || is_ending(pid) || start_of(pid).is_some_and(|start| start != keeper.start);
+    let gone = || Err(lost(handle, "the process that kept it has ended".to_owned()));
+    let line = loop {
+        match connected(handle.owner.as_str(), pid, keeper.start) {
+            Ok(line) => break line,
+            Err(Errno::EAGAIN) if Instant::now() < limit => sleep_until(Instant::now() + AGAIN).await,
+            Err(_) if is_gone() => return gone(),
+            Err(_) => return failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid }),
+        }
+    };
+    Request::Register.send(&line);
+    let Ok(line) = readable(line) else { return failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid }) };
+    if !matches!(before(limit, line.readable()).await, Ok(Ok(_))) {
+        return failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid });
+    }
+    match Answer::receive(line.get_ref()) {
+        // Anew, because it has been readable, and is not any more.
+        Some(Answer::Yes) => match readable(line.into_inner()) {
+            Ok(line) => Ok(line),
+            Err(_) => failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid }),
+        },
+        Some(Answer::Denied) => failure(Exit::Denied, HandleEvent::RunDenied { key, pid }),
+        Some(Answer::Stopping) => Err(lost(handle, "its keeper is stopping all that counts on it".to_owned())),
+        Some(Answer::Busy(_)) | None => gone(),
     }
 }
 

@@ -68,14 +68,14 @@ pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Pre
     }
     let spared = existing_children();
     let kind = settings.connection.target.kind();
-    let variables = environment::for_command(settings, &owners, name.as_str(), kind);
+    let variables = environment::for_command(settings, &owners, &name, kind);
     let slot = settings.mode.slots().map(|_| variables::SLOT);
     let granted = [variables::TOKEN, variables::TOKENS, variables::LEASE_TTL];
     let command = Command::prepare(settings.argv.clone(), variables, granted, slot)
         .map_err(|error| refused(Step::Command)(&error))?;
     let signals = Signals::block().map_err(|error| refused(Step::Signals)(&error))?;
     become_subreaper().map_err(|error| refused(Step::Subreaper)(&error))?;
-    let address = guard::address(name.as_str()).map_err(|error| refused(Step::GuardName)(&error))?;
+    let address = guard::address(&name).map_err(|error| refused(Step::GuardName)(&error))?;
     // Made now, because the guard allocates nothing after its start.
     let farewell = Farewell::new(&Event::DlockKilled { lock: settings.lock(), program: settings.program() });
     let guard = fork_guard(command, &address, Box::new(move || farewell.say()))
@@ -120,13 +120,14 @@ pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Pre
 
 /// The owner of each lock, and the name of the guard: by the owner that the command knows, except under a handle, where several
 /// runs may go on.
-fn owners(settings: &RunSettings) -> Result<(Vec<Owner>, Owner), Failure> {
+fn owners(settings: &RunSettings) -> Result<(Vec<Owner>, String), Failure> {
     let random = || Owner::random().map_err(|error| refused(Step::OwnerId)(&error));
     if let Some(handle) = &settings.handle {
-        return Ok((vec![handle.owner.clone()], random()?));
+        let name = guard::under::name(handle.owner.as_str(), random()?.as_str());
+        return Ok((vec![handle.owner.clone()], name));
     }
     let owners = settings.keys.iter().map(|_| random()).collect::<Result<Vec<_>, _>>()?;
-    let name = owners.first().map_or_else(random, |owner| Ok(owner.clone()))?;
+    let name = owners.first().map(|owner| owner.as_str().to_owned()).unwrap_or_default();
     Ok((owners, name))
 }
 

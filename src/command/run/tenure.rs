@@ -2,10 +2,11 @@
 The locks under which a command runs: its own, those of outer runs, or some of both.
 */
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use futures_util::future::select_all;
+use tokio::io::unix::AsyncFd;
 
 use crate::backend::{Contender, Grant, Lease};
 use crate::cli::Leftovers;
@@ -26,6 +27,8 @@ pub(super) struct Tenure {
     pub(super) own: Option<Grant>,
     /// The locks of outer runs, which keep and release them.
     pub(super) covers: Vec<Cover>,
+    /// The connection to the keeper of the lock that is held by a handle: it gives the lock back only once this is closed.
+    pub(super) keeper: Option<AsyncFd<OwnedFd>>,
 }
 
 impl Tenure {
@@ -75,11 +78,12 @@ impl Tenure {
         if self.own.is_some() { contender.descriptors() } else { Vec::new() }
     }
 
-    /// What travels to the guard: the locked files, and the connections to outer guards, which it keeps open while any process
-    /// of the command lives.
+    /// What travels to the guard: the locked files, and the connections to outer guards and to a keeper, which it keeps open
+    /// while any process of the command lives.
     pub(super) fn descriptors<'a>(&'a self, contender: &'a dyn Contender) -> Vec<BorrowedFd<'a>> {
         let mut descriptors = self.locked(contender);
         descriptors.extend(lines(&self.covers));
+        descriptors.extend(self.keeper.iter().map(AsFd::as_fd));
         descriptors
     }
 
@@ -111,25 +115,28 @@ impl Tenure {
         mut news: impl FnMut(LeaseNews),
     ) {
         let Some(grant) = &self.own else {
-            self.outer_end().await;
-            return news(LeaseNews::KeeperEnded);
+            return news(self.outer_end().await);
         };
-        let outer_ended = tokio::select! {
+        let ended = tokio::select! {
             biased;
-            () = keeper::keep(contender, grant.lease, kill_after, delay, &mut news) => false,
-            () = self.outer_end() => true,
+            () = keeper::keep(contender, grant.lease, kill_after, delay, &mut news) => None,
+            ended = self.outer_end() => Some(ended),
         };
-        if outer_ended {
-            news(LeaseNews::KeeperEnded);
-        }
+        ended.into_iter().for_each(news);
     }
 
-    /// Resolves when one of the outer runs does not keep its lock any more.
-    async fn outer_end(&self) {
+    /// Resolves when one of the outer runs, or the keeper, does not keep its lock any more.
+    async fn outer_end(&self) -> LeaseNews {
+        if let Some(keeper) = &self.keeper {
+            // It says no more until then.
+            let _ = keeper.readable().await;
+            return LeaseNews::KeeperEnded;
+        }
         if self.covers.is_empty() {
             return std::future::pending().await;
         }
         select_all(self.covers.iter().map(|cover| Box::pin(cover.ended()))).await;
+        LeaseNews::OuterEnded
     }
 
     /// Whether one of the outer runs has ended or is about to end, and its lock with it.

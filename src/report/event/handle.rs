@@ -78,6 +78,41 @@ pub(crate) enum HandleEvent {
         /// The system's reason; `None` where /proc does not show the process.
         errno: Option<i32>,
     },
+    /// The process that is to keep it does not answer as a keeper does: it is none, or cannot be reached.
+    KeeperDeaf {
+        /// The lock's name.
+        key: Key,
+        /// The process that the handle names.
+        pid: i32,
+    },
+    /// A command is to be run under the handle of a lock that is kept on another host, or in another container.
+    RunElsewhere {
+        /// The lock's name.
+        key: Key,
+        /// The host's name.
+        host: String,
+    },
+    /// A command is to be run under the handle of a lock that a process of another user keeps.
+    RunDenied {
+        /// The lock's name.
+        key: Key,
+        /// The process that keeps it.
+        pid: i32,
+    },
+    /// It was to be released, and a run under its handle goes on.
+    RunGoesOn {
+        /// The lock's name.
+        key: Key,
+        /// The run's process.
+        pid: i32,
+    },
+    /// It is to be released as soon as a run under its handle has ended.
+    WaitingForRun {
+        /// The lock's name.
+        key: Key,
+        /// The run's process.
+        pid: i32,
+    },
     /// The process that keeps it was asked to release it, and has not ended in time.
     KeeperStays {
         /// The lock's name.

@@ -3,6 +3,7 @@
 use humantime::format_duration;
 use nix::errno::Errno;
 
+use crate::key::Key;
 use crate::lease::waiting::Trouble;
 use crate::report::event::handle::HandleEvent;
 
@@ -31,9 +32,7 @@ pub(super) fn line(event: &HandleEvent, trouble: fn(&str, &Trouble) -> String) -
             format!("did not get {key}: DLOCK_HANDLE holds it: run the command without dlock run")
         }
         HandleEvent::KeptElsewhere { key, host } => {
-            format!(
-                "{key} is kept by a process on {host} that cannot be seen from here: release it where that runs, or use dlock break"
-            )
+            elsewhere(key, host, "release it where that runs, or use dlock break")
         }
         HandleEvent::KeptByAnother { key, pid } => {
             format!(
@@ -47,6 +46,11 @@ pub(super) fn line(event: &HandleEvent, trouble: fn(&str, &Trouble) -> String) -
         HandleEvent::KeeperUnseen { key, pid, errno: None } => {
             format!("could not release {key}: /proc does not show whether process {pid} keeps it")
         }
+        HandleEvent::KeeperDeaf { key, pid } => deaf(key, *pid),
+        HandleEvent::RunElsewhere { key, host } => elsewhere(key, host, "run the command where that runs"),
+        HandleEvent::RunDenied { key, pid } => denied(key, *pid),
+        HandleEvent::RunGoesOn { key, pid } => format!("could not release {key}: {}: end that first", still_runs(*pid)),
+        HandleEvent::WaitingForRun { key, pid } => format!("waiting to release {key}: {}", still_runs(*pid)),
         HandleEvent::KeeperStays { key, pid, limit } => format!(
             "could not release {key}: process {pid}, which keeps it, has not ended within {}",
             format_duration(*limit)
@@ -62,4 +66,23 @@ pub(super) fn line(event: &HandleEvent, trouble: fn(&str, &Trouble) -> String) -
             format!("the handle of {key} would be longer than 2048 bytes: use a shorter key or a shorter backend URL")
         }
     }
+}
+
+fn elsewhere(key: &Key, host: &str, remedy: &str) -> String {
+    format!("{key} is kept by a process on {host} that cannot be seen from here: {remedy}")
+}
+
+fn deaf(key: &Key, pid: i32) -> String {
+    format!(
+        "could not reach the keeper of {key}: process {pid} is none, or an older dlock's, or in another network namespace"
+    )
+}
+
+fn denied(key: &Key, pid: i32) -> String {
+    let remedy = "run the command as that user, or from the script it keeps it for";
+    format!("process {pid}, which keeps {key}, belongs to another user: {remedy}")
+}
+
+fn still_runs(pid: i32) -> String {
+    format!("process {pid} still runs a command under its handle")
 }

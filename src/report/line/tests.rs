@@ -289,6 +289,10 @@ fn losses() -> Vec<(Event, &'static str)> {
             "lost k at redis://h:6379: the dlock run around this one has ended; stopping sh",
         ),
         (
+            lost(Loss::KeeperEnded, false),
+            "lost k at redis://h:6379: its keeper has ended or is giving it back; stopping sh",
+        ),
+        (
             lost(Loss::Starved, false),
             "lost k at redis://h:6379: no renewal was confirmed in time, because dlock itself was stopped or starved; \
              stopping sh",

@@ -24,9 +24,10 @@ mod ear;
 mod group;
 mod line;
 mod throttled;
+pub(crate) mod under;
 mod watch;
 
-pub(crate) use self::covers::{ANSWER, COVERED, FULL, STRANGER, TOLD, address};
+pub(crate) use self::covers::{ANSWER, COVERED, FULL, STOPPING, STRANGER, TOLD, address};
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

@@ -35,6 +35,22 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
             "did not get k: DLOCK_HANDLE holds it: run the command without dlock run",
         ),
         (
+            HandleEvent::NotKept(key()),
+            "the process that was to keep k was killed: if it held the lock, that will expire on its own",
+        ),
+        (
+            HandleEvent::TooLong(key()),
+            "the handle of k would be longer than 2048 bytes: use a shorter key or a shorter backend URL",
+        ),
+    ];
+    rows.into_iter().chain(of_keepers()).map(|(event, sentence)| (Event::Handle(event), sentence)).collect()
+}
+
+/// Of those, the ones about processes that keep locks, and about runs under their handles.
+fn of_keepers() -> Vec<(HandleEvent, &'static str)> {
+    let (key, ttl) = (|| named("k"), Duration::from_secs(600));
+    vec![
+        (
             HandleEvent::KeptElsewhere { key: key(), host: "web1".to_owned() },
             "k is kept by a process on web1 that cannot be seen from here: release it where that runs, or use dlock break",
         ),
@@ -55,17 +71,28 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
             "could not release k: process 812, which keeps it, has not ended within 10s",
         ),
         (
+            HandleEvent::KeeperDeaf { key: key(), pid: 812 },
+            "could not reach the keeper of k: process 812 is none, or an older dlock's, or in another network namespace",
+        ),
+        (
+            HandleEvent::RunElsewhere { key: key(), host: "web1".to_owned() },
+            "k is kept by a process on web1 that cannot be seen from here: run the command where that runs",
+        ),
+        (
+            HandleEvent::RunDenied { key: key(), pid: 812 },
+            "process 812, which keeps k, belongs to another user: run the command as that user, or from the script it keeps it for",
+        ),
+        (
+            HandleEvent::RunGoesOn { key: key(), pid: 9 },
+            "could not release k: process 9 still runs a command under its handle: end that first",
+        ),
+        (
+            HandleEvent::WaitingForRun { key: key(), pid: 9 },
+            "waiting to release k: process 9 still runs a command under its handle",
+        ),
+        (
             HandleEvent::KeeperGone { key: key(), ttl },
             "could not release k: the process that kept it is gone; it will expire on its own within 10m",
         ),
-        (
-            HandleEvent::NotKept(key()),
-            "the process that was to keep k was killed: if it held the lock, that will expire on its own",
-        ),
-        (
-            HandleEvent::TooLong(key()),
-            "the handle of k would be longer than 2048 bytes: use a shorter key or a shorter backend URL",
-        ),
-    ];
-    rows.into_iter().map(|(event, sentence)| (Event::Handle(event), sentence)).collect()
+    ]
 }

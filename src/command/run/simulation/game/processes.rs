@@ -51,9 +51,11 @@ impl Game {
             let order = match news {
                 LeaseNews::Extended(schedule) => self.dlock.backstop.extend(schedule),
                 LeaseNews::Trouble(_) | LeaseNews::Concern(_) => None,
-                LeaseNews::Asked(_) | LeaseNews::NotMine(_) | LeaseNews::KeeperEnded | LeaseNews::Unrenewed { .. } => {
-                    self.dlock.backstop.lose(now)
-                }
+                LeaseNews::Asked(_)
+                | LeaseNews::NotMine(_)
+                | LeaseNews::OuterEnded
+                | LeaseNews::KeeperEnded
+                | LeaseNews::Unrenewed { .. } => self.dlock.backstop.lose(now),
             };
             self.order(order);
         }

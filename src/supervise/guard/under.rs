@@ -1,0 +1,82 @@
+/*!
+The guards of runs under one handle, which `dlock release` looks for on this host: one whose dlock was killed still stops its
+command. They are found by the names of their sockets, which the kernel lists.
+*/
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+
+use libc::pid_t;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt, recv, socket};
+
+use crate::supervise::guard::{STOPPING, TOLD};
+use crate::supervise::process::{is_ending, parent_of};
+
+/// The name of the guard of this process's run under the handle of this owner's lock; `unique` tells it apart.
+#[must_use]
+pub(crate) fn name(owner: &str, unique: &str) -> String {
+    format!("{owner}-{}-{unique}", nix::unistd::getpid())
+}
+
+/// A guard of a run under a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Under {
+    /// Its process id.
+    pub pid: pid_t,
+    /// Whether it stops its command, has none, or has one that was told to end.
+    pub is_stopping: bool,
+}
+
+/// The guards on this host of runs under the handle of this owner's lock: those of this user and of root, for root of all users.
+/// Each may take as long as `patience` to answer; one that does not counts as stopping.
+pub(crate) fn guards(owner: &str, patience: PollTimeout) -> Vec<Under> {
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let prefix = format!("@dlock-{owner}-");
+    let names = sockets.lines().filter_map(|line| line.rsplit(' ').next()).filter(|name| name.starts_with(&prefix));
+    let mut names: Vec<&str> = names.collect();
+    // The kernel lists the connections too.
+    names.sort_unstable();
+    names.dedup();
+    let dlock_of = |name: &str| name.strip_prefix(&prefix)?.split_once('-')?.0.parse().ok();
+    names.into_iter().filter_map(|name| ask(name.strip_prefix('@')?, dlock_of(name)?, patience)).collect()
+}
+
+/// Asks the guard at this name, whose dlock has this process id in its PID namespace; `None` where there is none by now, or somebody else's.
+fn ask(name: &str, dlock: pid_t, patience: PollTimeout) -> Option<Under> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let line = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).ok()?;
+    match connect(line.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).ok()?) {
+        Ok(()) => {}
+        // It accepts nobody, and so many wait already.
+        Err(Errno::EAGAIN) => return Some(Under { pid: 0, is_stopping: true }),
+        Err(_) => return None,
+    }
+    let peer = getsockopt(&line, PeerCredentials).ok()?;
+    let own = nix::unistd::geteuid().as_raw();
+    // Any process can listen at such a name, and would be waited for.
+    if own != 0 && ![0, own].contains(&peer.uid()) {
+        return None;
+    }
+    let mut answer = [0; STOPPING.len()];
+    let is_silent = poll(&mut [PollFd::new(line.as_fd(), PollFlags::POLLIN)], patience) != Ok(1);
+    let heard = recv(line.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT);
+    let is_stopping = is_silent || heard.is_ok() && [STOPPING, TOLD].contains(&answer);
+    // It may not know yet that its dlock was killed.
+    Some(Under { pid: peer.pid(), is_stopping: is_stopping || is_orphan(peer.pid(), dlock) })
+}
+
+/// Whether the dlock of this guard has ended, or is about to because of a SIGKILL.
+fn is_orphan(guard: pid_t, dlock: pid_t) -> bool {
+    // A guard that cannot be seen from here has no number.
+    let Some(parent) = parent_of(guard) else { return false };
+    let status = fs::read_to_string(format!("/proc/{parent}/status")).unwrap_or_default();
+    let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    let is_dlock = line("NSpid:").split_whitespace().any(|number| number.parse() == Ok(dlock));
+    let is_killed = ["SigPnd:", "ShdPnd:"].into_iter().any(|name| {
+        u64::from_str_radix(line(name).trim(), 16).is_ok_and(|pending| pending & (1 << (libc::SIGKILL - 1)) != 0)
+    });
+    !is_dlock || is_killed || is_ending(parent)
+}
