@@ -32,8 +32,11 @@ pub(super) fn open(
         user: here::user_name(nix::unistd::geteuid().as_raw()),
         program: program.to_owned(),
     };
-    report.open_journal(sink, run).map_err(|reason| {
-        let sink = sink.to_string();
-        Failure::new(Exit::CannotCreate, Event::NoJournal { sink, reason })
-    })
+    let Err(reason) = report.open_journal(sink, run) else { return Ok(()) };
+    let name = sink.to_string();
+    if let Sink::FileOfAll(_) = sink {
+        report.tell(&Event::Unlogged { sink: name, reason });
+        return Ok(());
+    }
+    Err(Failure::new(Exit::CannotCreate, Event::NoJournal { sink: name, reason }))
 }

@@ -90,6 +90,20 @@ pub(crate) enum Event {
         /// The system's reason.
         reason: String,
     },
+    /// What the config file for all users names for `--events` could not be opened: dlock goes on without it.
+    Unlogged {
+        /// What it names.
+        sink: String,
+        /// The system's reason.
+        reason: String,
+    },
+    /// What `--events` names did not take a line.
+    LinesLost {
+        /// What it names.
+        sink: String,
+        /// The system's reason.
+        reason: String,
+    },
     /// No backend was chosen, so the lock holds on this host and for this user only.
     NoBackendChosen,
     /// Other users may read or write the file with the password; the file's name.

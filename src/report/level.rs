@@ -28,6 +28,7 @@ impl Event {
             Self::Look(look) if !look.is_failure() => Level::Note,
             Self::Break(event) if event.is_note() => Level::Note,
             Self::NoBackendChosen
+            | Self::Unlogged { .. }
             | Self::PasswordExposed(_)
             | Self::UnknownVariables { .. }
             | Self::Concern { .. }
@@ -36,6 +37,7 @@ impl Event {
             | Self::MaxRun { .. }
             | Self::StoppingNested { .. } => Level::Note,
             Self::Acquired { .. }
+            | Self::LinesLost { .. }
             | Self::LastBreak { .. }
             | Self::NotRenewed { .. }
             | Self::RenewedAgain(_)

@@ -46,6 +46,8 @@ pub(super) fn line(event: &Event) -> String {
         Event::Look(look) => looked(look),
         Event::Break(event) => broken(event),
         Event::NoJournal { sink, reason } => format!("could not open {sink} for --events: {reason}"),
+        Event::Unlogged { sink, reason } => format!("could not open {sink} for the events of all users: {reason}"),
+        Event::LinesLost { sink, reason } => format!("could not write to {sink} for --events: {reason}"),
         Event::NoBackendChosen => {
             "no backend was chosen, so this lock holds on this host and for this user only (choose with --backend or \
              DLOCK_BACKEND)"

@@ -41,6 +41,8 @@ pub(crate) struct Report {
     verbosity: Verbosity,
     terminal: Terminal,
     journal: Option<Journal>,
+    /// What the journal is called.
+    sink: String,
     /// Why dlock ends, if that was reported.
     reason: RefCell<Option<String>>,
 }
@@ -52,7 +54,7 @@ impl Report {
     /// A report to standard error.
     #[must_use]
     pub(crate) fn new(verbosity: Verbosity) -> Self {
-        Self { verbosity, terminal: Terminal::new(), journal: None, reason: RefCell::default() }
+        Self { verbosity, terminal: Terminal::new(), journal: None, sink: String::new(), reason: RefCell::default() }
     }
 
     /// Opens the journal of this run. Must be called before anything else of dlock's is opened. The error is the reason why it
@@ -60,6 +62,7 @@ impl Report {
     pub(crate) fn open_journal(&mut self, sink: &Sink, run: Run) -> Result<(), String> {
         let journal = Journal::open(sink, run)?;
         self.journal = Some(JOURNAL.get_or_init(|| journal).clone());
+        self.sink = sink.to_string();
         Ok(())
     }
 
@@ -80,6 +83,17 @@ impl Report {
             && let Some(entry) = entry()
         {
             journal.put(entry);
+            self.tell_of_lost_lines(journal);
+        }
+    }
+
+    /// Reports with `-v`, once, that a line could not be written to the journal.
+    fn tell_of_lost_lines(&self, journal: &Journal) {
+        if self.verbosity >= Verbosity::Verbose
+            && let Some(errno) = journal.failure()
+        {
+            let (sink, reason) = (self.sink.clone(), errno.desc().to_owned());
+            self.terminal.put(&line(&Event::LinesLost { sink, reason }));
         }
     }
 
@@ -87,6 +101,7 @@ impl Report {
     pub(crate) fn close_journal(&self, exit: u8) {
         if let Some(journal) = &self.journal {
             journal.close(exit, self.reason.take());
+            self.tell_of_lost_lines(journal);
         }
     }
 

@@ -16,6 +16,7 @@ use crate::lease::timing::{Delay, Grace};
 use crate::lock::admission::Mode;
 use crate::report::Verbosity;
 use crate::report::journal::Sink;
+use crate::settings::config::is_of_all;
 use crate::settings::layers::{Given, Layers, OrDefault};
 use crate::settings::origin::Origin;
 use crate::settings::usage::{refused, usage};
@@ -228,6 +229,8 @@ pub(super) fn sink(given: Option<&Given<PathBuf>>) -> Result<Option<Sink>, Failu
         (Ok(Sink::Descriptor(_)), Origin::File { .. }) => {
             Err(refused(origin, format!("{origin}: name a file: descriptors are only for the command line")))
         }
+        // The first user's file may be closed to the others.
+        (Ok(Sink::File(path)), Origin::File { place, .. }) if is_of_all(place) => Ok(Some(Sink::FileOfAll(path))),
         (Ok(sink), _) => Ok(Some(sink)),
         (Err(mistake), _) => Err(refused(origin, format!("{origin} {}: {mistake}", value.display()))),
     }

@@ -2,10 +2,14 @@
 Which files are trusted: what other users can write could choose another backend, and what they can read must hold no secret.
 */
 
-use std::fs::Metadata;
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
+/// The most symbolic links that the kernel follows in one path.
+const MAX_LINKS: usize = 40;
 /// The bits of a directory in which only the owner of a file may replace it.
 const STICKY: u32 = 0o1000;
 /// The bits of a mode by which the group or others may write.
@@ -33,18 +37,67 @@ pub(super) fn trusted(meta: &Metadata, path: &Path) -> Result<(), String> {
     }
 }
 
-/// Fails for a `directory` in which other users could put another file into the place of a trusted one.
-pub(super) fn trusted_directory(meta: &Metadata, directory: &Path) -> Result<(), String> {
-    let directory = directory.display();
+/// What is wrong with the way to a file that is trusted itself: a directory in which other users could put another file or
+/// directory into the place of one on the way, or a symbolic link that they could have made. Each directory from `/` on counts,
+/// also those through which symbolic links lead. The path is absolute; `None` if nothing is wrong.
+pub(super) fn objection_to_way(path: &Path) -> io::Result<Option<String>> {
+    // Whoever owns the root could replace everything. In a user namespace that may be a user without a number there.
+    let owners = [0, nix::unistd::geteuid().as_raw(), fs::metadata("/")?.uid()];
+    let (mut at, mut rest, mut links) = (PathBuf::from("/"), Vec::new(), 0);
+    let mut about = fs::metadata(&at)?;
+    push_names(&mut rest, path);
+    loop {
+        if let Some(objection) = objection_to_directory(&about, &at, &owners, rest.len() == 1) {
+            return Ok(Some(objection));
+        }
+        let Some(name) = rest.pop() else { return Ok(None) };
+        // The way so far leads through no links.
+        let is_back = name == "..";
+        let next = if is_back { at.parent().unwrap_or(&at).to_path_buf() } else { at.join(name) };
+        let found = fs::symlink_metadata(&next)?;
+        if found.is_symlink() {
+            let is_shared = about.mode() & SHARED != 0;
+            if is_shared && !owners.contains(&found.uid()) {
+                return Ok(Some(format!("is named by a symbolic link of another user: remove {}", next.display())));
+            }
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(io::Error::from_raw_os_error(libc::ELOOP));
+            }
+            let target = fs::read_link(&next)?;
+            push_names(&mut rest, &target);
+            if target.is_absolute() {
+                at = PathBuf::from("/");
+                about = fs::metadata(&at)?;
+            }
+        } else if found.is_dir() {
+            (at, about) = (next, found);
+        } else {
+            return Ok(None);
+        }
+    }
+}
+
+/// Puts the names in `path` before those that are left.
+fn push_names(rest: &mut Vec<OsString>, path: &Path) {
+    let is_name = |part: &Component| matches!(part, Component::Normal(_) | Component::ParentDir);
+    let names = path.components().rev().filter(is_name);
+    rest.extend(names.map(|part| part.as_os_str().to_owned()));
+}
+
+/// What is wrong with a `directory` on the way to a file, which `is_last` where the file is in it.
+fn objection_to_directory(meta: &Metadata, directory: &Path, owners: &[u32], is_last: bool) -> Option<String> {
+    let (is_in, directory) = (if is_last { "is in" } else { "is below" }, directory.display());
     match () {
-        () if !is_owner_trusted(meta) => Err(format!(
-            "is in the directory of another user, who could replace it: change the owner of {directory}, or name another file \
+        () if !owners.contains(&meta.uid()) => Some(format!(
+            "{is_in} the directory of another user, who could replace it: change the owner of {directory}, or name another file \
              with DLOCK_CONFIG (/dev/null for none)"
         )),
+        // In a sticky one, nobody else can replace what belongs to root or to this user.
         () if meta.mode() & SHARED != 0 && meta.mode() & STICKY == 0 => {
-            Err(format!("is in a directory that other users can write: chmod go-w {directory}"))
+            Some(format!("{is_in} a directory that other users can write: chmod go-w {directory}"))
         }
-        () => Ok(()),
+        () => None,
     }
 }
 

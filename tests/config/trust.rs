@@ -238,3 +238,125 @@ fn a_password_file_that_a_config_file_names_is_for_its_owner_or_for_roots_group(
     let nearer = with(&scratch, &file).run("k").backend(scratch.file_url()).arg("--password-file").arg(other);
     nearer.command(["true"]).output().quiet().success();
 }
+
+/// Every directory from the root on, and those through which symbolic links lead: who can replace one of them chooses the file.
+#[test]
+fn the_whole_path_to_a_file_is_walked() {
+    let scratch = Scratch::new();
+    let above = scratch.directory("above", 0o755);
+    scratch.directory("above/own", 0o755);
+    let file = scratch.file("above/own/config.toml", "wait = 1\n");
+    chmod(&file, 0o644);
+    let to_directory = scratch.path("to-directory");
+    symlink(scratch.path("above/own"), &to_directory).unwrap();
+    let linked = to_directory.join("config.toml");
+    // Two steps: a link in a directory of one's own, to one in the other directory, to the file.
+    scratch.directory("safe", 0o755);
+    chmod(&scratch.path("safe"), 0o755);
+    let there = scratch.file("safe/config.toml", "wait = 1\n");
+    chmod(&there, 0o644);
+    symlink("../safe/config.toml", scratch.path("above/second")).unwrap();
+    let twice = scratch.path("first");
+    symlink("above/second", &twice).unwrap();
+    let back = scratch.path("above/own/../../safe/config.toml");
+    for path in [&file, &linked, &twice, &back] {
+        run(&scratch, path).output().quiet().success();
+        for mode in [0o777, 0o775, 0o757] {
+            chmod(&above, mode);
+            let refused = run(&scratch, path).output();
+            mended(&refused, "a directory that other users can write: chmod go-w /");
+            run(&scratch, path).output().quiet().success();
+        }
+        // In a sticky one, nobody else replaces what is one's own.
+        chmod(&above, 0o1777);
+        run(&scratch, path).output().quiet().success();
+        if is_root() {
+            // But anybody may put a link there.
+            let link = scratch.path("above/link");
+            symlink(&there, &link).unwrap();
+            run(&scratch, &link).output().quiet().success();
+            std::os::unix::fs::lchown(&link, Some(THIRD), None).unwrap();
+            run(&scratch, &link).output().code(78).stderr_is_one_line("is named by a symbolic link of another user");
+            fs::remove_file(&link).unwrap();
+        }
+        chmod(&above, 0o755);
+        if is_root() {
+            chown(&above, Some(THIRD), None).unwrap();
+            let refused = run(&scratch, path).output();
+            refused.code(78).stdout_is("").stderr_is_one_line("the directory of another user, who could replace it");
+            chown(&above, Some(0), None).unwrap();
+        }
+    }
+    // By a user without privileges, below directories of root's.
+    let file = scratch.file("above/own/theirs.toml", "wait = 1\n");
+    scratch.give_away(&file);
+    run_of_user(&scratch, &file).output().quiet().success();
+    chmod(&above, 0o777);
+    run_of_user(&scratch, &file)
+        .output()
+        .code(78)
+        .stderr_is_one_line("is below a directory that other users can write");
+}
+
+/// As sudo does it that keeps HOME: the user who called it chooses among the files of root.
+#[test]
+fn the_home_of_another_user_is_not_on_the_way_to_a_file() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = put(&scratch, "roots/config.toml", "wait = 1\n");
+    for home in [true, false] {
+        let name = if home { "alice" } else { "bob" };
+        fs::create_dir_all(scratch.path(format!("{name}/.config"))).unwrap();
+        let link = scratch.path(format!("{name}/.config/dlock"));
+        symlink(file.parent().unwrap(), &link).unwrap();
+        let owned = if home { name.to_owned() } else { format!("{name}/.config") };
+        chown(scratch.path(owned), Some(THIRD), None).unwrap();
+        let sudo = scratch.dlock().env_remove("DLOCK_CONFIG").env("HOME", scratch.path(name)).arg("config");
+        sudo.output().code(78).stdout_is("").stderr_is_one_line("the directory of another user");
+    }
+}
+
+#[test]
+fn a_password_file_of_another_user_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let password = scratch.secret("password", "secret\n");
+    let file = scratch.file("config.toml", "password-file = \"password\"\n");
+    chmod(&file, 0o644);
+    let foreign = "belongs to another user, who could change it: change its owner, or hand it over open, with --password-file - <";
+    let run_here = || scratch.dlock().run("k").backend(scratch.file_url());
+    for owner in [0, THIRD] {
+        chown(&password, Some(owner), None).unwrap();
+        let runs = [
+            (run(&scratch, &file), 78),
+            (with(&scratch, &file).arg("config"), 78),
+            (run_here().arg("--password-file").arg(&password).command(["echo", "ran"]), 64),
+            (run_here().env("DLOCK_PASSWORD_FILE", &password).command(["echo", "ran"]), 64),
+        ];
+        for (run, code) in runs {
+            let outcome = run.output();
+            if owner == 0 {
+                outcome.quiet().code(0);
+            } else {
+                outcome.code(code).stdout_is("").stderr_is_one_line(foreign);
+            }
+        }
+    }
+    // Whoever opened it has answered for it.
+    let handed = run_here().args(["--password-file", "-"]).stdin(fs::File::open(&password).unwrap());
+    handed.command(["echo", "ran"]).output().quiet().success();
+    // A user without privileges may use root's, and not another one's.
+    chmod(&file, 0o644);
+    chown(&password, Some(0), None).unwrap();
+    chmod(&password, 0o644);
+    run_of_user(&scratch, &file)
+        .output()
+        .code(78)
+        .stderr_is_one_line("other users can read or write the password file");
+    chown(&password, Some(THIRD), None).unwrap();
+    run_of_user(&scratch, &file).output().code(78).stderr_is_one_line(foreign);
+}

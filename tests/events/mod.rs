@@ -13,25 +13,6 @@ use serde_json::Value;
 use crate::support::rendezvous::eventually;
 use crate::support::service::Service;
 
-/// Makes a module of tests for lock files and for each of the servers of [`on_leases`].
-macro_rules! on_some {
-    ($($test:ident)*) => {
-        crate::support::backends::on_backend! { file: service::FileService { $($test)* } }
-        crate::events::on_leases! { $($test)* }
-    };
-}
-use on_some;
-
-/// Makes a module of tests for each of three servers that differ in how they report a loss, a wait and a request.
-macro_rules! on_leases {
-    ($($test:ident)*) => {
-        crate::support::backends::on_backend! { redis: service::RedisService { $($test)* } }
-        crate::support::backends::on_backend! { etcd: service::EtcdService { $($test)* } }
-        crate::support::backends::on_backend! { postgres: database_services::PostgresService { $($test)* } }
-    };
-}
-use on_leases;
-
 /// The file of this name in which a run of `service` keeps its journal.
 pub fn journal<S: Service>(service: &S, name: &str) -> PathBuf {
     service.scratch().path(name)

@@ -10,6 +10,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use crate::events::sequences::{AT_ONCE, gated};
 use crate::events::{ended, happened, journal, lines, read};
+use crate::support::dlock::Dlock;
 use crate::support::rendezvous::{boottime, last_until, make_fifo};
 use crate::support::service::{FileService, Gated, RedisService, Service};
 
@@ -59,6 +60,22 @@ fn a_reader_that_is_gone_and_a_full_disk_do_no_harm() {
     service.run("job").args(["--events", "fd:93"]).with_fd(full, 93).command(["true"]).output().success();
     let outcome = service.run("job").args(["--events", "/dev/full"]).shell("exit 3").output();
     outcome.code(3).quiet();
+}
+
+#[test]
+fn lines_that_cannot_be_written_are_told_once_where_details_are_asked_for() {
+    let service = RedisService::fresh();
+    let told = |dlock: Dlock, line: &str| {
+        let outcome = dlock.arg("-v").command(["true"]).output();
+        let said = outcome.code(0).stderr();
+        assert_eq!(said.lines().filter(|said| *said == line).count(), 1, "{said}");
+    };
+    let full = service.run("job").args(["--events", "/dev/full"]);
+    told(full, "dlock: could not write to /dev/full for --events: No space left on device");
+    let (reader, end) = pipe().unwrap();
+    drop(reader);
+    let gone = service.run("job").args(["--events", "fd:93"]).with_fd(end, 93);
+    told(gone, "dlock: could not write to fd:93 for --events: Broken pipe");
 }
 
 /// As the run before has left it on a disk that was full.

@@ -5,22 +5,23 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::events::{ended, happened, journal, lines, on_leases, on_some, only, wait_for};
+use crate::events::{ended, happened, journal, lines, only, wait_for};
 use crate::looking::{look, status};
-use crate::support::backends::Detour;
+use crate::support::backends::{Detour, on_file_and_redis};
 use crate::support::proxy::Mode;
 use crate::support::service::{Gated, Service};
 
-on_some! {
+on_file_and_redis! {
     a_run_is_told_from_its_lock_to_its_end
     a_wait_is_told_with_each_new_holder_and_so_is_its_end
     a_request_to_stop_is_told_with_all_that_follows
 }
 
 mod leases {
-    use super::{a_lock_that_is_lost_is_told, on_leases, what_acquire_does_is_told_and_what_runs_under_its_handle};
+    use super::{a_lock_that_is_lost_is_told, what_acquire_does_is_told_and_what_runs_under_its_handle};
+    use crate::support::backends::on_redis_and_etcd;
 
-    on_leases! {
+    on_redis_and_etcd! {
         a_lock_that_is_lost_is_told
         what_acquire_does_is_told_and_what_runs_under_its_handle
     }

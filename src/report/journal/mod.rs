@@ -7,12 +7,15 @@ stop. It waits for a reader for a bounded time, and then counts the lines that a
 
 mod entries;
 mod opening;
+mod reaching;
 mod writing;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use nix::errno::Errno;
 
 pub(super) use self::entries::entry;
 use self::writing::Writer;
@@ -43,6 +46,10 @@ struct Queue {
     over: bool,
     /// Whether the last line has been written, or was lost.
     done: bool,
+    /// Why the first line was lost that could not be written.
+    failure: Option<Errno>,
+    /// Whether that was told.
+    is_told: bool,
 }
 
 /// What the threads share.
@@ -72,7 +79,8 @@ impl Journal {
     /// cannot be opened.
     pub(super) fn open(sink: &Sink, run: Run) -> Result<Self, String> {
         let file = sink.open()?;
-        Ok(Self::new(file, run, opening::is_torn(sink)))
+        let torn = !matches!(sink, Sink::Descriptor(_)) && opening::is_torn(&file);
+        Ok(Self::new(file, run, torn))
     }
 
     /// A journal that is written to `file`, whose last line may be `torn`.
@@ -110,6 +118,14 @@ impl Journal {
             queue.put(entry);
             self.desk.changed.notify_all();
         }
+    }
+
+    /// Why a line could not be written, if one could not; the first time that this is asked once it is known.
+    pub(super) fn failure(&self) -> Option<Errno> {
+        let mut queue = lock(&self.desk.queue);
+        let failure = queue.failure.filter(|_| !queue.is_told);
+        queue.is_told |= failure.is_some();
+        failure
     }
 
     /// Adds the last line, and waits for a bounded time until it is written.
@@ -169,6 +185,7 @@ impl Desk {
                     drop(queue);
                     writer.put(at, lost, entry, is_last);
                     queue = lock(&self.queue);
+                    queue.failure = queue.failure.or(writer.failure());
                 }
                 None if queue.over => break,
                 None => queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),

@@ -3,19 +3,22 @@ Where the events go, and opening it.
 */
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
+use nix::sys::stat::{SFlag, fstat};
+
+use crate::report::journal::reaching;
 
 /// Where the events go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sink {
     /// A file, to whose end they are added.
     File(PathBuf),
+    /// A file that the config file for all users names: whoever cannot open it goes on without it.
+    FileOfAll(PathBuf),
     /// A descriptor that dlock inherited.
     Descriptor(RawFd),
 }
@@ -42,7 +45,7 @@ impl Sink {
     /// is the reason why it cannot be opened.
     pub(in crate::report) fn open(&self) -> Result<OwnedFd, String> {
         match self {
-            Self::File(path) => open(path).map(OwnedFd::from).map_err(|error| reason(&error)),
+            Self::File(path) | Self::FileOfAll(path) => reaching::open(path),
             Self::Descriptor(number) => inherited(*number),
         }
     }
@@ -51,34 +54,23 @@ impl Sink {
 impl fmt::Display for Sink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => write!(f, "{}", path.display()),
+            Self::File(path) | Self::FileOfAll(path) => write!(f, "{}", path.display()),
             Self::Descriptor(number) => write!(f, "fd:{number}"),
         }
     }
 }
 
 /// Whether the last line of the file is not whole, as on a disk that was full.
-pub(super) fn is_torn(sink: &Sink) -> bool {
-    let Sink::File(path) = sink else { return false };
+pub(super) fn is_torn(file: &OwnedFd) -> bool {
+    // The descriptor itself is for writing.
+    let Ok(meta) = fstat(file) else { return false };
+    let is_file = SFlag::from_bits_truncate(meta.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
+    let Some(end) = u64::try_from(meta.st_size).ok().and_then(|size| size.checked_sub(1)).filter(|_| is_file) else {
+        return false;
+    };
     let mut last = [0];
-    std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() > 0)
-        && File::open(path).is_ok_and(|mut file| {
-            file.seek(SeekFrom::End(-1)).is_ok() && file.read_exact(&mut last).is_ok() && last != *b"\n"
-        })
-}
-
-/// Opens a file at its end, and makes it if it is not there. A FIFO without a reader is opened too: lines wait in it for one.
-fn open(path: &Path) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-    match options.open(path) {
-        Err(error) if error.raw_os_error() == Some(libc::ENXIO) && is_fifo(path) => options.read(true).open(path),
-        opened => opened,
-    }
-}
-
-fn is_fifo(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo())
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        .is_ok_and(|reader| reader.read_exact_at(&mut last, end).is_ok() && last != *b"\n")
 }
 
 /// Takes a descriptor over.
@@ -96,10 +88,6 @@ fn inherited(number: RawFd) -> Result<OwnedFd, String> {
     nix::fcntl::fcntl(&descriptor, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))
         .map_err(|errno| errno.desc().to_owned())?;
     Ok(descriptor)
-}
-
-fn reason(error: &std::io::Error) -> String {
-    error.raw_os_error().map_or_else(|| error.to_string(), |errno| Errno::from_raw(errno).desc().to_owned())
 }
 
 #[cfg(test)]

@@ -26,17 +26,24 @@ pub(super) struct Writer {
     stalled: bool,
     /// Whether a line was written in part: the next one begins on a line of its own.
     torn: bool,
+    /// Why a line could not be written, where it is not the reader who lets it wait.
+    failure: Option<Errno>,
 }
 
 impl Writer {
     /// A writer of the lines of this run.
     pub(super) fn new(file: OwnedFd, run: Run) -> Self {
-        Self { file, run, lost: 0, stalled: false, torn: false }
+        Self { file, run, lost: 0, stalled: false, torn: false, failure: None }
     }
 
     /// Begins on a line of its own if the last one in the file is `torn`.
     pub(super) fn after(self, torn: bool) -> Self {
         Self { torn, ..self }
+    }
+
+    /// Why a line could not be written, if the reader or the disk has refused one.
+    pub(super) fn failure(&self) -> Option<Errno> {
+        self.failure
     }
 
     /// Writes a line, before which so many were `lost` elsewhere; or counts it as lost. The last line is waited for in any case.
@@ -64,7 +71,10 @@ impl Writer {
                     break;
                 }
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(_) => break,
+                Err(errno) => {
+                    self.failure = Some(errno);
+                    break;
+                }
             }
             match write(&self.file, text) {
                 Ok(written) if written == text.len() => return true,
@@ -72,7 +82,12 @@ impl Writer {
                 // A pipe that others fill too.
                 Err(Errno::EAGAIN) if limit > Instant::now() => std::thread::sleep(Duration::from_millis(1)),
                 Err(Errno::EINTR) => {}
-                Err(_) => break,
+                // A pipe that others keep full is one whose reader does not read.
+                Err(Errno::EAGAIN) => break,
+                Err(errno) => {
+                    self.failure = Some(errno);
+                    break;
+                }
             }
         }
         self.torn |= text.len() < whole;

@@ -79,6 +79,14 @@ fn beginnings() -> Vec<(Event, &'static str)> {
             "could not open /var/log/x for --events: Permission denied",
         ),
         (
+            Event::Unlogged { sink: text("/var/log/x"), reason: text("Permission denied") },
+            "could not open /var/log/x for the events of all users: Permission denied",
+        ),
+        (
+            Event::LinesLost { sink: text("/var/log/x"), reason: text("No space left on device") },
+            "could not write to /var/log/x for --events: No space left on device",
+        ),
+        (
             Event::NoBackendChosen,
             "no backend was chosen, so this lock holds on this host and for this user only (choose with --backend or \
              DLOCK_BACKEND)",

@@ -8,11 +8,11 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::settings::trust::{is_for_others, trusted, trusted_directory};
+use crate::settings::trust::{is_for_others, objection_to_way, trusted};
 use crate::variables::CONFIG;
 
 /// The file for all users of this host.
-const SYSTEM: &str = "/etc/dlock/config.toml";
+pub(super) const SYSTEM: &str = "/etc/dlock/config.toml";
 /// The file of a user, below the directory for configurations.
 const USER: &str = "dlock/config.toml";
 /// A file that is named instead of both, and means that there is none.
@@ -73,18 +73,15 @@ pub(super) fn read(candidate: &Candidate) -> Result<Option<Text>, String> {
         Err(error) if !candidate.is_named && is_absent(&error, path) => return Ok(None),
         Err(error) => return Err(format!("could not be read: {error}")),
     }
+    if let Some(objection) = objection_to_way(path).map_err(|error| unreadable(&error, path))? {
+        return Err(objection);
+    }
     // Not blocking: a FIFO that nobody writes to must not hang us.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = opened.map_err(|error| unreadable(&error, path))?;
     let meta = file.metadata().map_err(|error| unreadable(&error, path))?;
     trusted(&meta, path)?;
-    // Where the path begins and where its symbolic links end.
-    for place in [Some(path.to_path_buf()), path.canonicalize().ok()].into_iter().flatten() {
-        let directory = place.parent().unwrap_or(Path::new("/"));
-        let about = std::fs::metadata(directory).map_err(|error| unreadable(&error, path))?;
-        trusted_directory(&about, directory)?;
-    }
     Ok(Some(Text { text: text_of(file, path)?, is_exposed: is_for_others(&meta) }))
 }
 

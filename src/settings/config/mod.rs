@@ -147,6 +147,11 @@ fn known(files: &[Read], name: &str, origin: &Origin) -> Result<(), Failure> {
     Err(config(format!("{origin}: no config file has a profile {name}: {there}")))
 }
 
+/// Whether the `place` of a value, as its origin has it, is in the file for all users.
+pub(super) fn is_of_all(place: &str) -> bool {
+    place.strip_prefix(file::SYSTEM).is_some_and(|rest| rest.starts_with(':'))
+}
+
 /// The failure for a file as a whole.
 fn whole(path: &Path, why: &str) -> Failure {
     config(format!("{}: the config file {why}", path.display()))

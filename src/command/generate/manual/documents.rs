@@ -27,8 +27,11 @@ const ABOUT_EVENTS: &[&str] = &[
      is written at once and as a whole, of at most 4096 bytes, so that several runs may share a file or a pipe; longer texts \
      are cut, and end in …. A file is made with mode 0600 if it is not there, and lines are added to its end. A FIFO needs no \
      reader: lines wait in it until it is full.",
+    "A symbolic link that another user could have put there is not followed. root also writes to no file or FIFO of another user; \
+     give it a directory that only root can write. If /etc/dlock/config.toml names a file that a user cannot open, dlock warns and \
+     goes on without it.",
     "The lock never waits for a reader: one that does not read is waited for 100ms, once, and lines that are lost, as on a full \
-     disk, are counted in dropped of the next one. With several --key, key and owner are those of the first, and acquired has \
+     disk, are counted in dropped of the next one; -v reports once why a line could not be written. With several --key, key and owner are those of the first, and acquired has \
      all of them.",
 ];
 
