@@ -51,12 +51,10 @@ mod settings;
 mod supervise;
 mod variables;
 
-use std::ffi::OsStr;
-
 use clap::FromArgMatches;
 
 use backend::url::password_in;
-use cli::{Cli, Command, Place};
+use cli::GenerateArgs;
 use exit::{Exit, Failure};
 use report::event::Event;
 
@@ -80,64 +78,38 @@ fn dispatch() -> Result<Exit, Failure> {
         Ok(matches) => matches,
         Err(error) => return cli::explain(&error),
     };
-    let cli = Cli::from_arg_matches(&matches).map_err(|error| misunderstood(&error))?;
-    match (cli.command, matches.subcommand()) {
-        (Command::Run(args), Some((_, matches))) => {
-            hide_password(&args.place);
-            Ok(command::run::run(&settings::RunSettings::read(matches)?))
-        }
-        (Command::Status(args), Some((_, matches))) => {
-            hide_password(&args.place);
-            command::status::status(&settings::StatusSettings::read(matches)?)
-        }
-        (Command::List(args), Some((_, matches))) => {
-            hide_password(&args.place);
-            command::list::list(&settings::ListSettings::read(matches)?)
-        }
-        (Command::Break(args), Some((_, matches))) => {
-            hide_password(&args.place);
-            command::breaking::break_lock(&settings::BreakSettings::read(matches)?)
-        }
-        (Command::Acquire(args), Some((_, matches))) => {
-            hide_password(&args.place);
-            let settings = settings::AcquireSettings::read(matches)?;
-            Ok(command::acquire::acquire(&settings))
-        }
-        (Command::Renew(_), Some((_, matches))) => {
-            command::renew::renew(&settings::HandleSettings::of_renewal(matches)?)
-        }
-        (Command::Release(_), Some((_, matches))) => {
-            command::release::release(&settings::HandleSettings::read(matches)?)
-        }
-        (Command::Latch(args), Some((_, matches))) => {
-            hide_password(&args.place);
-            Ok(command::latch::latch(&settings::LatchSettings::read(matches)?))
-        }
-        (Command::Barrier(args), Some((_, matches))) => {
-            hide_password(&args.place);
-            Ok(command::barrier::barrier(&settings::BarrierSettings::read(matches)?))
-        }
-        (Command::Check(args), Some((_, matches))) => {
-            hide_password(&args.place);
-            Ok(command::check::check(&settings::CheckSettings::read(matches)?))
-        }
-        (Command::Config(args), Some((_, matches))) => {
-            hide_password(&args.place);
-            command::config::config(matches)
-        }
-        (Command::Generate(args), Some((_, matches))) => {
+    hide_passwords();
+    let Some((subcommand, matches)) = matches.subcommand() else {
+        return Err(misunderstood(&"the command line was not understood"));
+    };
+    match subcommand {
+        "run" => Ok(command::run::run(&settings::RunSettings::read(matches)?)),
+        "status" => command::status::status(&settings::StatusSettings::read(matches)?),
+        "list" => command::list::list(&settings::ListSettings::read(matches)?),
+        "break" => command::breaking::break_lock(&settings::BreakSettings::read(matches)?),
+        "acquire" => Ok(command::acquire::acquire(&settings::AcquireSettings::read(matches)?)),
+        "renew" => command::renew::renew(&settings::HandleSettings::of_renewal(matches)?),
+        "release" => command::release::release(&settings::HandleSettings::read(matches)?),
+        "latch" => Ok(command::latch::latch(&settings::LatchSettings::read(matches)?)),
+        "barrier" => Ok(command::barrier::barrier(&settings::BarrierSettings::read(matches)?)),
+        "check" => Ok(command::check::check(&settings::CheckSettings::read(matches)?)),
+        "config" => command::config::config(matches),
+        "generate" => {
+            let args = GenerateArgs::from_arg_matches(matches).map_err(|error| misunderstood(&error))?;
             let is_flag = matches.value_source("backend") == Some(clap::parser::ValueSource::CommandLine);
             command::generate::generate(&args, is_flag)
         }
-        (Command::Help { name }, _) => cli::help(name.as_deref()),
-        (_, None) => Err(misunderstood(&"the command line was not understood")),
+        "help" => cli::help(matches.get_one::<String>("name").map(String::as_str)),
+        unknown => Err(misunderstood(&format!("{unknown} is no subcommand"))),
     }
 }
 
-/// Hides a password in the URL from process lists.
-fn hide_password(place: &Place) {
-    if let Some(password) = place.backend.as_deref().and_then(OsStr::to_str).and_then(password_in) {
-        supervise::surroundings::hide_in_arguments(password);
+/// Hides passwords in URLs from process lists, also where a later URL counts.
+fn hide_passwords() {
+    for word in std::env::args_os().take_while(|word| word != "--") {
+        if let Some(password) = word.to_str().and_then(password_in) {
+            supervise::surroundings::hide_in_arguments(password);
+        }
     }
 }
 

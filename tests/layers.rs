@@ -47,8 +47,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "backend",
             "cli",
+            "clock",
             "exit",
             "handle",
+            "here",
             "key",
             "lease::timing",
             "lock",
@@ -62,7 +64,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("report/mod.rs", &["lease::waiting", "report", "schema::events"]),
     ("report/journal", &["clock", "schema::events"]),
     ("report/journal/entries.rs", &["holder", "report::event", "report::line", "schema::events"]),
-    ("report/journal/opening.rs", &[]),
+    ("report/journal/opening.rs", &["report::journal::reaching"]),
+    ("report/journal/reaching.rs", &[]),
     ("report/event.rs", &["holder", "key", "lease::waiting", "lease::renewal", "lock", "supervise::protocol"]),
     ("report/event/breaking.rs", &["holder", "key"]),
     ("report/event/look.rs", &[]),
@@ -111,6 +114,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("readable.rs", &[]),
     ("variables.rs", &[]),
     ("clock.rs", &["readable"]),
+    (
+        "command/flock",
+        &["cli", "clock", "command::run", "exit", "output", "report", "settings", "supervise::surroundings"],
+    ),
     ("command/config.rs", &["exit", "output", "report", "schema", "settings"]),
     ("command/generate", &["backend::registry", "backend::url", "cli", "exit", "output", "report::event", "variables"]),
     ("command/generate/manual/configuration.rs", &["cli", "command::generate::manual::parts"]),
@@ -138,6 +145,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "settings",
         ],
     ),
+    ("command/held.rs", &["backend::survey", "command::looking", "command::run::nested", "exit", "key", "settings"]),
     (
         "command/breaking",
         &[

@@ -25,7 +25,10 @@ fn ps_shows_stars_instead_of_a_password_in_the_url() {
     let redis = Redis::with(["--requirepass", SECRET]);
     let url = redis.url_for("", SECRET, 0);
     let gate = Gate::new(scratch.path("gate"));
-    let shapes: [&[&str]; 3] = [&["--backend", &url], &[&format!("--backend={url}")], &[&format!("-b{url}")]];
+    // A later URL overrides one, and both are hidden.
+    let other = format!("redis://:x{SECRET}@127.0.0.1:1");
+    let shapes: [&[&str]; 4] =
+        [&["--backend", &url], &[&format!("--backend={url}")], &[&format!("-b{url}")], &["-b", &other, "-b", &url]];
     for shape in shapes {
         let dlock = scratch.dlock().arg("run").args(shape).args(["-k", "k"]);
         let running = dlock.shell(format!("echo held; {}", gate.wait())).spawn();
@@ -38,10 +41,7 @@ fn ps_shows_stars_instead_of_a_password_in_the_url() {
         }
         let arguments = process::cmdline(running.dlock_pid());
         let shown: Vec<&String> = arguments.iter().filter(|argument| argument.contains("redis://")).collect();
-        assert!(
-            matches!(shown[..], [url] if url.contains("redis://:***") && url.contains("*@127.0.0.1:")),
-            "{shown:?}"
-        );
+        assert!(shown.iter().all(|url| url.contains("redis://:***") && url.contains("*@127.0.0.1:")), "{shown:?}");
         assert_eq!(arguments.len(), shape.len() + 8, "nothing else has changed: {arguments:?}");
         gate.open();
         // And dlock itself knows the right one.
@@ -158,7 +158,8 @@ fn a_fifo_with_a_writer_is_waited_for() {
     let fifo = scratch.path("fifo");
     make_fifo(&fifo);
     // Somebody opens it, and writes later: a program that asks its user, say.
-    let running = run_with(&scratch, &redis, &fifo).args(["--connect-timeout", "2"]).command(["true"]).spawn();
+    let waiting = ["--connect-timeout", "2", "--wait", "60"];
+    let running = run_with(&scratch, &redis, &fifo).args(waiting).command(["true"]).spawn();
     let mut writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
     std::thread::sleep(Duration::from_millis(2300));
     assert!(running.is_running());
@@ -169,6 +170,40 @@ fn a_fifo_with_a_writer_is_waited_for() {
     let running = run_with(&scratch, &redis, &fifo).args(["--connect-timeout", "20"]).command(["true"]).spawn();
     drop(fs::OpenOptions::new().write(true).open(&fifo).unwrap());
     running.wait().code(64).stderr_is_one_line("its first line is empty");
+}
+
+/// A pipe that a program has open and says nothing on, or one byte at a time: bounded by --connect-timeout and --wait.
+#[test]
+fn a_pipe_whose_writer_is_silent_is_not_waited_for_without_end() {
+    let scratch = Scratch::new();
+    let redis = Redis::with(["--requirepass", SECRET]);
+    let fifo = scratch.path("fifo");
+    make_fifo(&fifo);
+    let silent = fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
+    for (options, within) in [
+        (&["--connect-timeout", "0.4"][..], "400ms"),
+        (&["--connect-timeout", "0.4", "-w", "0.7"], "700ms"),
+        (&["--connect-timeout", "0.4", "-w", "0.1"], "400ms"),
+        (&["--connect-timeout", "0.4", "-n"], "400ms"),
+    ] {
+        let started = Instant::now();
+        let run = run_with(&scratch, &redis, &fifo).args(options).wrapped_by(["timeout", "20"]);
+        let outcome = run.command(["touch", "ran"]).output();
+        let said = format!("the program that has it open has not written all of it within {within}");
+        outcome.code(64).stdout_is("").stderr_is_one_line(&said);
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+    // Nothing keeps a signal from ending the wait.
+    let running = run_with(&scratch, &redis, &fifo).command(["touch", "ran"]).spawn();
+    let pid = running.dlock_pid();
+    eventually("the pipe to be waited for", || {
+        let links = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        links.flatten().any(|link| fs::read_link(link.path()).is_ok_and(|target| target == fifo)).then_some(())
+    });
+    running.signal(Signal::SIGTERM);
+    running.wait().signal(Signal::SIGTERM);
+    assert!(!scratch.path("ran").exists());
+    drop(silent);
 }
 
 #[test]

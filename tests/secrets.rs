@@ -228,7 +228,6 @@ fn a_mistyped_command_line_is_not_repeated_with_its_password() {
         run().arg("--backned").arg(&url),
         run().arg(format!("--password={SECRET}")),
         run().arg("--password").arg(SECRET),
-        run().backend(&url).backend(&url),
         run().arg("--wait").arg(&url),
         run().arg("--ttl").arg(&url),
         run().arg("-E").arg(&url),
@@ -243,6 +242,10 @@ fn a_mistyped_command_line_is_not_repeated_with_its_password() {
         assert!(["see dlock ", "did you mean --"].iter().any(|hint| outcome.stderr().contains(hint)), "{outcome:?}");
         assert_silent(&outcome);
     }
+    // Of two the last one counts.
+    let outcome = run().backend(&url).backend(scratch.file_url()).command(["true"]).output();
+    outcome.success();
+    assert_silent(&outcome);
     // Without --backend in front of it, it is the command.
     let outcome = run().backend(scratch.file_url()).arg(&url).args(["touch", "ran"]).output();
     outcome.code(127).stderr_is_one_line("could not run");

@@ -19,7 +19,7 @@ use crate::secrets::{SECRET, assert_kept, assert_silent, encoded};
 use crate::support::certificates::{Certificates, ClientCertificate, Identity, Tls};
 use crate::support::dlock::{DLOCK, Dlock};
 use crate::support::proxy::{Behaviour, Hostile, Proxy};
-use crate::support::rendezvous::{Fifo, Gate};
+use crate::support::rendezvous::{Fifo, Gate, make_fifo};
 use crate::support::scratch::Scratch;
 use crate::support::servers::Redis;
 use crate::support::service::Gated;
@@ -155,7 +155,7 @@ fn the_authority_that_is_named_is_trusted<S: Secure>() {
     let outcome = site.trusting().arg("-v").command(["true"]).output();
     outcome.code(0).stderr_ends_with_line("released k");
     let told = outcome.stderr();
-    let is_told = [format!("acquired k at {}://", S::TLS), format!("{}, token ", site.hosts())];
+    let is_told = [format!("acquired k at {}://", S::TLS), site.hosts(), ", token ".to_owned()];
     assert!(is_told.iter().all(|part| told.contains(part)), "{outcome:?}");
     // By its variable as well, and with the server's other name.
     let by_name = format!("{}://{}", S::TLS, site.hosts().replace("127.0.0.1", "localhost"));
@@ -496,6 +496,68 @@ mod files {
             refused(&scratch, mixed, &["--tls-cert and --tls-key do not fit together"]);
             refused(&scratch, trusting().args(["--tls-server-name", "no name"]), &["--tls-server-name: \"no name\""]);
         }
+    }
+
+    /// Bounded in size and in time, and a signal ends the wait.
+    #[test]
+    fn files_without_an_end_are_not_read_without_an_end() {
+        let (scratch, files) = (Scratch::new(), Certificates::new());
+        let (cert, key) = (files.certificate(Identity::Client), files.key(Identity::Client));
+        let mut long = fs::read(files.ca()).unwrap();
+        long.resize((1 << 20) + 1, b'\n');
+        let long = scratch.file("long.pem", long);
+        let (lonely, silent) = (scratch.path("lonely.pem"), scratch.path("silent.pem"));
+        make_fifo(&lonely);
+        make_fifo(&silent);
+        let writer = fs::OpenOptions::new().read(true).write(true).open(&silent).unwrap();
+        for url in URLS {
+            let run = || {
+                scratch.dlock().wrapped_by(["timeout", "20"]).run("k").backend(url).args(["--connect-timeout", "0.2"])
+            };
+            for (file, reason) in [
+                (&"/dev/zero".into(), "it is neither a regular file nor a pipe"),
+                (&long, "it is longer than 1048576 bytes"),
+                (&lonely, "no program has opened it for writing within 200ms"),
+                (&silent, "the program that has it open has not written all of it within 200ms"),
+            ] {
+                let cases = [
+                    ("--tls-ca", file, &cert, &key),
+                    ("--tls-cert", &files.ca(), file, &key),
+                    ("--tls-key", &files.ca(), &cert, file),
+                ];
+                for (option, ca, cert, key) in cases {
+                    let run = run().arg("--tls-ca").arg(ca).arg("--tls-cert").arg(cert).arg("--tls-key").arg(key);
+                    refused(&scratch, run, &[&format!("{option}: could not read"), reason]);
+                }
+            }
+        }
+        let config = scratch.secret("config.toml", "backend = \"rediss://127.0.0.1:1\"\ntls-ca = \"/dev/zero\"\n");
+        let run = scratch.dlock().run("k").env("DLOCK_CONFIG", config).command(["true"]);
+        run.output().code(78).stderr_is_one_line("it is neither a regular file nor a pipe");
+        // With time to wait, a signal ends that.
+        let running = scratch.dlock().run("k").backend(URLS[0]).arg("--tls-ca").arg(&silent).command(["true"]).spawn();
+        let open = format!("/proc/{}/fd", running.dlock_pid());
+        crate::support::rendezvous::eventually("the pipe to be waited for", || {
+            let links = fs::read_dir(&open).ok()?;
+            links.flatten().any(|link| fs::read_link(link.path()).is_ok_and(|target| target == silent)).then_some(())
+        });
+        running.signal(nix::sys::signal::Signal::SIGTERM);
+        running.wait().signal(nix::sys::signal::Signal::SIGTERM);
+        drop(writer);
+    }
+
+    /// As a shell makes them of `<(command)`.
+    #[test]
+    fn a_pipe_is_as_good_as_a_file() {
+        let site = Site::<SecureRedis<1>>::with(Tls { clients: ClientCertificate::Needed, ..Tls::default() });
+        let files = site.files();
+        let all = [files.ca(), files.certificate(Identity::Client), files.key(Identity::Client)];
+        let script = "exec \"$0\" run -k k -b \"$1\" --tls-ca <(sleep 0.3; cat \"$2\") --tls-cert <(cat \"$3\") \\
+            --tls-key <(cat \"$4\") -- echo ran";
+        let mut bash = std::process::Command::new("bash");
+        bash.args(["-c", script, *DLOCK, &format!("rediss://{}", site.hosts())]).args(all);
+        let output = bash.env("DLOCK_CONFIG", "/dev/null").output().unwrap();
+        assert!(output.status.success() && output.stdout == b"ran\n" && output.stderr.is_empty(), "{output:?}");
     }
 
     #[test]

@@ -141,6 +141,11 @@ pub(crate) trait Place: fmt::Debug + fmt::Display {
         None
     }
 
+    /// The name of the master that the servers are asked for, where they tell which servers get the credentials.
+    fn master(&self) -> Option<&str> {
+        None
+    }
+
     /// Whether all keys there are the same lock.
     fn is_one_lock(&self) -> bool {
         false

@@ -7,6 +7,7 @@ mod abilities;
 use std::fmt;
 
 use crate::backend::driver::{Driver, Follows, Place, Scheme};
+use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::registry::{DEFAULT, choice, meant, schemes};
 use crate::backend::{Options, Service};
@@ -100,6 +101,22 @@ impl Target {
     #[must_use]
     pub(crate) fn has_password(&mut self) -> bool {
         self.place.location().is_some_and(|location| location.login.password.is_some())
+    }
+
+    /// Whether there are servers, which get credentials.
+    #[must_use]
+    pub(crate) fn has_servers(&mut self) -> bool {
+        self.place.location().is_some()
+    }
+
+    /// Whether what is sent to `other` reaches only servers that are also named here, and in plain text only if it does here.
+    #[must_use]
+    pub(crate) fn covers(&mut self, other: &mut Self) -> bool {
+        let is_alike = self.kind() == other.kind() && self.place.master() == other.place.master();
+        let stays_secret = self.is_tls() != Some(true) || other.is_tls() == Some(true);
+        let named = self.place.location().map(|location| location.addresses.clone()).unwrap_or_default();
+        let is_named = |location: &mut Location| location.addresses.iter().all(|address| named.contains(address));
+        is_alike && stays_secret && other.place.location().is_some_and(is_named)
     }
 
     /// Whether the connection to the servers is encrypted; `None` where nothing leaves this host.

@@ -32,7 +32,7 @@ held when the wait is over or its holder cannot be asked: another program, an ol
 pub(crate) struct BreakArgs {
     /// The lock's name: 1 to 512 bytes of UTF-8 without control characters
     #[arg(short, long, value_name = "KEY", required = true)]
-    pub key: Option<OsString>,
+    pub key: Vec<OsString>,
 
     /// The owner that dlock status shows; at least the first 8 characters of it
     #[arg(long, value_name = "ID", required = true)]

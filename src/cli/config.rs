@@ -4,12 +4,13 @@ The options of `dlock config`.
 
 use clap::Args;
 
-use crate::cli::options::{Place, Reach, connects};
+use crate::cli::options::{Place, Reach};
 
 /// What `dlock config` does, at length.
 pub(super) const CONFIG_ABOUT: &str = "\
 Shows the effective settings of all subcommands, and where each comes from: flag, the variable, the file with the line, or \
-default. Options that are given here are taken into account. Passwords are shown as ***.
+default. Options that are given here are taken into account. Passwords are shown as ***. What dlock run would refuse is refused \
+here with the same message; the files that options name are opened by dlock check, and not here.
 
 Config files are ~/.config/dlock/config.toml ($XDG_CONFIG_HOME/dlock/config.toml) and /etc/dlock/config.toml; DLOCK_CONFIG \
 names a file that is read instead of both. Their names are long options without the dashes, and password:
@@ -37,5 +38,3 @@ pub(crate) struct ConfigArgs {
     #[command(flatten, next_help_heading = "Connection options")]
     pub reach: Reach,
 }
-
-connects!(ConfigArgs);

@@ -1,11 +1,10 @@
 /*!
 Values for options from elsewhere than the command line and the variables: which options may have one, whether a value is
-right, and a command line read with such values.
+right, and what such values say.
 */
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::Resettable;
@@ -60,24 +59,24 @@ fn check_one(option: &Arg, name: &str, value: &str) -> Result<(), String> {
     }
 }
 
-/// Reads `words`, a whole command line for `cli`, with these `values` for options that it does not give. No variable is read, and no
-/// other option has a default: whatever was not given comes from `values`.
-pub(crate) fn read_with(
-    cli: Command,
-    words: &[OsString],
-    values: &BTreeMap<String, String>,
-) -> Result<ArgMatches, clap::Error> {
-    let cli = cli.mut_subcommands(|subcommand| {
-        subcommand.mut_args(|option| {
-            let value = name(&option).filter(|_| is_allowed(&option)).and_then(|name| values.get(&name));
-            let bare = alone(option);
-            match value {
-                Some(value) => bare.default_value(value.clone()),
-                None => bare,
-            }
-        })
+/// What these `values` say for the options of `command`, by their long names. No variable is read, and nothing has a default.
+pub(crate) fn read_with(command: Command, values: &BTreeMap<String, String>) -> Result<ArgMatches, clap::Error> {
+    let value = |option: &Arg| values.get(option.get_long().filter(|_| is_allowed(option))?);
+    let unsaid: Vec<clap::Id> = command
+        .get_arguments()
+        .filter(|option| value(option).is_none())
+        .map(|option| option.get_id().clone())
+        .collect();
+    let with_values = command.no_binary_name(true).mut_args(|option| match value(&option) {
+        Some(value) => alone(option).default_value(value.clone()),
+        None => alone(option),
     });
-    cli.try_get_matches_from(words)
+    let mut matches = with_values.try_get_matches_from([""; 0])?;
+    for id in unsaid {
+        // Also options without a value, which are off by themselves.
+        let _ = matches.try_clear_id(id.as_str());
+    }
+    Ok(matches)
 }
 
 /// An option without its variable and its default, which may be missing: its variable may be what was given.
@@ -106,11 +105,10 @@ pub(crate) fn kind(option: &Arg) -> Kind {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-    use clap::parser::ValueSource;
+    use clap::{Args, CommandFactory};
 
     use super::*;
-    use crate::cli::Cli;
+    use crate::cli::{Cli, RunArgs};
 
     #[test]
     fn options_have_kinds() {
@@ -144,16 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_comes_before_other_values() {
-        let words = ["dlock", "run", "-k", "k", "-w", "5", "true"].map(OsString::from);
-        let values = [("wait", "1h"), ("ttl", "9"), ("nonblock", "true"), ("count", "3")];
+    fn only_what_has_a_value_is_read() {
+        let values = [("wait", "1h"), ("nonblock", "false"), ("count", "3"), ("command", "x")];
         let values = values.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let matches = read_with(Cli::command(), &words, &values).expect("right");
-        let (_, run) = matches.subcommand().expect("run");
-        let source = |id| run.value_source(id);
-        assert_eq!(source("wait"), Some(ValueSource::CommandLine));
-        assert_eq!(source("ttl"), Some(ValueSource::DefaultValue));
-        assert_eq!(run.get_one("nonblock"), Some(&true));
-        assert_eq!(source("namespace"), None);
+        let run = read_with(RunArgs::augment_args(Command::new("run")), &values).expect("right");
+        assert_eq!(run.ids().collect::<Vec<_>>(), ["nonblock", "wait"]);
+        assert_eq!(run.get_one("nonblock"), Some(&false));
     }
 }

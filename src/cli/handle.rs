@@ -30,7 +30,8 @@ dlock release alone.
 
 A handle is an address and not a key: whoever may write to the backend can release any lock there. No password is in it. \
 The steps that use it need the same connection options (--password-file, --tls-ca and so on), but no --backend and no \
---namespace.";
+--namespace. A password from a variable or a config file is sent only to the servers of the backend that DLOCK_BACKEND or a \
+config file names beside it, if one does: for a handle of other servers, use --password-file.";
 
 /// What the help of `dlock acquire` ends with.
 pub(super) const ACQUIRE_EXAMPLES: &str = "\
@@ -80,7 +81,7 @@ fn pid(text: &str) -> Result<i32, String> {
 pub(crate) struct AcquireArgs {
     /// The lock's name: 1 to 512 bytes of UTF-8 without control characters
     #[arg(short, long, value_name = "KEY", required = true)]
-    pub key: Option<OsString>,
+    pub key: Vec<OsString>,
 
     #[command(flatten)]
     pub place: Place,
@@ -208,7 +209,7 @@ pub(crate) fn fail_in_shell(exit: Exit) {
     }
 }
 
-connects!(durably AcquireArgs);
+connects!(waiting at patience, AcquireArgs);
 
 impl Connects for HandleArgs {
     fn place(&self) -> &Place {

@@ -78,7 +78,7 @@ pub(crate) struct LatchArgs {
 
     /// The latch's name: 1 to 512 bytes of UTF-8 without control characters
     #[arg(short, long, value_name = "KEY", required = true)]
-    pub key: Option<OsString>,
+    pub key: Vec<OsString>,
 
     #[command(flatten)]
     pub place: Place,
@@ -115,7 +115,7 @@ pub(crate) struct LatchArgs {
 pub(crate) struct BarrierArgs {
     /// The barrier's name: 1 to 512 bytes of UTF-8 without control characters
     #[arg(short, long, value_name = "KEY", required = true)]
-    pub key: Option<OsString>,
+    pub key: Vec<OsString>,
 
     #[command(flatten)]
     pub place: Place,

@@ -30,7 +30,9 @@ use self::meeting::{BARRIER_ABOUT, LATCH_ABOUT};
 pub(crate) use self::meeting::{BarrierArgs, LatchAction, LatchArgs, Waits};
 use self::mistake::{Mistake, is_of_a_variable, mistake};
 use self::options::connects;
-pub(crate) use self::options::{Connects, Durability, Leftovers, OnLost, Place, Reach, RunOptions, Showing, is_on};
+pub(crate) use self::options::{
+    Connects, Durability, EXCLUSIONS, Leftovers, OnLost, Place, Reach, RunOptions, Showing,
+};
 use crate::backend::registry::{Meetings, help as help_of, setups};
 use crate::backend::url::without_password;
 use crate::exit::{Exit, Failure};
@@ -45,7 +47,10 @@ ended. Signals are passed on, and COMMAND's exit code is dlock's own.
 The command never outlives its lease: when the lock cannot be kept (the server died or went silent, the network drops \
 packets, dlock was frozen or killed), COMMAND and everything it started are told to end with SIGTERM and are killed \
 before the server can give the lock to another holder. Then dlock exits with 79. On file: there is no lease, and COMMAND \
-holds the locked file itself: the lock lives as long as COMMAND.";
+holds the locked file itself: the lock lives as long as COMMAND.
+
+Each --key adds a lock. Of any other option that is repeated the last one counts, and so does the last of -n and -w, of -q and \
+-v, and of -x, -s and --slots.";
 
 /// What `dlock status` does, at length.
 const STATUS_ABOUT: &str = "\
@@ -67,6 +72,7 @@ Looking takes no lock, joins no queue and extends no lease, and the right to rea
     version,
     about = "flock(1) for clusters: run a command under a lock, and stop it before the lock can pass to someone else",
     disable_help_subcommand = true,
+    args_override_self = true,
     arg_required_else_help = false
 )]
 pub(crate) struct Cli {
@@ -176,7 +182,7 @@ fn generated() -> impl TypedValueParser<Value = Generated> {
 }
 
 /// `dlock run`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(
     override_usage = "dlock run --key <KEY> [OPTIONS] [--] <COMMAND> [ARG]...\n       dlock run --key <KEY> [OPTIONS] -c <STRING>\n       dlock run --handle <HANDLE> [OPTIONS] [--] <COMMAND> [ARG]..."
 )]
@@ -210,7 +216,7 @@ pub(crate) struct RunArgs {
 pub(crate) struct StatusArgs {
     /// The lock's name: 1 to 512 bytes of UTF-8 without control characters
     #[arg(short, long, value_name = "KEY", required = true)]
-    pub key: Option<OsString>,
+    pub key: Vec<OsString>,
 
     #[command(flatten)]
     pub showing: Showing,
@@ -243,23 +249,20 @@ pub(crate) struct ListArgs {
     pub reach: Reach,
 }
 
-connects!(durably RunArgs);
+connects!(waiting at run.patience, RunArgs);
 
 connects!(StatusArgs, ListArgs);
 
-/// Treats an empty variable as one that is not set, as shells and CI systems do. Only the namespace and the handle of a lock
-/// that is renewed or released may be empty.
-#[must_use]
-fn unset_empty_variables(command: clap::Command) -> clap::Command {
+/// Treats an empty variable of a subcommand as one that is not set, as shells and CI systems do. Only the namespace and the handle
+/// of a lock that is renewed or released may be empty.
+fn unset_empty_variables(subcommand: clap::Command) -> clap::Command {
     let is_empty = |arg: &clap::Arg| {
         // A handle that is empty is one of a lock that was not acquired.
         let may_be_empty = arg.get_id() == "namespace" || arg.is_positional();
         let variable = arg.get_env().filter(|_| !may_be_empty);
         variable.and_then(std::env::var_os).is_some_and(|value| value.is_empty())
     };
-    command.mut_subcommands(|subcommand| {
-        subcommand.mut_args(|arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg })
-    })
+    subcommand.mut_args(|arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg })
 }
 
 /// The parser.
@@ -270,7 +273,23 @@ pub(crate) fn parser() -> clap::Command {
 
 /// Reads the command line and the variables.
 pub(crate) fn read() -> Result<clap::ArgMatches, clap::Error> {
-    unset_empty_variables(Cli::command()).try_get_matches()
+    Cli::command().mut_subcommands(unset_empty_variables).try_get_matches()
+}
+
+/// What `dlock config` shows: the options of `dlock run`, and all others that can be set.
+pub(crate) fn shown() -> clap::Command {
+    let run = RunArgs::augment_args(clap::Command::new("config").args_override_self(true));
+    let is_other = |option: &clap::Arg| run.get_arguments().all(|known| known.get_long() != option.get_long());
+    let others: Vec<clap::Arg> = settable().into_iter().filter(is_other).collect();
+    let json = clap::Arg::new("json").long("json").action(ArgAction::SetTrue);
+    let key = |key: clap::Arg| key.required_unless_present(Resettable::Reset);
+    run.args(others).arg(json).mut_arg("key", key)
+}
+
+/// Reads the command line of `dlock config`, which the parser has let pass, with the variables of all that is [`shown`].
+pub(crate) fn read_shown() -> Result<clap::ArgMatches, Failure> {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    unset_empty_variables(shown()).try_get_matches_from(&words[1..]).map_err(|error| misunderstood(&error, &words))
 }
 
 /// The parser without the variables.
@@ -322,10 +341,15 @@ pub(crate) fn explain(error: &clap::Error) -> Result<Exit, Failure> {
         return Ok(Exit::Success);
     }
     let words: Vec<OsString> = std::env::args_os().collect();
-    let is_variable = is_of_a_variable(error, without_variables(), &words);
-    let Mistake { text, help } = mistake(error, &Cli::command(), &words, is_variable);
+    Err(misunderstood(error, &words))
+}
+
+/// The failure for an error of the parser in `words`: one line on standard error.
+pub(crate) fn misunderstood(error: &clap::Error, words: &[OsString]) -> Failure {
+    let is_variable = is_of_a_variable(error, without_variables(), words);
+    let Mistake { text, help } = mistake(error, &Cli::command(), words, is_variable);
     // A URL in the wrong place is repeated here, and may hold a password.
-    Err(Failure::new(Exit::Usage, Event::CommandLine { mistake: without_password(&text), help }))
+    Failure::new(Exit::Usage, Event::CommandLine { mistake: without_password(&text), help })
 }
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
 /*!
 The options, in one struct for each concern. A field is set only if a value was given; flags and variables are read into
-the same structs.
-
-The defaults in this file are for the help only. The defaults that apply are in the settings; a test checks that both are
-the same.
+the same structs, and so are the values of config files and the defaults.
 */
 
 use std::ffi::OsString;
@@ -17,6 +14,10 @@ use clap::{ArgAction, Args, ValueEnum};
 use crate::backend::registry::{Meetings, help};
 use crate::cli::duration::{duration, period, positive, ttl};
 use crate::lock::admission::MOST_SLOTS;
+
+/// The options that exclude each other, by their names.
+pub(crate) const EXCLUSIONS: &[&[&str]] =
+    &[&["nonblock", "wait"], &["quiet", "verbose"], &["exclusive", "shared", "slots"]];
 
 /// Where the lock is.
 #[derive(Clone, Debug, Default, Args)]
@@ -48,11 +49,20 @@ pub(crate) trait Connects {
     fn durability(&self) -> Option<&Durability> {
         None
     }
+    /// How long to wait for a lock; none for a subcommand that takes none.
+    fn patience(&self) -> Option<&Patience> {
+        None
+    }
 }
 
-/// Implements [`Connects`] for arguments that have the fields `place` and `reach`, and with `durably` in front `durability`.
+/// Implements [`Connects`] for arguments that have the fields `place` and `reach`, with `durably` in front `durability`, and with
+/// `waiting at` the field that is named and `durability`.
 macro_rules! connects {
-    (durably $($arguments:ty),+) => { $(
+    (waiting at $($way:ident).+, $arguments:ty) => {
+        connects!(@ $arguments, (durability Durability durability) (patience Patience $($way).+));
+    };
+    (durably $($arguments:ty),+) => { $(connects!(@ $arguments, (durability Durability durability));)+ };
+    (@ $arguments:ty, $(($method:ident $options:ident $($way:ident).+))*) => {
         impl $crate::cli::options::Connects for $arguments {
             fn place(&self) -> &$crate::cli::options::Place {
                 &self.place
@@ -62,22 +72,12 @@ macro_rules! connects {
                 &self.reach
             }
 
-            fn durability(&self) -> Option<&$crate::cli::options::Durability> {
-                Some(&self.durability)
-            }
+            $(fn $method(&self) -> Option<&$crate::cli::options::$options> {
+                Some(&self.$($way).+)
+            })*
         }
-    )+ };
-    ($($arguments:ty),+) => { $(
-        impl $crate::cli::options::Connects for $arguments {
-            fn place(&self) -> &$crate::cli::options::Place {
-                &self.place
-            }
-
-            fn reach(&self) -> &$crate::cli::options::Reach {
-                &self.reach
-            }
-        }
-    )+ };
+    };
+    ($($arguments:ty),+) => { $(connects!(@ $arguments,);)+ };
 }
 pub(super) use connects;
 
@@ -112,13 +112,13 @@ pub(crate) struct RunOptions {
     #[command(flatten)]
     pub patience: Patience,
 
-    /// Hold the lock alone, which is the default; of -x and -s the last one counts
-    #[arg(short = 'x', short_alias = 'e', long, env = "DLOCK_EXCLUSIVE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch(), overrides_with = "exclusive")]
+    /// Hold the lock alone, which is the default
+    #[arg(short = 'x', short_alias = 'e', long, env = "DLOCK_EXCLUSIVE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub exclusive: Option<bool>,
 
     /// Hold the lock together with other --shared runs (readers), never next to an --exclusive or --slots run; waiters are
     /// served in their order, so that a stream of readers does not keep a writer out
-    #[arg(short, long, env = "DLOCK_SHARED", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch(), overrides_with = "shared")]
+    #[arg(short, long, env = "DLOCK_SHARED", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub shared: Option<bool>,
 
     /// Let up to N runs (1 to 1000) hold the lock at the same time; each finds a number of its own, from 0 to N-1, in
@@ -253,7 +253,9 @@ pub(crate) struct Reach {
     #[arg(long, value_name = "NAME", env = "DLOCK_USER", hide_env_values = true)]
     pub user: Option<String>,
 
-    /// Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor
+    /// Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO
+    /// must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if
+    /// neither is given
     #[arg(long, value_name = "FILE", env = "DLOCK_PASSWORD_FILE", hide_env_values = true)]
     pub password_file: Option<PathBuf>,
 
@@ -294,9 +296,10 @@ pub(crate) struct Durability {
 }
 
 /// What happens to the command when the lock is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
     /// SIGTERM, then SIGKILL
+    #[default]
     Stop,
     /// SIGKILL at once, without SIGTERM
     Kill,
@@ -305,9 +308,10 @@ pub(crate) enum OnLost {
 }
 
 /// What happens to processes that the command left running when it ended normally.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Leftovers {
     /// Leave them running, and release the lock
+    #[default]
     Leave,
     /// Hold the lock until they have ended
     Wait,

@@ -16,24 +16,15 @@ pub(crate) fn config(matches: &ArgMatches) -> Result<Exit, Failure> {
     if let Some(unknown) = unknown_variables() {
         report::say(&unknown);
     }
-    let all = effective(matches)?;
-    let text = if matches.get_flag("json") { json(&all) } else { picture::settings(all.iter().filter_map(row)) };
+    let of = |Setting { option, value, origin }| Row { option, value, origin: origin.place() };
+    let rows: Vec<Row> = effective()?.into_iter().map(of).collect();
+    let text = if matches.get_flag("json") { settings(rows) } else { picture::settings(rows.iter().filter_map(told)) };
     output::print(text.as_bytes())?;
     Ok(Exit::Success)
 }
 
-/// All settings, also those without a value.
-fn json(all: &[Setting]) -> String {
-    let row = |setting: &Setting| Row {
-        option: setting.option.clone(),
-        value: setting.value.clone(),
-        origin: setting.origin.clone(),
-    };
-    settings(all.iter().map(row).collect())
-}
-
-/// A setting as a row of the table; none where it has no value, and for a switch that is off and that nothing has turned.
-fn row(Setting { option, value, origin }: &Setting) -> Option<[&str; 3]> {
+/// A row of the table; none where there is no value, and for a switch that is off and that nothing has turned.
+fn told(Row { option, value, origin }: &Row) -> Option<[&str; 3]> {
     let value = value.as_deref().filter(|value| *value != "false" || origin != "default")?;
     Some([option, value, origin])
 }

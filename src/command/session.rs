@@ -60,13 +60,21 @@ pub(super) fn service(
         .target
         .open(&connection.options)
         .map_err(|mistake| Failure::new(Exit::Usage, Event::Settings(mistake)))?;
-    if let Some(file) = &connection.exposed {
-        report.tell(&Event::PasswordExposed(file.display().to_string()));
-    }
+    tell_of_password(connection, report);
     if let Some(unknown) = unknown {
         report.tell(unknown);
     }
     Ok(service)
+}
+
+/// Says what is wrong with the password.
+pub(super) fn tell_of_password(connection: &Connection, report: &Report) {
+    if let Some(file) = &connection.exposed {
+        report.tell(&Event::PasswordExposed(file.display().to_string()));
+    }
+    if let Some(withheld) = &connection.withheld {
+        report.tell(withheld);
+    }
 }
 
 /// Opens the service of a latch or a barrier, and takes over the signals.

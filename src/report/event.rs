@@ -108,6 +108,15 @@ pub(crate) enum Event {
     NoBackendChosen,
     /// Other users may read or write the file with the password; the file's name.
     PasswordExposed(String),
+    /// The password of a config file is for other servers than those that are used, and is not sent to them.
+    PasswordWithheld {
+        /// The option, with the file and the line.
+        origin: String,
+        /// The URL of the servers that it is for.
+        belongs_to: String,
+        /// The URL of the servers that do not get it.
+        place: String,
+    },
     /// The environment has variables of this form that dlock does not know.
     UnknownVariables {
         /// Their names.

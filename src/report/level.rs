@@ -30,6 +30,7 @@ impl Event {
             Self::NoBackendChosen
             | Self::Unlogged { .. }
             | Self::PasswordExposed(_)
+            | Self::PasswordWithheld { .. }
             | Self::UnknownVariables { .. }
             | Self::Concern { .. }
             | Self::ShortGrace { .. }

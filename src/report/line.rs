@@ -56,6 +56,9 @@ pub(super) fn line(event: &Event) -> String {
         Event::PasswordExposed(file) => {
             format!("the password file {file} can be read or written by other users: chmod 600 it")
         }
+        Event::PasswordWithheld { origin, belongs_to, place } => {
+            format!("{origin} is for {belongs_to}, and is not sent to {place}: if that is meant, use --password-file")
+        }
         Event::UnknownVariables { names, meant } => unknown(names, meant.as_deref()),
         Event::GotIt { key, waited } => format!("{key}: got it after {}", roughly(*waited)),
         Event::Waiting { lock, why, waited } => {

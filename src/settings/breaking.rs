@@ -10,10 +10,11 @@ use crate::backend::driver::Breaks;
 use crate::cli::BreakArgs;
 use crate::exit::Failure;
 use crate::key::Key;
-use crate::settings::layers::{Layers, OrDefault};
+use crate::settings::key::one_key;
+use crate::settings::layers::Layers;
 use crate::settings::look::LookSettings;
+use crate::settings::unknown;
 use crate::settings::usage::usage;
-use crate::settings::{key, unknown};
 
 /// How much of an owner's id must be given.
 const SHORTEST: usize = 8;
@@ -43,11 +44,10 @@ impl BreakSettings {
     /// The settings of `dlock break`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<BreakArgs>::read(matches)?;
-        let name = layers.find("key", |args| args.key.clone()).map(|key| key.value).unwrap_or_default();
         let owner = layers.find("owner", |args| args.owner.clone()).map(|owner| owner.value).unwrap_or_default();
-        let is_on = |name, value: fn(&BreakArgs) -> Option<bool>| layers.find(name, value).or_default(false).value;
+        let is_on = |name, value: fn(&BreakArgs) -> Option<bool>| layers.get(name, value).value;
         let (now, yes) = (is_on("now", |args| args.now), is_on("yes", |args| args.yes));
-        let key = key(&name)?;
+        let key = one_key(&layers, |args| &args.key)?;
         if !is_long_enough(&owner) {
             return Err(usage(format!(
                 "--owner: give at least the first {SHORTEST} characters of the owner that dlock status shows"

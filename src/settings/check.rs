@@ -11,9 +11,8 @@ use crate::exit::Failure;
 use crate::report::Verbosity;
 use crate::report::event::Event;
 use crate::settings::connection::{Connection, ConnectionValues};
-use crate::settings::layers::{Layers, OrDefault};
+use crate::settings::layers::Layers;
 use crate::settings::origin::Origin;
-use crate::settings::run::TTL;
 use crate::settings::unknown;
 
 /// Everything that `dlock check` needs to know.
@@ -40,12 +39,12 @@ impl CheckSettings {
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<CheckArgs>::read(matches)?;
         let way = ConnectionValues::settle(&layers);
-        let quiet = layers.find("quiet", |args| args.quiet).or_default(false);
+        let quiet = layers.get("quiet", |args| args.quiet);
         Ok(Self {
             origin: way.backend.as_ref().map_or_else(|| Origin::Default.place(), |given| given.origin.place()),
             connection: way.check()?,
-            ttl: layers.find("ttl", |args| args.ttl).or_default(TTL).value,
-            json: layers.find("json", |args| args.json).or_default(false).value,
+            ttl: layers.get("ttl", |args| args.ttl).value,
+            json: layers.get("json", |args| args.json).value,
             verbosity: if quiet.value { Verbosity::Quiet } else { Verbosity::Normal },
             is_silent: quiet.value && quiet.is_flag(),
             unknown: unknown::variables(),

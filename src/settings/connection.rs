@@ -8,22 +8,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::backend::Options;
-use crate::backend::net::tls::TlsFiles;
+use crate::backend::net::tls::{Pem, TlsFiles};
 use crate::backend::url::Target;
 use crate::cli::Connects;
 use crate::exit::Failure;
 use crate::key::{Keys, Namespace};
 use crate::printable::flag;
-use crate::report::event::Lock;
-use crate::settings::layers::{Given, Layers, OrDefault, Secret};
+use crate::report::event::{Event, Lock};
+use crate::settings::layers::{Given, Layers, Secret};
 use crate::settings::origin::Origin;
 use crate::settings::password::{Password, password};
+use crate::settings::reach::Configured;
+use crate::settings::run::{Patience, patience};
+use crate::settings::source::{Limits, read_whole};
 use crate::settings::usage::{refused, usage};
 
-/// The default prefix for every key.
-const NAMESPACE: &str = "dlock";
-/// How long connecting may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a program that has a FIFO open may take to write to it, where nothing says how long: it may ask its user.
+const WRITING: Duration = Duration::from_secs(120);
 
 /// What a flag or a variable says, as text.
 fn given<T>(value: Option<&Given<T>>, text: impl Fn(&T) -> Option<String>) -> Option<String> {
@@ -35,8 +36,12 @@ fn given<T>(value: Option<&Given<T>>, text: impl Fn(&T) -> Option<String>) -> Op
 pub(crate) struct ConnectionValues {
     /// The URL; `None` for lock files on this host.
     pub backend: Option<Given<OsString>>,
+    /// The backends that variables and config files name, whichever is used.
+    pub configured: Configured,
+    /// How long to wait for the lock; `None` for no limit, and where no lock is taken.
+    pub wait: Option<Duration>,
     /// Whether a backend must be chosen.
-    pub require_backend: Given<bool>,
+    pub require_backend: Option<Given<bool>>,
     /// The prefix for every key on a server.
     pub namespace: Given<String>,
     /// The profile whose values in the config files are used.
@@ -56,9 +61,9 @@ pub(crate) struct ConnectionValues {
     /// The name that the server's certificate must be for.
     pub tls_server_name: Option<Given<String>>,
     /// How many replicas must confirm every grant and renewal.
-    pub replicas: Given<u32>,
+    pub replicas: Option<Given<u32>>,
     /// Whether servers that could forget a fencing token are refused.
-    pub strict_fencing: Given<bool>,
+    pub strict_fencing: Option<Given<bool>>,
 }
 
 /// The connection to the lock service, checked.
@@ -78,9 +83,21 @@ pub(crate) struct Connection {
     pub has_password: bool,
     /// The password's file, if other users may read or write it.
     pub exposed: Option<PathBuf>,
+    /// The report that the password of a config file is for other servers, and not used; `None` if there is no such password.
+    pub withheld: Option<Event>,
     /// The settings that come from this command line and its environment, as flags for another one: empty, or with a space in
     /// front. The URL is without its password.
     pub flags: String,
+}
+
+/// Where the lock is.
+pub(crate) struct Reached {
+    /// The prefix for every key on a server.
+    pub namespace: Namespace,
+    /// Where it is, without the credentials for it.
+    pub target: Target,
+    /// The report that a password is not used.
+    pub withheld: Option<Event>,
 }
 
 impl Connection {
@@ -97,33 +114,48 @@ impl ConnectionValues {
     pub(crate) fn settle<A: Connects>(layers: &Layers<A>) -> Self {
         Self {
             backend: layers.find("backend", |args| args.place().backend.clone()),
-            require_backend: layers.find("require-backend", |args| args.place().require_backend).or_default(false),
-            namespace: layers.find("namespace", |args| args.place().namespace.clone()).or_default(NAMESPACE.to_owned()),
+            configured: Configured::of(layers),
+            wait: match patience(layers).value {
+                Patience::None => Some(Duration::ZERO),
+                Patience::For(wait) => Some(wait),
+                Patience::Endless => None,
+            },
+            require_backend: layers.on("require-backend", |args| args.place().require_backend),
+            // A handle has its own.
+            namespace: layers
+                .find("namespace", |args| args.place().namespace.clone())
+                .unwrap_or_else(|| Given::default(String::new())),
             profile: layers.find("profile", |args| args.place().profile.clone()),
-            connect_timeout: layers
-                .find("connect-timeout", |args| args.reach().connect_timeout)
-                .or_default(CONNECT_TIMEOUT),
+            connect_timeout: layers.get("connect-timeout", |args| args.reach().connect_timeout),
             user: layers.find("user", |args| args.reach().user.clone()),
             secret: layers.secret(|args| args.reach().password_file.clone()),
             tls_ca: layers.find("tls-ca", |args| args.reach().tls_ca.clone()),
             tls_cert: layers.find("tls-cert", |args| args.reach().tls_cert.clone()),
             tls_key: layers.find("tls-key", |args| args.reach().tls_key.clone()),
             tls_server_name: layers.find("tls-server-name", |args| args.reach().tls_server_name.clone()),
-            replicas: layers.find("replicas", |args| args.durability()?.replicas).or_default(0),
-            strict_fencing: layers.find("strict-fencing", |args| args.durability()?.strict_fencing).or_default(false),
+            replicas: layers.find("replicas", |args| args.durability()?.replicas),
+            strict_fencing: layers.on("strict-fencing", |args| args.durability()?.strict_fencing),
         }
     }
 
     /// The connection, checked. Reads the password file.
     pub(crate) fn check(&self) -> Result<Connection, Failure> {
-        let namespace = Namespace::parse(&self.namespace.value)
-            .map_err(|error| refused(&self.namespace.origin, format!("{}: {error}", self.namespace.origin)))?;
-        let (mut target, exposed) = self.target()?;
-        let has_password = target.has_password();
-        let options = self.options(&target)?;
+        let Reached { namespace, mut target, withheld } = self.reached()?;
+        let password = match &self.secret {
+            Some(secret) if withheld.is_none() => password(secret, self.limits())?,
+            _ => Password::default(),
+        };
+        // The user of a password that is not used is another one's too.
+        let is_usable = |user: &&Given<String>| withheld.is_none() || user.is_of_this_run();
+        let user = self.user.as_ref().filter(is_usable).map(|user| user.value.clone()).filter(|user| !user.is_empty());
+        target.add_credentials(user, password.text);
+        let (exposed, has_password) = (password.exposed, target.has_password());
+        let tls = if target.is_tls() == Some(true) { self.tls_files()? } else { TlsFiles::default() };
+        let replicas = self.replicas.as_ref().map_or(0, |replicas| replicas.value);
+        let options = Options { tls, replicas, strict_fencing: self.strict_fencing.is_some() };
         let (chosen, connect_timeout) = (self.backend.is_some(), self.connect_timeout.value);
         let flags = self.flags(&target);
-        Ok(Connection { namespace, target, options, chosen, connect_timeout, has_password, exposed, flags })
+        Ok(Connection { namespace, target, options, chosen, connect_timeout, has_password, exposed, withheld, flags })
     }
 
     /// As flags, as a shell takes them: where the service is and who asks.
@@ -150,49 +182,57 @@ impl ConnectionValues {
         .collect()
     }
 
-    /// Where the lock is, with the credentials for it, and the password's file if other users may read or write it.
-    pub(crate) fn target(&self) -> Result<(Target, Option<PathBuf>), Failure> {
-        let mut target = match &self.backend {
-            None if self.require_backend.value => {
-                let origin = &self.require_backend.origin;
+    /// How long pipes are waited for: as long as a connection, or the lock.
+    fn limits(&self) -> Limits {
+        let opening = self.connect_timeout.value;
+        let writing = match (self.wait, &self.connect_timeout.origin) {
+            (Some(wait), _) => wait.max(opening),
+            (None, Origin::Default) => WRITING,
+            (None, _) => opening,
+        };
+        Limits { opening, writing }
+    }
+
+    /// Where the lock is. All that can be wrong without a look at the files that settings name.
+    pub(crate) fn reached(&self) -> Result<Reached, Failure> {
+        let namespace = Namespace::parse(&self.namespace.value)
+            .map_err(|error| refused(&self.namespace.origin, format!("{}: {error}", self.namespace.origin)))?;
+        let mut target = match (&self.backend, &self.require_backend) {
+            (None, Some(Given { origin, .. })) => {
                 let what = "no backend was chosen: name one with --backend or DLOCK_BACKEND, which sudo and cron drop, or in a config file";
                 return Err(refused(origin, format!("{origin}: {what}")));
             }
-            None => Target::default_one().map_err(usage)?,
-            Some(Given { value: url, origin }) => {
+            (None, None) => Target::default_one().map_err(usage)?,
+            (Some(Given { value: url, origin }), _) => {
                 let url = url.to_str();
                 let wrong = |error: &str| refused(origin, format!("{origin}: {error}"));
                 let url = url.ok_or_else(|| wrong("the URL is not UTF-8: percent-encode it"))?;
                 Target::parse(url).map_err(|error| wrong(&error))?
             }
         };
-        let password = match &self.secret {
-            Some(secret) => password(secret, self.connect_timeout.value)?,
-            None => Password::default(),
+        let withheld = match &self.secret {
+            Some(secret) if !target.has_password() => {
+                self.configured.withhold(secret, self.backend.as_ref(), &mut target)?
+            }
+            _ => None,
         };
-        let user = self.user.as_ref().map(|user| user.value.clone()).filter(|user| !user.is_empty());
-        target.add_credentials(user, password.text);
-        Ok((target, password.exposed))
+        self.allow(&target)?;
+        Ok(Reached { namespace, target, withheld })
     }
 
-    /// The settings that only some backends use. A flag for another backend is an error. A variable may be set for all
+    /// Checks the settings that only some backends use. A flag for another backend is an error. A variable may be set for all
     /// backends of a user, and is an error only where ignoring it would send something in plain text.
-    pub(crate) fn options(&self, target: &Target) -> Result<Options, Failure> {
-        let tls = TlsFiles {
-            ca: self.tls_ca.clone().map(|file| file.value),
-            cert: self.tls_cert.clone().map(|file| file.value),
-            key: self.tls_key.clone().map(|file| file.value),
-            server_name: self.tls_server_name.clone().map(|name| name.value),
-        };
-        let named = [&self.tls_ca, &self.tls_cert, &self.tls_key].into_iter().flatten().any(Given::is_flag)
-            || self.tls_server_name.as_ref().is_some_and(Given::is_flag);
-        if !tls.is_empty() && (target.is_tls() == Some(false) || named && target.is_tls().is_none()) {
+    fn allow(&self, target: &Target) -> Result<(), Failure> {
+        let of_files = || [&self.tls_ca, &self.tls_cert, &self.tls_key].into_iter().flatten();
+        let is_given = of_files().next().is_some() || self.tls_server_name.is_some();
+        let named = of_files().any(Given::is_flag) || self.tls_server_name.as_ref().is_some_and(Given::is_flag);
+        if is_given && (target.is_tls() == Some(false) || named && target.is_tls().is_none()) {
             let remedy = match target.tls_scheme() {
                 Some(scheme) => format!("use {scheme}://"),
                 None => "leave it out".to_owned(),
             };
-            let of_files = [&self.tls_ca, &self.tls_cert, &self.tls_key].into_iter().flatten().map(|file| &file.origin);
-            let mut origins = of_files.chain(self.tls_server_name.as_ref().map(|name| &name.origin));
+            let mut origins =
+                of_files().map(|file| &file.origin).chain(self.tls_server_name.as_ref().map(|name| &name.origin));
             return Err(match origins.next() {
                 Some(origin @ Origin::File { .. }) => {
                     refused(origin, format!("{origin} is given, but {target} does not use TLS: {remedy}"))
@@ -203,12 +243,30 @@ impl ConnectionValues {
         let misplaced = |option: &str, place: &str| {
             Err(usage(format!("{option} is only for {place}, not for {target}: leave it out")))
         };
-        if self.replicas.is_flag() && !target.has_replicas() {
+        if self.replicas.as_ref().is_some_and(Given::is_flag) && !target.has_replicas() {
             return misplaced("--replicas", "a redis server with replicas");
         }
-        if self.strict_fencing.is_flag() && !target.is_redlock() {
+        if self.strict_fencing.as_ref().is_some_and(Given::is_flag) && !target.is_redlock() {
             return misplaced("--strict-fencing", "redlock://");
         }
-        Ok(Options { tls, replicas: self.replicas.value, strict_fencing: self.strict_fencing.value })
+        Ok(())
+    }
+
+    /// What the files for TLS hold: they may be pipes, which can be read once.
+    fn tls_files(&self) -> Result<TlsFiles, Failure> {
+        let read = |option: &str, file: &Option<Given<PathBuf>>| {
+            let Some(Given { value: path, origin }) = file else { return Ok(None) };
+            let bytes = read_whole(path, self.limits()).map_err(|reason| {
+                let remedy = "name a readable PEM file";
+                refused(origin, format!("{option}: could not read {}: {reason}; {remedy}", path.display()))
+            })?;
+            Ok(Some(Pem { path: path.clone(), bytes }))
+        };
+        Ok(TlsFiles {
+            ca: read("--tls-ca", &self.tls_ca)?,
+            cert: read("--tls-cert", &self.tls_cert)?,
+            key: read("--tls-key", &self.tls_key)?,
+            server_name: self.tls_server_name.clone().map(|name| name.value),
+        })
     }
 }

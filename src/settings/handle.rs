@@ -17,13 +17,17 @@ use crate::report::Verbosity;
 use crate::report::event::{Event, Lock};
 use crate::report::journal::Sink;
 use crate::settings::connection::{Connection, ConnectionValues};
-use crate::settings::key::key;
-use crate::settings::layers::{Given, Layers, OrDefault};
+use crate::settings::key::one_key;
+use crate::settings::layers::{Given, Layers};
 use crate::settings::origin::Origin;
-use crate::settings::run::{Patience, TTL, grace, patience, settled, sink, verbosity};
-use crate::settings::unknown;
+use crate::settings::reach::Configured;
+use crate::settings::run::{Patience, grace, patience, sink, verbosity};
 use crate::settings::usage::usage;
+use crate::settings::unknown;
 use crate::variables::HANDLE;
+
+/// The length of a lease that a keeper renews.
+const TTL: Duration = Duration::from_secs(30);
 
 /// In which form a handle is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +93,8 @@ impl AcquireSettings {
     /// The settings of `dlock acquire`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<AcquireArgs>::read(matches)?;
-        let is_on = |name, value: fn(&AcquireArgs) -> Option<bool>| layers.find(name, value).or_default(false).value;
-        let key = key(&layers.find("key", |args| args.key.clone()).map(|key| key.value).unwrap_or_default())?;
+        let is_on = |name, value: fn(&AcquireArgs) -> Option<bool>| layers.get(name, value).value;
+        let key = one_key(&layers, |args| &args.key)?;
         let form = match (is_on("shell", |args| args.shell), is_on("json", |args| args.json)) {
             (true, true) => return Err(usage("--shell and --json exclude each other: use one of them")),
             (true, false) => Form::Shell,
@@ -110,12 +114,7 @@ impl AcquireSettings {
             // Refused below, with what is needed there.
             None => TTL,
         };
-        let patience = layers
-            .settle(|args| patience(args.patience.nonblock, args.patience.wait))
-            .or_default(Ok(Patience::Endless));
-        let told =
-            layers.settle(|args| verbosity(args.told.quiet, args.told.verbose)).or_default(Ok(Verbosity::Normal));
-        let conflict = layers.find("conflict-exit-code", |args| args.conflict_exit_code).or_default(CONFLICT);
+        let conflict = layers.get("conflict-exit-code", |args| args.conflict_exit_code);
         let conflict = match conflict.value {
             0 if conflict.is_flag() => {
                 return Err(usage(
@@ -132,7 +131,7 @@ impl AcquireSettings {
         Ok(Self {
             key,
             connection,
-            patience: settled(&patience)?,
+            patience: patience(&layers).value,
             conflict,
             ttl,
             keeping,
@@ -142,7 +141,7 @@ impl AcquireSettings {
                 .filter(|text| !text.is_empty()),
             events,
             form,
-            verbosity: settled(&told)?,
+            verbosity: verbosity(&layers, |args| (args.told.quiet, args.told.verbose)).value,
             unknown: unknown::variables(),
         })
     }
@@ -170,22 +169,20 @@ impl HandleSettings {
     /// The settings of `dlock release`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<HandleArgs>::read(matches)?;
-        let told =
-            layers.settle(|args| verbosity(args.told.quiet, args.told.verbose)).or_default(Ok(Verbosity::Normal));
+        let verbosity = verbosity(&layers, |args| (args.told.quiet, args.told.verbose)).value;
         let Some(given) = layers.find("handle", |args| args.handle.clone()) else {
             return Err(usage(format!(
                 "there is no handle: name the HANDLE that dlock acquire has printed, or set {HANDLE}"
             )));
         };
-        let held = if given.value.is_empty() {
-            None
-        } else {
+        let mut held = None;
+        if !given.value.is_empty() {
             let handle = handle(&given.value, "the handle")?;
             let connection = way(ConnectionValues::settle(&layers), &handle, &given.origin).check()?;
             let connection = if handle.keeper.is_some() { connection } else { with_handles(connection)? };
-            Some((handle, connection))
-        };
-        Ok(Self { held, verbosity: settled(&told)?, unknown: unknown::variables() })
+            held = Some((handle, connection));
+        }
+        Ok(Self { held, verbosity, unknown: unknown::variables() })
     }
 }
 
@@ -196,11 +193,11 @@ fn keeping(
     ttl: Duration,
     connection: &Connection,
 ) -> Result<Option<Keeping>, Failure> {
-    let on_lost = layers.find("on-lost", |args| args.stopping.on_lost);
+    let on_lost = layers.get("on-lost", |args| args.stopping.on_lost);
     let kill_after = layers.find("kill-after", |args| args.stopping.kill_after);
     let Some(pid) = while_pid else {
         let flags = [
-            on_lost.filter(Given::is_flag).map(|given| given.origin),
+            Some(on_lost).filter(Given::is_flag).map(|given| given.origin),
             kill_after.filter(Given::is_flag).map(|given| given.origin),
         ];
         return match flags.into_iter().flatten().next() {
@@ -211,7 +208,7 @@ fn keeping(
         };
     };
     let grace = grace(kill_after.as_ref(), ttl, &connection.target)?;
-    Ok(Some(Keeping { pid, on_lost: on_lost.or_default(OnLost::Stop).value, grace }))
+    Ok(Some(Keeping { pid, on_lost: on_lost.value, grace }))
 }
 
 /// The handle of `dlock run --handle`; `None` for a run that takes its lock. A `--key` overrides the variable.
@@ -260,6 +257,7 @@ pub(super) fn way(values: ConnectionValues, handle: &Handle, origin: &Origin) ->
     ConnectionValues {
         backend: Some(Given { value: OsString::from(&handle.backend), origin: origin.clone() }),
         namespace: Given { value: handle.namespace.as_str().to_owned(), origin: origin.clone() },
+        configured: Configured { by_handle: true, ..values.configured },
         ..values
     }
 }

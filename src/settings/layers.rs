@@ -1,24 +1,26 @@
 /*!
-The layers of settings: flags over variables over what config files say. Each layer is the same struct, in which every field is
-optional. A value comes from the first layer that has it, together with its origin. The defaults, for values that no layer has,
-are elsewhere.
+The layers of settings: flags over variables over what config files say over the defaults. Each layer is the same struct, in which
+every field is optional. A value comes from the first layer that has it, together with its origin. `dlock config` shows the texts
+in the same layers.
 */
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, FromArgMatches};
+use clap::{Arg, ArgMatches, Args, Command};
 
-use crate::cli::defaults::read_with;
-use crate::cli::{RunArgs, parser};
+use crate::cli::defaults::{Kind, kind, read_with};
+use crate::cli::{EXCLUSIONS, RunArgs};
 use crate::exit::{Exit, Failure};
 use crate::report::event::Event;
 use crate::settings::config::{Chosen, Section, files};
 use crate::settings::origin::Origin;
-use crate::variables::PASSWORD;
+use crate::settings::usage::refused;
+use crate::variables::{BACKEND, PASSWORD, of_option};
 
 /// Where a layer comes from.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(crate) enum Source {
     Environment,
     /// A config file.
     File(Section),
+    /// The declarations of the options.
+    Defaults,
 }
 
 /// A value and its origin.
@@ -41,6 +45,18 @@ pub(crate) struct Given<T> {
 }
 
 impl<T> Given<T> {
+    /// A value that nothing gives.
+    #[must_use]
+    pub(crate) fn default(value: T) -> Self {
+        Self { value, origin: Origin::Default }
+    }
+
+    /// Another value from the same place.
+    #[must_use]
+    pub(crate) fn with<U>(self, value: U) -> Given<U> {
+        Given { value, origin: self.origin }
+    }
+
     /// Whether the value comes from a flag. A flag is meant for this run; a variable or a config file may be for all runs.
     #[must_use]
     pub(crate) fn is_flag(&self) -> bool {
@@ -54,38 +70,109 @@ impl<T> Given<T> {
     }
 }
 
-/// What one source says, as the arguments of a subcommand.
+/// What one source says.
 #[derive(Debug)]
-pub(crate) struct Layer<A = RunArgs> {
-    /// The source.
-    pub source: Source,
-    /// The values it gives; all other fields are `None`.
-    pub args: A,
+struct Layer<A> {
+    source: Source,
+    /// As the parser has it.
+    matches: ArgMatches,
+    /// As the arguments of a subcommand; what it does not say is `None`.
+    args: A,
 }
 
-/// All layers; each overrides those after it.
+/// All layers; each overrides those after it. Of options that exclude each other, one counts.
 #[derive(Debug)]
 pub(crate) struct Layers<A = RunArgs>(Vec<Layer<A>>);
 
-impl<A: FromArgMatches> Layers<A> {
+impl<A: Args> Layers<A> {
     /// The layers of a subcommand: what the parser found on the command line and in the variables, and what the config files
     /// say.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
-        let words: Vec<OsString> = std::env::args_os().collect();
-        Self::with(matches, &words, files(chosen(matches))?.sections)
+        Self::over(matches, files(chosen(matches))?.sections)
     }
 
-    /// The layers of `words`, in which the parser found `matches`, with what config files say.
-    pub(super) fn with(matches: &ArgMatches, words: &[OsString], sections: Vec<Section>) -> Result<Self, Failure> {
-        let flags = only(matches, ValueSource::CommandLine);
-        let environment = only(matches, ValueSource::EnvVariable);
-        let mut off = off(matches, ValueSource::EnvVariable);
-        let mut layers = vec![layer(Source::Flags, &flags)?, layer(Source::Environment, &environment)?];
-        for section in sections {
-            layers.push(of_file(section, words, &mut off)?);
-        }
-        Ok(Self(layers))
+    /// The layers of `matches` over these sections of config files.
+    pub(crate) fn over(matches: &ArgMatches, sections: Vec<Section>) -> Result<Self, Failure> {
+        Self::with(matches, || A::augment_args(Command::new("options")), sections)
     }
+
+    /// The layers of `matches`, with what config files say for `options`.
+    pub(super) fn with(
+        matches: &ArgMatches,
+        options: impl Fn() -> Command,
+        sections: Vec<Section>,
+    ) -> Result<Self, Failure> {
+        let mut layers = vec![
+            (Source::Flags, only(matches, ValueSource::CommandLine)),
+            (Source::Environment, only(matches, ValueSource::EnvVariable)),
+        ];
+        for section in sections {
+            // The values were checked when the file was read.
+            let said = read_with(options(), &section.values()).map_err(|error| misread(&error))?;
+            layers.push((Source::File(section), said));
+        }
+        Self::of(layers, only(matches, ValueSource::DefaultValue))
+    }
+
+    /// These layers over the `defaults`.
+    pub(super) fn of(mut layers: Vec<(Source, ArgMatches)>, defaults: ArgMatches) -> Result<Self, Failure> {
+        EXCLUSIONS.iter().try_for_each(|group| settle(group, &mut layers))?;
+        layers.push((Source::Defaults, defaults));
+        let read = |(source, matches): (Source, ArgMatches)| {
+            let args = A::from_arg_matches(&matches).map_err(|error| misread(&error))?;
+            Ok(Layer { source, matches, args })
+        };
+        layers.into_iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// Of a `group` of options that exclude each other, keeps what the first layer says that turns one of them on. Of several flags
+/// the last one counts. Elsewhere there is no order, and several are an error.
+fn settle(group: &[&'static str], layers: &mut [(Source, ArgMatches)]) -> Result<(), Failure> {
+    let mut is_settled = false;
+    let mut off = Vec::new();
+    for (source, matches) in layers {
+        let mut on = Vec::new();
+        for &option in group {
+            match matches.try_get_one(option) {
+                Ok(Some(false)) => off.push(option),
+                _ if off.contains(&option) => {}
+                _ if matches.try_contains_id(option).unwrap_or(false) => on.push(option),
+                _ => {}
+            }
+        }
+        if matches!(source, Source::Flags) {
+            on.sort_by_key(|option| matches.indices_of(option).and_then(Iterator::max));
+            let last = on.pop();
+            clear(matches, &on);
+            on = last.into_iter().collect();
+        }
+        // Then --nonblock says the same.
+        let is_short = matches!(matches.try_get_one("wait"), Ok(Some(&Duration::ZERO)));
+        match *on {
+            _ if is_settled => clear(matches, group),
+            [one, other, ..] if one != "nonblock" || !is_short => return Err(contradiction(source, one, other)),
+            _ => is_settled = !on.is_empty(),
+        }
+    }
+    Ok(())
+}
+
+fn clear(matches: &mut ArgMatches, options: &[&str]) {
+    for option in options {
+        // One that the subcommand does not have is not there.
+        let _ = matches.try_clear_id(option);
+    }
+}
+
+/// The failure for two options that exclude each other.
+fn contradiction(source: &Source, one: &'static str, other: &'static str) -> Failure {
+    let origin = source.origin(one);
+    let message = match &origin {
+        Origin::File { place, .. } => format!("{place}: {one} and {other} exclude each other: use one of them"),
+        _ => format!("{} and {} exclude each other: unset one of them", of_option(one), of_option(other)),
+    };
+    refused(&origin, message)
 }
 
 /// The profile that a flag or else a variable chooses. A flag may choose none at all, by an empty name.
@@ -98,61 +185,58 @@ pub(super) fn chosen(matches: &ArgMatches) -> Option<Chosen> {
     Some(Chosen { name, origin })
 }
 
-/// What a config file says, but for switches that are turned `off` before it; adds those that it turns off.
-fn of_file<A: FromArgMatches>(
-    section: Section,
-    words: &[OsString],
-    off: &mut BTreeSet<String>,
-) -> Result<Layer<A>, Failure> {
-    let mut values = section.values();
-    values.retain(|option, _| !off.contains(option));
-    off.extend(values.iter().filter(|(_, value)| *value == "false").map(|(option, _)| option.clone()));
-    // The values were checked when the file was read.
-    let all = read_with(parser(), words, &values).map_err(|error| misread(&error))?;
-    let matches = all.subcommand().map(|(_, matches)| only(matches, ValueSource::DefaultValue));
-    layer(Source::File(section), &matches.unwrap_or_default())
-}
-
-fn layer<A: FromArgMatches>(source: Source, matches: &ArgMatches) -> Result<Layer<A>, Failure> {
-    let args = A::from_arg_matches(matches).map_err(|error| misread(&error))?;
-    Ok(Layer { source, args })
-}
-
 /// The failure where the parser contradicts itself.
 fn misread(error: &clap::Error) -> Failure {
     Failure::new(Exit::Internal, Event::Settings(error.to_string()))
 }
 
-/// The switches that `source` turns off, by their long names.
-fn off(matches: &ArgMatches, source: ValueSource) -> BTreeSet<String> {
-    let is_off = |id: &&str| {
-        matches.value_source(id) == Some(source) && matches!(matches.try_get_one::<bool>(id), Ok(Some(false)))
-    };
-    matches.ids().map(clap::Id::as_str).filter(is_off).map(|id| id.replace('_', "-")).collect()
-}
-
 impl<A> Layers<A> {
-    /// Layers made by a test.
-    #[cfg(test)]
-    pub(super) fn of(layers: Vec<Layer<A>>) -> Self {
-        Self(layers)
-    }
-
     /// The value of one `option`, from the first layer that has it.
     pub(crate) fn find<T>(&self, option: &'static str, get: impl Fn(&A) -> Option<T>) -> Option<Given<T>> {
-        self.settle(|args| get(args).map(|value| (option, value)))
+        let found =
+            |Layer { source, args, .. }: &Layer<A>| Some(Given { value: get(args)?, origin: source.origin(option) });
+        self.0.iter().find_map(found)
     }
 
-    /// The combined value of several options, from the first layer that has one of them; `get` names the option that decides.
-    pub(crate) fn settle<T>(&self, get: impl Fn(&A) -> Option<(&'static str, T)>) -> Option<Given<T>> {
-        self.0.iter().find_map(|layer| {
-            let (option, value) = get(&layer.args)?;
-            Some(Given { value, origin: layer.source.origin(option) })
+    /// The value of one `option` that has a default where it is declared, as every option without a value has.
+    pub(crate) fn get<T: Default>(&self, option: &'static str, get: impl Fn(&A) -> Option<T>) -> Given<T> {
+        let found = self.find(option, get);
+        debug_assert!(found.is_some(), "--{option} has no default");
+        found.unwrap_or_else(|| Given::default(T::default()))
+    }
+
+    /// One `option` without a value, if it is on.
+    pub(crate) fn on(&self, option: &'static str, get: impl Fn(&A) -> Option<bool>) -> Option<Given<bool>> {
+        self.find(option, get).filter(|given| given.value)
+    }
+
+    /// The value of one `option` as the command line would have it; `true` or `false` for one without a value.
+    pub(super) fn text(&self, option: &Arg) -> Option<Given<String>> {
+        let (id, name) = (option.get_id().as_str(), option.get_long()?);
+        self.0.iter().find_map(|Layer { source, matches, .. }| {
+            let value = match kind(option) {
+                Kind::Switch => matches.try_get_one::<bool>(id).ok()??.to_string(),
+                Kind::Path | Kind::Text => matches.try_get_raw(id).ok()??.next()?.to_string_lossy().into_owned(),
+            };
+            Some(Given { value, origin: source.origin(name.to_owned()) })
         })
     }
-}
 
-impl<A> Layers<A> {
+    /// The backends that a variable and config files name, in this order, also for a subcommand that has no such option.
+    pub(super) fn backends(&self) -> [Option<Given<OsString>>; 2] {
+        let variable = std::env::var_os(BACKEND).filter(|url| !url.is_empty());
+        let variable = variable.map(|value| Given { value, origin: Origin::Variable("backend".into()) });
+        [variable, self.in_files("backend").map(|Given { value, origin }| Given { value: value.into(), origin })]
+    }
+
+    /// What config files say for `option`, which may be one that no subcommand has.
+    pub(super) fn in_files(&self, option: &str) -> Option<Given<String>> {
+        self.0.iter().find_map(|layer| {
+            let Source::File(section) = &layer.source else { return None };
+            Some(Given { value: section.values().remove(option)?, origin: section.origin(option) })
+        })
+    }
+
     /// The password or the file that holds it, from the first layer that has either.
     pub(crate) fn secret(&self, file: impl Fn(&A) -> Option<PathBuf>) -> Option<Given<Secret>> {
         self.0.iter().find_map(|layer| {
@@ -186,18 +270,19 @@ impl fmt::Debug for Secret {
 
 impl Source {
     /// Where a value for `option` in this layer comes from.
-    fn origin(&self, option: &'static str) -> Origin {
+    fn origin(&self, option: impl Into<Cow<'static, str>>) -> Origin {
         match self {
             Self::Flags => Origin::Flag(option.into()),
             Self::Environment => Origin::Variable(option.into()),
-            Self::File(section) => section.origin(option),
+            Self::File(section) => section.origin(&option.into()),
+            Self::Defaults => Origin::Default,
         }
     }
 
     /// The password that stands in this layer itself.
     fn password(&self) -> Option<(Secret, Origin)> {
         let text = match self {
-            Self::Flags => None,
+            Self::Flags | Self::Defaults => None,
             Self::Environment => std::env::var_os(PASSWORD).filter(|password| !password.is_empty()),
             Self::File(section) => section.password().map(OsString::from),
         };
@@ -205,40 +290,12 @@ impl Source {
     }
 }
 
-/// A value that may be missing, and its default.
-pub(crate) trait OrDefault<T> {
-    /// The value, or `default`.
-    fn or_default(self, default: T) -> Given<T>;
-}
-
-impl<T> OrDefault<T> for Option<Given<T>> {
-    fn or_default(self, default: T) -> Given<T> {
-        self.unwrap_or(Given { value: default, origin: Origin::Default })
-    }
-}
-
-/// The part of `matches` that comes from `source`. An option that its variable turns off counts as not given.
+/// The part of `matches` that comes from `source`.
 pub(super) fn only(matches: &ArgMatches, source: ValueSource) -> ArgMatches {
     let mut only = matches.clone();
-    for id in matches.ids().map(clap::Id::as_str) {
-        let is_off = matches!(matches.try_get_one::<bool>(id), Ok(Some(false)));
-        if matches.value_source(id) != Some(source) || is_off {
-            // An id that the matches have is known to them.
-            let _ = only.try_clear_id(id);
-        }
-    }
-    if source == ValueSource::CommandLine {
-        keep_last(&mut only, ["exclusive", "shared"]);
+    for id in matches.ids().map(clap::Id::as_str).filter(|id| matches.value_source(id) != Some(source)) {
+        // An id that the matches have is known to them.
+        let _ = only.try_clear_id(id);
     }
     only
-}
-
-/// Of two flags that are both given, the later one counts. The parser's own way of overriding one by the other takes a
-/// variable for a second flag.
-fn keep_last(matches: &mut ArgMatches, flags: [&str; 2]) {
-    let last = |flag: &str| matches.ids().any(|id| id == flag).then(|| matches.indices_of(flag)?.max()).flatten();
-    if let [Some(one), Some(other)] = flags.map(last) {
-        // The matches have both.
-        let _ = matches.try_clear_id(flags[usize::from(one > other)]);
-    }
 }

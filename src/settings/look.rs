@@ -10,12 +10,9 @@ use crate::key::Key;
 use crate::report::Verbosity;
 use crate::report::event::Event;
 use crate::settings::connection::{Connection, ConnectionValues};
-use crate::settings::key::key;
-use crate::settings::layers::{Layers, OrDefault};
+use crate::settings::key::one_key;
+use crate::settings::layers::Layers;
 use crate::settings::unknown;
-
-/// How many locks a list has at most, unless it is told otherwise.
-const LIMIT: usize = 1000;
 
 /// What every look needs to know.
 #[derive(Debug)]
@@ -74,10 +71,8 @@ impl Shows for ListArgs {
 
 impl LookSettings {
     fn read<A: Shows>(layers: &Layers<A>) -> Result<Self, Failure> {
-        let is_on = |name, value: fn(&Showing) -> Option<bool>| {
-            layers.find(name, |args| value(args.showing())).or_default(false).value
-        };
-        let quiet = layers.find("quiet", |args| args.showing().quiet).or_default(false);
+        let is_on = |name, value: fn(&Showing) -> Option<bool>| layers.get(name, |args| value(args.showing())).value;
+        let quiet = layers.get("quiet", |args| args.showing().quiet);
         let verbosity = if quiet.value { Verbosity::Quiet } else { Verbosity::Normal };
         let is_silent = quiet.value && quiet.is_flag();
         let (json, watch) = (is_on("json", |showing| showing.json), is_on("watch", |showing| showing.watch));
@@ -97,7 +92,7 @@ impl StatusSettings {
     /// The settings of `dlock status`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<StatusArgs>::read(matches)?;
-        let key = key(&layers.find("key", |args| args.key.clone()).map(|key| key.value).unwrap_or_default())?;
+        let key = one_key(&layers, |args| &args.key)?;
         Ok(Self { key, look: LookSettings::read(&layers)? })
     }
 }
@@ -107,7 +102,7 @@ impl ListSettings {
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<ListArgs>::read(matches)?;
         let prefix = layers.find("prefix", |args| args.prefix.clone()).map(|prefix| prefix.value).unwrap_or_default();
-        let limit = Some(layers.find("limit", |args| args.limit).or_default(LIMIT).value).filter(|limit| *limit > 0);
+        let limit = Some(layers.get("limit", |args| args.limit).value).filter(|limit| *limit > 0);
         Ok(Self { prefix, limit, look: LookSettings::read(&layers)? })
     }
 }

@@ -2,25 +2,23 @@
 The settings of latches and barriers.
 */
 
-use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::ArgMatches;
 
 use crate::backend::url::Target;
 use crate::cli::{BarrierArgs, LatchAction, LatchArgs, Waits};
-use crate::exit::{CONFLICT, Failure};
+use crate::exit::Failure;
 use crate::key::Key;
 use crate::report::Verbosity;
 use crate::report::event::Event;
 use crate::settings::connection::{Connection, ConnectionValues};
-use crate::settings::layers::{Given, Layers, OrDefault};
-use crate::settings::run::{Contradiction, TTL, settled, verbosity};
+use crate::settings::key::one_key;
+use crate::settings::layers::{Given, Layers};
+use crate::settings::run::verbosity;
 use crate::settings::unknown;
 use crate::settings::usage::{refused, usage};
 
-/// How long names and failures are remembered.
-const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest name, in bytes: with all of them an answer stays short.
 const MAX_NAME: usize = 128;
 /// The longest reason of a failure, in bytes.
@@ -106,15 +104,12 @@ struct WaitValues {
 }
 
 impl WaitValues {
-    fn settle<A>(layers: &Layers<A>, waits: impl Fn(&A) -> &Waits) -> Result<Self, Failure> {
-        let conflict = layers.find("conflict-exit-code", |args| waits(args).conflict_exit_code).or_default(CONFLICT);
-        let told = layers.settle(|args| verbosity(waits(args).told.quiet, waits(args).told.verbose));
-        let told: Given<Result<Verbosity, Contradiction>> = told.or_default(Ok(Verbosity::Normal));
-        Ok(Self {
+    fn settle<A>(layers: &Layers<A>, waits: impl Fn(&A) -> &Waits) -> Self {
+        Self {
             wait: layers.find("wait", |args| waits(args).wait).map(|wait| wait.value),
-            conflict: conflict.value,
-            verbosity: settled(&told)?,
-        })
+            conflict: layers.get("conflict-exit-code", |args| waits(args).conflict_exit_code).value,
+            verbosity: verbosity(layers, |args| (waits(args).told.quiet, waits(args).told.verbose)).value,
+        }
     }
 }
 
@@ -122,10 +117,10 @@ impl LatchSettings {
     /// The settings of `dlock latch`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<LatchArgs>::read(matches)?;
-        let key = key(layers.find("key", |args| args.key.clone()))?;
+        let key = one_key(&layers, |args| &args.key)?;
         let connection = ConnectionValues::settle(&layers).check()?;
         let act = act(&layers)?;
-        let WaitValues { wait, conflict, verbosity } = WaitValues::settle(&layers, |args| &args.waits)?;
+        let WaitValues { wait, conflict, verbosity } = WaitValues::settle(&layers, |args| &args.waits);
         Ok(Self { key, connection, act, wait, conflict, verbosity, unknown: unknown::variables() })
     }
 }
@@ -134,7 +129,7 @@ impl BarrierSettings {
     /// The settings of `dlock barrier`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<BarrierArgs>::read(matches)?;
-        let key = key(layers.find("key", |args| args.key.clone()))?;
+        let key = one_key(&layers, |args| &args.key)?;
         let connection = ConnectionValues::settle(&layers).check()?;
         let parties = layers.find("parties", |args| args.parties);
         let Some(parties) = parties else { return Err(usage("the number of parties is missing: add --parties N")) };
@@ -142,24 +137,20 @@ impl BarrierSettings {
             Some(name) => name,
             None => default_name(&connection.target),
         };
-        let WaitValues { wait, conflict, verbosity } = WaitValues::settle(&layers, |args| &args.waits)?;
+        let WaitValues { wait, conflict, verbosity } = WaitValues::settle(&layers, |args| &args.waits);
         Ok(Self {
             key,
             connection,
             parties: parties.value,
             name,
-            patient: layers.find("patient", |args| args.patient).or_default(false).value,
-            ttl: layers.find("ttl", |args| args.ttl).or_default(TTL).value,
+            patient: layers.get("patient", |args| args.patient).value,
+            ttl: layers.get("ttl", |args| args.ttl).value,
             wait,
             conflict,
             verbosity,
             unknown: unknown::variables(),
         })
     }
-}
-
-fn key(given: Option<Given<OsString>>) -> Result<Key, Failure> {
-    crate::settings::key(&given.map(|key| key.value).unwrap_or_default())
 }
 
 /// What to do, with the options that belong to it. A flag that belongs to another action is an error; a variable may be set for
@@ -170,19 +161,19 @@ fn act(layers: &Layers<LatchArgs>) -> Result<LatchAct, Failure> {
         return Err(usage("there is no action: use dlock latch wait"));
     };
     let (given, count) = (layers.find("as", |args| args.name.clone()), layers.find("count", |args| args.count));
-    let (reason, keep) = (layers.find("reason", |args| args.reason.clone()), layers.find("keep", |args| args.keep));
+    let (reason, keep) = (layers.find("reason", |args| args.reason.clone()), layers.get("keep", |args| args.keep));
     let (is_down, is_fail) = (action == LatchAction::Down, action == LatchAction::Fail);
     for (option, is_flag, fits, place) in [
         ("--as", given.as_ref().is_some_and(Given::is_flag), is_down || is_fail, "down and fail"),
         ("--count", count.as_ref().is_some_and(Given::is_flag), action == LatchAction::Wait, "wait"),
         ("--reason", reason.as_ref().is_some_and(Given::is_flag), is_fail, "fail"),
-        ("--keep", keep.as_ref().is_some_and(Given::is_flag), is_down || is_fail, "down and fail"),
+        ("--keep", keep.is_flag(), is_down || is_fail, "down and fail"),
     ] {
         if is_flag && !fits {
             return Err(usage(format!("{option} is only for dlock latch {place}: leave it out")));
         }
     }
-    let keep = keep.or_default(KEEP).value;
+    let keep = keep.value;
     Ok(match action {
         LatchAction::Down => {
             let name = name(given)?;
@@ -237,7 +228,7 @@ fn process_name() -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{Args, Command, CommandFactory};
 
     use super::*;
     use crate::cli::Cli;
@@ -246,7 +237,8 @@ mod tests {
     fn asked(words: &[&str]) -> Result<LatchAct, String> {
         let matches = Cli::command().get_matches_from(["dlock", "latch", "--key", "k"].iter().chain(words));
         let (_, matches) = matches.subcommand().expect("latch");
-        let layers = Layers::<LatchArgs>::with(matches, &[], Vec::new()).expect("checked by the parser");
+        let layers = Layers::<LatchArgs>::with(matches, || LatchArgs::augment_args(Command::new("latch")), Vec::new())
+            .expect("checked by the parser");
         act(&layers).map_err(|failure| match failure.event.as_deref() {
             Some(Event::Settings(text)) => text.clone(),
             other => format!("{other:?}"),
@@ -256,9 +248,9 @@ mod tests {
     #[test]
     fn each_action_has_its_options() {
         let name = || "a".to_owned();
-        let hour = Duration::from_secs(3600);
+        let (hour, day) = (Duration::from_secs(3600), Duration::from_secs(24 * 3600));
         for (words, expected) in [
-            (&["down", "--as", "a"][..], LatchAct::Down { name: name(), keep: KEEP }),
+            (&["down", "--as", "a"][..], LatchAct::Down { name: name(), keep: day }),
             (&["--as", "a", "--keep", "1h", "down"], LatchAct::Down { name: name(), keep: hour }),
             (&["wait", "--count", "3"], LatchAct::Wait { count: 3 }),
             (
@@ -293,20 +285,5 @@ mod tests {
             panic!("another action")
         };
         assert!(!name.is_empty() && reason.len() <= MAX_REASON && reason.starts_with("üü"));
-    }
-
-    #[test]
-    fn the_help_shows_the_defaults_that_apply() {
-        let cli = Cli::command();
-        let default = |command: &str, option: &str| {
-            let command = cli.find_subcommand(command).expect("a subcommand");
-            let option = command.get_arguments().find(|argument| argument.get_id() == option).expect("an option");
-            option.get_default_values()[0].to_str().expect("text").to_owned()
-        };
-        assert_eq!(humantime::parse_duration(&default("latch", "keep")), Ok(KEEP));
-        assert_eq!(humantime::parse_duration(&default("barrier", "ttl")), Ok(TTL));
-        for command in ["latch", "barrier"] {
-            assert_eq!(default(command, "conflict_exit_code"), CONFLICT.to_string());
-        }
     }
 }

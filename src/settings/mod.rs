@@ -14,7 +14,9 @@ mod look;
 mod meeting;
 mod origin;
 mod password;
+mod reach;
 mod run;
+mod source;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -33,19 +35,19 @@ pub(crate) use self::connection::Connection;
 use self::connection::ConnectionValues;
 pub(crate) use self::effective::{Setting, effective};
 pub(crate) use self::handle::{AcquireSettings, Form, HandleSettings, Keeping, inherited_handle};
-use self::key::key;
-use self::layers::{Given, Layers};
+use self::key::keys;
+use self::layers::Given;
+pub(crate) use self::layers::Layers;
 pub(crate) use self::look::{ListSettings, LookSettings, StatusSettings};
 pub(crate) use self::meeting::{BarrierSettings, LatchAct, LatchSettings};
 pub(crate) use self::run::Patience;
-use self::run::{RunValues, settled, sink};
+use self::run::{Checked, RunValues};
 pub(crate) use self::unknown::variables as unknown_variables;
-use self::usage::usage;
 use crate::backend::url::without_password;
-use crate::cli::{Leftovers, OnLost, RunArgs};
+use crate::cli::{Leftovers, OnLost};
 use crate::exit::Failure;
 use crate::handle::Handle;
-use crate::key::{Keys, MOST_KEYS};
+use crate::key::Keys;
 use crate::lease::timing::{Delay, Grace};
 use crate::lock::admission::Mode;
 use crate::report::Verbosity;
@@ -100,32 +102,41 @@ pub(crate) struct RunSettings {
 impl RunSettings {
     /// The settings of `dlock run`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
-        let layers = Layers::<RunArgs>::read(matches)?;
-        let names = layers.find("key", |args| Some(args.key.clone()).filter(|names| !names.is_empty()));
-        let handle = handle::of_run(&layers)?;
-        let (mut way, mut run) = (ConnectionValues::settle(&layers), RunValues::settle(&layers));
+        Self::of(&Layers::read(matches)?)
+    }
+
+    /// The settings that these layers have.
+    fn of(layers: &Layers) -> Result<Self, Failure> {
+        Self::with(layers, RunValues::settle(layers), || keys(layers, |args| &args.key))
+    }
+
+    /// The settings that these `layers` and the `run` values of them make.
+    fn with(
+        layers: &Layers,
+        mut run: RunValues,
+        keys: impl FnOnce() -> Result<Keys, Failure>,
+    ) -> Result<Self, Failure> {
+        let handle = handle::of_run(layers)?;
+        let mut way = ConnectionValues::settle(layers);
         let keys = match &handle {
             Some(Given { value, origin }) => {
                 way = handle::way(way, value, origin);
                 run = run.under(value);
                 Keys::from(value.key.clone())
             }
-            None => keys(names.as_ref())?,
+            None => keys()?,
         };
-        let (mode, patience, verbosity) = (settled(&run.mode)?, settled(&run.patience)?, settled(&run.verbosity)?);
         let connection = way.check()?;
         let connection = if handle.is_some() { handle::for_runs(connection)? } else { connection };
-        let grace = run.grace(&connection.target)?;
-        let lock_delay = run.delay(&connection.target)?;
-        let once_per = run.once_per(mode)?;
+        let Checked { grace, lock_delay, once_per, events } = run.check(&connection.target)?;
         run.allow(&keys, &connection.target)?;
-        let (argv, events) = (run.argv()?, sink(run.events.as_ref())?);
+        let argv = run.argv()?;
         Ok(Self {
             keys,
             handle: handle.map(|handle| handle.value),
             connection,
-            mode,
-            patience,
+            mode: run.mode.value,
+            patience: run.patience.value,
             conflict: run.conflict.value,
             ttl: run.ttl.value,
             lock_delay,
@@ -139,7 +150,7 @@ impl RunSettings {
             close: run.close.value,
             reason: run.reason.map(|reason| reason.value).filter(|reason| !reason.is_empty()),
             events,
-            verbosity,
+            verbosity: run.verbosity.value,
             unknown: unknown::variables(),
         })
     }
@@ -178,18 +189,4 @@ impl RunSettings {
         let first = self.command();
         Path::new(&first).file_name().map_or_else(|| first.clone(), |name| name.to_string_lossy().into_owned())
     }
-}
-
-/// The names that were given, without repetitions. An option that is missing counts as an empty name.
-fn keys(given: Option<&Given<Vec<OsString>>>) -> Result<Keys, Failure> {
-    let names = given.map(|given| given.value.as_slice()).unwrap_or_default();
-    let names = names.iter().map(|name| key(name)).collect::<Result<Vec<_>, _>>()?;
-    let keys = Keys::of(names).map_or_else(|| key(OsStr::new("")).map(Keys::from), Ok)?;
-    if keys.count() > MOST_KEYS {
-        return Err(usage(format!(
-            "--key is given for {} locks, and one run holds at most {MOST_KEYS}: take the others in a dlock run inside this one",
-            keys.count()
-        )));
-    }
-    Ok(keys)
 }

@@ -2,20 +2,16 @@
 The password for the backend: from a file, an open descriptor, a variable or a config file, never from a flag.
 */
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, FromRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use humantime::format_duration;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::exit::Failure;
 use crate::settings::layers::{Given, Secret};
 use crate::settings::origin::Origin;
-use crate::settings::trust::is_for_others;
+use crate::settings::source::{Limits, Source};
+use crate::settings::trust::{is_for_others, is_of_another};
 use crate::settings::usage::refused;
 
 /// The longest password that is read from a file, in bytes.
@@ -32,15 +28,20 @@ pub(super) struct Password {
     pub exposed: Option<PathBuf>,
 }
 
-/// The password itself, or the first line of the file that holds it. A FIFO is waited for no longer than `patience`, unless some
-/// program has it open for writing.
-pub(super) fn password(secret: &Given<Secret>, patience: Duration) -> Result<Password, Failure> {
+/// The password itself, or the first line of the file that holds it. A FIFO is waited for within its `limits`.
+pub(super) fn password(secret: &Given<Secret>, limits: Limits) -> Result<Password, Failure> {
     let origin = &secret.origin;
     match &secret.value {
         Secret::File(path) => {
-            let password = read_password(path, patience).map_err(|reason| {
-                let remedy = "name a readable file that holds the password";
-                refused(origin, format!("{origin}: could not read {}: {reason}; {remedy}", path.display()))
+            let password = read_password(path, limits).map_err(|why| {
+                let shown = path.display();
+                match why {
+                    Unusable::Unreadable(reason) => {
+                        let remedy = "name a readable file that holds the password";
+                        refused(origin, format!("{origin}: could not read {shown}: {reason}; {remedy}"))
+                    }
+                    Unusable::Foreign => foreign(origin, path),
+                }
             })?;
             match &password.exposed {
                 Some(path) => check_exposure(origin, path).map(|()| password),
@@ -54,12 +55,45 @@ pub(super) fn password(secret: &Given<Secret>, patience: Duration) -> Result<Pas
     }
 }
 
-/// Fails if a config file names a password file at `path` that other users may read or write. Elsewhere that is a warning,
-/// because there were no config files when such files were made.
+/// Why there is no password.
+enum Unusable {
+    /// For this reason.
+    Unreadable(String),
+    /// Its file belongs to another user, who could change it.
+    Foreign,
+}
+
+impl From<String> for Unusable {
+    fn from(reason: String) -> Self {
+        Self::Unreadable(reason)
+    }
+}
+
+impl From<&str> for Unusable {
+    fn from(reason: &str) -> Self {
+        Self::Unreadable(reason.to_owned())
+    }
+}
+
+/// The failure for a password file at `path` that belongs to another user.
+fn foreign(origin: &Origin, path: &Path) -> Failure {
+    let path = path.display();
+    refused(
+        origin,
+        format!(
+            "{origin}: the password file {path} belongs to another user, who could change it: change its owner, or hand it over \
+             open, with --password-file - <{path}"
+        ),
+    )
+}
+
+/// Fails if a config file names a password file at `path` that belongs to another user, or that other users may read or write.
+/// Elsewhere the latter is a warning, because there were no config files when such files were made.
 pub(super) fn check_exposure(origin: &Origin, path: &Path) -> Result<(), Failure> {
-    let is_exposed = || std::fs::metadata(path).is_ok_and(|meta| is_for_others(&meta));
+    let meta = std::fs::metadata(path).ok();
     match origin {
-        Origin::File { .. } if is_exposed() => {
+        Origin::File { .. } if meta.as_ref().is_some_and(is_of_another) => Err(foreign(origin, path)),
+        Origin::File { .. } if meta.as_ref().is_some_and(is_for_others) => {
             let path = path.display();
             Err(refused(origin, format!("{origin}: other users can read or write the password file: chmod 600 {path}")))
         }
@@ -69,19 +103,19 @@ pub(super) fn check_exposure(origin: &Origin, path: &Path) -> Result<(), Failure
 
 /// Reads the first line of a file, of standard input (`-`) or of an open descriptor (`fd:N`). The error is the reason why
 /// that is impossible.
-fn read_password(path: &Path, patience: Duration) -> Result<Password, String> {
+fn read_password(path: &Path, limits: Limits) -> Result<Password, Unusable> {
     let text = |error: io::Error| error.to_string();
-    let (mut source, mut is_exposed, mut waits) = (None, false, None);
+    let (mut source, mut is_exposed) = (None, false);
     match path.to_str() {
         Some("-" | "fd:0") => source = Some(File::from(io::stdin().as_fd().try_clone_to_owned().map_err(text)?)),
         Some(text) if text.starts_with("fd:") => {
             let number: RawFd = text[3..].parse().map_err(|_| "fd: takes a number")?;
             if number < 3 {
-                return Err("the standard descriptors are the command's own, use another".to_owned());
+                return Err("the standard descriptors are the command's own, use another".into());
             }
             // SAFETY: F_GETFD only asks whether the descriptor is open.
             if unsafe { libc::fcntl(number, libc::F_GETFD) } == -1 {
-                return Err("that descriptor is not open".to_owned());
+                return Err("that descriptor is not open".into());
             }
             // SAFETY: it is open, was handed to us for this, and nothing else here uses it.
             source = Some(unsafe { File::from_raw_fd(number) });
@@ -89,64 +123,40 @@ fn read_password(path: &Path, patience: Duration) -> Result<Password, String> {
         _ => {}
     }
     let mut source = if let Some(source) = source {
-        source
+        Source::from(source)
     } else {
-        // Not blocking: a FIFO that nobody writes to must not hang us.
-        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(text)?;
-        let meta = file.metadata().map_err(text)?;
-        (is_exposed, waits) = (is_for_others(&meta), meta.file_type().is_fifo().then_some(patience));
-        file
+        let (source, meta) = Source::open(path, limits).map_err(text)?;
+        if is_of_another(&meta) {
+            return Err(Unusable::Foreign);
+        }
+        is_exposed = is_for_others(&meta);
+        source
     };
-    let line = first_line(&mut source, waits)?;
+    let line = first_line(&mut source)?;
     if line.starts_with(BYTE_ORDER_MARK) {
-        return Err("it begins with a byte order mark, which is no part of a password: save it without one".to_owned());
+        return Err("it begins with a byte order mark, which is no part of a password: save it without one".into());
     }
     let line = String::from_utf8(line).map_err(|_| "its first line is not UTF-8")?;
     match line.trim_end_matches('\r') {
-        "" => Err("its first line is empty".to_owned()),
+        "" => Err("its first line is empty".into()),
         password => Ok(Password { text: Some(password.to_owned()), exposed: is_exposed.then(|| path.to_path_buf()) }),
     }
 }
 
-/// Reads up to the first end of a line. `waits` is for a FIFO: how long to wait for a program that writes to it.
-fn first_line(source: &mut File, mut waits: Option<Duration>) -> Result<Vec<u8>, String> {
-    let (mut line, mut byte, mut waited) = (Vec::new(), [0], None);
+/// Reads up to the first end of a line.
+fn first_line(source: &mut Source) -> Result<Vec<u8>, String> {
+    let (mut line, mut byte) = (Vec::new(), [0]);
     // Byte by byte, because what follows the first line of standard input is the command's.
     loop {
         match source.read(&mut byte) {
-            Ok(0) => match (waits.take(), waited) {
-                (Some(limit), _) => {
-                    let limit_ms = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-                    // A writer that has opened it and not written yet shows only by the next read.
-                    waited = (!wait_readable(source, limit_ms)?).then_some(limit);
-                }
-                (None, Some(limit)) => {
-                    return Err(format!("no program has opened it for writing within {}", format_duration(limit)));
-                }
-                (None, None) => return Ok(line),
-            },
+            Ok(0) => return Ok(line),
             Ok(_) if byte == *b"\n" => return Ok(line),
             Ok(_) if line.len() == MAX_PASSWORD => {
                 return Err(format!("its first line is longer than {MAX_PASSWORD} bytes"));
             }
-            Ok(_) => {
-                line.push(byte[0]);
-                (waits, waited) = (None, None);
-            }
-            // There is a writer, which may wait for its user.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                (waits, waited) = (None, None);
-                wait_readable(source, PollTimeout::NONE)?;
-            }
+            Ok(_) => line.push(byte[0]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error.to_string()),
         }
     }
-}
-
-/// Whether there is something to read from `source`, or its end, before the time is over.
-fn wait_readable(source: &File, limit: PollTimeout) -> Result<bool, String> {
-    let ready = poll(&mut [PollFd::new(source.as_fd(), PollFlags::POLLIN)], limit);
-    ready.map(|count| count > 0).map_err(|errno| errno.desc().to_owned())
 }

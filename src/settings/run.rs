@@ -1,6 +1,5 @@
 /*!
-How a command is run under a lock: how long to wait, what to run, and what happens to it. Options that exclude each other
-are settled within a layer, so that a flag overrides the variables of both.
+How a command is run under a lock: how long to wait, what to run, and what happens to it.
 */
 
 use std::ffi::OsString;
@@ -8,8 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::backend::url::Target;
-use crate::cli::{Leftovers, OnLost, RunArgs};
-use crate::exit::{CONFLICT, Failure};
+use crate::cli::{Connects, Leftovers, OnLost, RunArgs};
+use crate::exit::Failure;
 use crate::handle::Handle;
 use crate::key::Keys;
 use crate::lease::timing::{Delay, Grace};
@@ -17,13 +16,9 @@ use crate::lock::admission::Mode;
 use crate::report::Verbosity;
 use crate::report::journal::Sink;
 use crate::settings::config::is_of_all;
-use crate::settings::layers::{Given, Layers, OrDefault};
+use crate::settings::layers::{Given, Layers};
 use crate::settings::origin::Origin;
 use crate::settings::usage::{refused, usage};
-use crate::variables::of_option;
-
-/// The length of a lease.
-pub(super) const TTL: Duration = Duration::from_secs(30);
 
 /// How long to wait for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,30 +34,11 @@ pub(crate) enum Patience {
 /// The command and its arguments, or what is wrong with them.
 type Words = Result<Vec<OsString>, &'static str>;
 
-/// Two options of one layer that exclude each other, by their long names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Contradiction(pub &'static str, pub &'static str);
-
-/// The value, or the failure that names the two options as they were given.
-pub(crate) fn settled<T: Copy>(given: &Given<Result<T, Contradiction>>) -> Result<T, Failure> {
-    let origin = &given.origin;
-    given.value.map_err(|Contradiction(one, other)| {
-        let message = match origin {
-            Origin::Variable(_) => {
-                format!("{} and {} exclude each other: unset one of them", of_option(one), of_option(other))
-            }
-            Origin::File { place, .. } => format!("{place}: {one} and {other} exclude each other: use one of them"),
-            Origin::Flag(_) | Origin::Default => format!("--{one} and --{other} exclude each other: use one of them"),
-        };
-        refused(origin, message)
-    })
-}
-
 /// The settings of a run, each with its origin; not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunValues {
     /// How long to wait for the lock.
-    pub patience: Given<Result<Patience, Contradiction>>,
+    pub patience: Given<Patience>,
     /// The exit code when it was not acquired.
     pub conflict: Given<u8>,
     /// The length of lease to ask for.
@@ -90,9 +66,22 @@ pub(crate) struct RunValues {
     /// Where the events go.
     pub events: Option<Given<PathBuf>>,
     /// How much is reported.
-    pub verbosity: Given<Result<Verbosity, Contradiction>>,
+    pub verbosity: Given<Verbosity>,
     /// How the lock is to be held.
-    pub mode: Given<Result<Mode, Contradiction>>,
+    pub mode: Given<Mode>,
+}
+
+/// Settings of a run that were checked.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    /// The time between SIGTERM and SIGKILL.
+    pub grace: Grace,
+    /// How much longer the lock stays taken when its holder is gone.
+    pub lock_delay: Delay,
+    /// The length of the periods in each of which the command is to succeed once.
+    pub once_per: Option<Duration>,
+    /// Where the events go.
+    pub events: Option<Sink>,
 }
 
 impl RunValues {
@@ -100,26 +89,22 @@ impl RunValues {
     #[must_use]
     pub(crate) fn settle(layers: &Layers) -> Self {
         Self {
-            patience: layers
-                .settle(|args| patience(args.run.patience.nonblock, args.run.patience.wait))
-                .or_default(Ok(Patience::Endless)),
-            conflict: layers.find("conflict-exit-code", |args| args.run.conflict_exit_code).or_default(CONFLICT),
-            ttl: layers.find("ttl", |args| args.run.ttl).or_default(TTL),
+            patience: patience(layers),
+            conflict: layers.get("conflict-exit-code", |args| args.run.conflict_exit_code),
+            ttl: layers.get("ttl", |args| args.run.ttl),
             min_hold: layers.find("min-hold", |args| args.run.min_hold),
             lock_delay: layers.find("lock-delay", |args| args.run.lock_delay),
             once_per: layers.find("once-per", |args| args.run.once_per),
             kill_after: layers.find("kill-after", |args| args.run.kill_after),
-            on_lost: layers.find("on-lost", |args| args.run.on_lost).or_default(OnLost::Stop),
+            on_lost: layers.get("on-lost", |args| args.run.on_lost),
             max_run: layers.find("max-run", |args| args.run.max_run),
-            leftovers: layers.find("leftovers", |args| args.run.leftovers).or_default(Leftovers::Leave),
+            leftovers: layers.get("leftovers", |args| args.run.leftovers),
             command: layers.find("command", command),
-            close: layers.find("close", |args| args.run.close).or_default(false),
+            close: layers.get("close", |args| args.run.close),
             reason: layers.find("reason", |args| args.run.reason.clone()),
             events: layers.find("events", |args| args.run.events.clone()),
-            verbosity: layers
-                .settle(|args| verbosity(args.run.quiet, args.run.verbose))
-                .or_default(Ok(Verbosity::Normal)),
-            mode: layers.settle(mode).or_default(Ok(Mode::Exclusive)),
+            verbosity: verbosity(layers, |args| (args.run.quiet, args.run.verbose)),
+            mode: mode(layers),
         }
     }
 
@@ -127,19 +112,24 @@ impl RunValues {
     #[must_use]
     pub(crate) fn under(self, handle: &Handle) -> Self {
         Self {
-            ttl: Given { value: handle.ttl, origin: Origin::Default },
+            ttl: Given::default(handle.ttl),
             min_hold: None,
             lock_delay: None,
             once_per: None,
             reason: None,
-            mode: Given { value: Ok(Mode::Exclusive), origin: Origin::Default },
+            mode: Given::default(Mode::Exclusive),
             ..self
         }
     }
 
-    /// The time between SIGTERM and SIGKILL, checked against what the leases of `target` allow.
-    pub(crate) fn grace(&self, target: &Target) -> Result<Grace, Failure> {
-        grace(self.kill_after.as_ref(), self.ttl.value, target)
+    /// What depends on each other and on `target`, checked.
+    pub(crate) fn check(&self, target: &Target) -> Result<Checked, Failure> {
+        Ok(Checked {
+            grace: grace(self.kill_after.as_ref(), self.ttl.value, target)?,
+            lock_delay: self.delay(target)?,
+            once_per: self.once_per()?,
+            events: sink(self.events.as_ref())?,
+        })
     }
 
     /// Fails if several `keys` do not go together with the mode, or with `target`.
@@ -147,7 +137,7 @@ impl RunValues {
         if keys.count() == 1 {
             return Ok(());
         }
-        if matches!(self.mode.value, Ok(Mode::Slots(_))) {
+        if matches!(self.mode.value, Mode::Slots(_)) {
             let origin = &self.mode.origin;
             let message = format!("{origin} is for one --key: take the others in a dlock run inside this one");
             return Err(refused(origin, message));
@@ -160,7 +150,7 @@ impl RunValues {
 
     /// How much longer the lock stays taken when its holder is gone, checked against what the leases of `target` allow. Where
     /// there are no leases a flag is an error, and a variable, which may be set for all backends of a user, means nothing.
-    pub(crate) fn delay(&self, target: &Target) -> Result<Delay, Failure> {
+    pub(super) fn delay(&self, target: &Target) -> Result<Delay, Failure> {
         let Some(Given { value: length, origin }) = &self.lock_delay else { return Ok(Delay::default()) };
         let length = *length;
         let Some(share) = target.delay_share() else {
@@ -184,11 +174,11 @@ impl RunValues {
         Ok(delay)
     }
 
-    /// The length of the periods in each of which the command is to succeed once. Fails where runs in this `mode` may hold the
-    /// lock together: all of them could succeed.
-    pub(crate) fn once_per(&self, mode: Mode) -> Result<Option<Duration>, Failure> {
+    /// The length of the periods in each of which the command is to succeed once. Fails where runs may hold the lock together:
+    /// all of them could succeed.
+    pub(super) fn once_per(&self) -> Result<Option<Duration>, Failure> {
         match &self.once_per {
-            Some(Given { origin, .. }) if mode != Mode::Exclusive => {
+            Some(Given { origin, .. }) if self.mode.value != Mode::Exclusive => {
                 let other = &self.mode.origin;
                 let why = "several runs could succeed at the same time; leave one of them out";
                 Err(refused(origin, format!("{origin} and {other} exclude each other: {why}")))
@@ -236,43 +226,35 @@ pub(super) fn sink(given: Option<&Given<PathBuf>>) -> Result<Option<Sink>, Failu
     }
 }
 
-/// `-n` and `-w`, of which only `-w 0` means the same as `-n`.
-pub(super) fn patience(
-    nonblock: Option<bool>,
-    wait: Option<Duration>,
-) -> Option<(&'static str, Result<Patience, Contradiction>)> {
-    match (nonblock, wait) {
-        (Some(true), Some(wait)) if !wait.is_zero() => Some(("nonblock", Err(Contradiction("nonblock", "wait")))),
-        (Some(true), _) => Some(("nonblock", Ok(Patience::None))),
-        (_, Some(wait)) if wait.is_zero() => Some(("wait", Ok(Patience::None))),
-        (_, Some(wait)) => Some(("wait", Ok(Patience::For(wait)))),
-        (_, None) => None,
+/// `-n` or `-w`.
+pub(super) fn patience<A: Connects>(layers: &Layers<A>) -> Given<Patience> {
+    let nonblock = layers.on("nonblock", |args| args.patience()?.nonblock);
+    match (nonblock, layers.find("wait", |args| args.patience()?.wait)) {
+        (Some(nonblock), _) => nonblock.with(Patience::None),
+        (None, Some(wait)) if wait.value.is_zero() => wait.with(Patience::None),
+        (None, Some(Given { value, origin })) => Given { value: Patience::For(value), origin },
+        (None, None) => Given::default(Patience::Endless),
     }
 }
 
-/// `-x`, `-s` or `--slots`. Of the first two as flags the last one is left.
-fn mode(args: &RunArgs) -> Option<(&'static str, Result<Mode, Contradiction>)> {
-    match (args.run.exclusive, args.run.shared, args.run.slots) {
-        (Some(true), _, Some(_)) => Some(("slots", Err(Contradiction("exclusive", "slots")))),
-        (_, Some(true), Some(_)) => Some(("slots", Err(Contradiction("shared", "slots")))),
-        (Some(true), Some(true), None) => Some(("shared", Err(Contradiction("exclusive", "shared")))),
-        (_, _, Some(slots)) => Some(("slots", Ok(Mode::Slots(slots)))),
-        (_, Some(true), None) => Some(("shared", Ok(Mode::Shared))),
-        (Some(true), _, None) => Some(("exclusive", Ok(Mode::Exclusive))),
-        _ => None,
+/// `-x`, `-s` or `--slots`.
+fn mode(layers: &Layers) -> Given<Mode> {
+    let (exclusive, shared) =
+        (layers.on("exclusive", |args| args.run.exclusive), layers.on("shared", |args| args.run.shared));
+    match (layers.find("slots", |args| args.run.slots), shared, exclusive) {
+        (Some(Given { value, origin }), ..) => Given { value: Mode::Slots(value), origin },
+        (None, Some(shared), _) => shared.with(Mode::Shared),
+        (None, None, Some(exclusive)) => exclusive.with(Mode::Exclusive),
+        (None, None, None) => Given::default(Mode::Exclusive),
     }
 }
 
 /// `-q` or `-v`.
-pub(super) fn verbosity(
-    quiet: Option<bool>,
-    verbose: Option<bool>,
-) -> Option<(&'static str, Result<Verbosity, Contradiction>)> {
-    match (quiet, verbose) {
-        (Some(true), Some(true)) => Some(("quiet", Err(Contradiction("quiet", "verbose")))),
-        (Some(true), _) => Some(("quiet", Ok(Verbosity::Quiet))),
-        (_, Some(true)) => Some(("verbose", Ok(Verbosity::Verbose))),
-        _ => None,
+pub(super) fn verbosity<A>(layers: &Layers<A>, told: impl Fn(&A) -> (Option<bool>, Option<bool>)) -> Given<Verbosity> {
+    match (layers.on("quiet", |args| told(args).0), layers.on("verbose", |args| told(args).1)) {
+        (Some(quiet), _) => quiet.with(Verbosity::Quiet),
+        (None, Some(verbose)) => verbose.with(Verbosity::Verbose),
+        (None, None) => Given::default(Verbosity::Normal),
     }
 }
 

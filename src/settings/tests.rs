@@ -2,36 +2,73 @@
 Which layer a value comes from, what exclusive options mean together, and that the help shows the defaults that apply.
 */
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches};
+use clap::{ArgMatches, Args, Command, CommandFactory};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
 
 use crate::backend::url::Target;
 use crate::cli::defaults::{Kind, check, options, read_with};
-use crate::cli::{Cli, Leftovers, OnLost, RunArgs};
+use crate::cli::{self, Cli, EXCLUSIONS, RunArgs};
+use crate::exit::Failure;
 use crate::lease::timing::Delay;
 use crate::lock::admission::Mode;
+use crate::property::{Holds, holds};
 use crate::report::Verbosity;
-use crate::settings::config::sections_of;
+use crate::report::event::Event;
+use crate::settings::config::files_of;
 use crate::settings::connection::ConnectionValues;
-use crate::settings::layers::{Given, Layer, Layers, Source, only};
+use crate::settings::effective::shown;
+use crate::settings::layers::{Given, Layers, Source, only};
 use crate::settings::origin::Origin;
-use crate::settings::run::{Contradiction, Patience, RunValues};
+use crate::settings::run::{Patience, RunValues};
+use crate::settings::{RunSettings, Setting};
 
-/// What a source says of `words` on a command line.
-fn args(words: &[&str], source: ValueSource) -> RunArgs {
-    let matches = Cli::command().get_matches_from(["dlock", "run", "--key", "k"].iter().chain(words));
-    let (_, matches) = matches.subcommand().expect("run");
-    RunArgs::from_arg_matches(&only(matches, source)).expect("checked by the parser")
+/// The options of `dlock run`.
+fn of_run() -> Command {
+    RunArgs::augment_args(Command::new("run").args_override_self(true))
+}
+
+/// What the parser finds in `words` for these `options`.
+fn found(options: &Command, words: &[&str]) -> ArgMatches {
+    options.clone().get_matches_from(["run", "--key", "k"].iter().chain(words))
 }
 
 /// Flags over variables; both in the spelling of flags.
+fn tried(flags: &[&str], variables: &[&str]) -> Result<Layers, Failure> {
+    let said = |words| only(&found(&of_run(), words), ValueSource::CommandLine);
+    let layers = vec![(Source::Flags, said(flags)), (Source::Environment, said(variables))];
+    Layers::of(layers, defaults())
+}
+
+fn defaults() -> ArgMatches {
+    only(&found(&of_run(), &[]), ValueSource::DefaultValue)
+}
+
 fn layers(flags: &[&str], variables: &[&str]) -> Layers {
-    let layer = |source, words| Layer { source, args: args(words, ValueSource::CommandLine) };
-    Layers::of(vec![layer(Source::Flags, flags), layer(Source::Environment, variables)])
+    tried(flags, variables).expect("no contradiction")
+}
+
+/// Fails unless `found` is as `expected`, or its message has that in it.
+#[track_caller]
+fn is<T: PartialEq + std::fmt::Debug>(found: Result<T, Failure>, expected: Result<T, &str>, of: &[&[&str]; 2]) {
+    match (found.map_err(|failure| message(&failure)), expected) {
+        (Err(said), Err(part)) => assert!(said.contains(part), "{of:?}: {said}"),
+        (found, expected) => assert_eq!(found, expected.map_err(str::to_owned), "{of:?}"),
+    }
+}
+
+/// The message of a failure.
+fn message(failure: &Failure) -> String {
+    match failure.event.as_deref() {
+        Some(Event::Settings(text)) => text.clone(),
+        other => format!("{other:?}"),
+    }
 }
 
 /// One value of one kind as text, with its origin.
@@ -49,7 +86,7 @@ fn all(layers: &Layers) -> Vec<(&'static str, (String, String))> {
     vec![
         ("backend", told_if(way.backend.as_ref())),
         ("namespace", told(&way.namespace)),
-        ("require-backend", told(&way.require_backend)),
+        ("require-backend", told_if(way.require_backend.as_ref())),
         ("connect-timeout", told(&way.connect_timeout)),
         ("user", told_if(way.user.as_ref())),
         ("password-file", told_if(way.secret.as_ref())),
@@ -57,8 +94,8 @@ fn all(layers: &Layers) -> Vec<(&'static str, (String, String))> {
         ("tls-cert", told_if(way.tls_cert.as_ref())),
         ("tls-key", told_if(way.tls_key.as_ref())),
         ("tls-server-name", told_if(way.tls_server_name.as_ref())),
-        ("replicas", told(&way.replicas)),
-        ("strict-fencing", told(&way.strict_fencing)),
+        ("replicas", told_if(way.replicas.as_ref())),
+        ("strict-fencing", told_if(way.strict_fencing.as_ref())),
         ("wait", told(&run.patience)),
         ("nonblock", told(&run.patience)),
         ("conflict-exit-code", told(&run.conflict)),
@@ -129,11 +166,8 @@ fn each_option_comes_from_its_flag_or_else_from_its_variable_or_else_is_the_defa
 
 /// The layers of a command line with these `words`, and of a config file.
 fn with_file(words: &[&str], text: &str) -> Layers {
-    let words: Vec<OsString> = ["dlock", "run", "--key", "k"].iter().chain(words).map(OsString::from).collect();
-    // Without the variables of this process.
-    let matches = read_with(Cli::command(), &words, &BTreeMap::new()).expect("right");
-    let (_, matches) = matches.subcommand().expect("run");
-    Layers::with(matches, &words, sections_of(text)).expect("right")
+    let files = files_of(text, "", None).expect("right");
+    Layers::with(&found(&of_run(), words), of_run, files.sections).expect("right")
 }
 
 #[test]
@@ -163,46 +197,87 @@ fn each_option_comes_from_a_file_where_nothing_nearer_gives_it() {
         assert_eq!(value(&with_file(&words, &said(other)), &option), by_flag);
         if kind == Kind::Switch {
             let off = value(&with_file(&[], &format!("{option} = false")), &option);
-            assert_eq!(off, value(&layers(&[], &[]), &option));
+            assert_eq!(off.0, value(&layers(&[], &[]), &option).0);
         }
     }
 }
 
 #[test]
-fn options_that_exclude_each_other_are_settled_within_a_layer() {
-    const NONE: Result<Patience, Contradiction> = Ok(Patience::None);
-    const MINUTE: Result<Patience, Contradiction> = Ok(Patience::For(std::time::Duration::from_secs(60)));
-    const BOTH: Result<Patience, Contradiction> = Err(Contradiction("nonblock", "wait"));
+fn of_options_that_exclude_each_other_the_last_flag_counts_or_else_the_nearest_layer() {
+    const MINUTE: Patience = Patience::For(std::time::Duration::from_secs(60));
     use Origin::{Default, Flag, Variable};
     for (flags, variables, patience, origin) in [
-        (&[][..], &[][..], Ok(Patience::Endless), Default),
-        (&["-n", "-w", "0"], &[], NONE, Flag("nonblock".into())),
-        (&["-n"], &[], NONE, Flag("nonblock".into())),
-        (&["-w", "0"], &[], NONE, Flag("wait".into())),
+        (&[][..], &[][..], Patience::Endless, Default),
+        (&["-n"], &[], Patience::None, Flag("nonblock".into())),
+        (&["-w", "0"], &[], Patience::None, Flag("wait".into())),
         (&["-w", "1m"], &[], MINUTE, Flag("wait".into())),
-        (&["-n", "-w", "1m"], &[], BOTH, Flag("nonblock".into())),
-        (&[], &["-n", "-w", "1m"], BOTH, Variable("nonblock".into())),
-        (&["-w", "1m"], &["-n", "-w", "2m"], MINUTE, Flag("wait".into())),
-        (&["--nb"], &["--timeout", "1m"], NONE, Flag("nonblock".into())),
-        (&["--timeout", "1m"], &[], MINUTE, Flag("wait".into())),
+        (&["-w", "5", "-w", "1m"], &[], MINUTE, Flag("wait".into())),
+        (&["-n", "-w", "1m"], &[], MINUTE, Flag("wait".into())),
+        (&["-w", "1m", "-n"], &[], Patience::None, Flag("nonblock".into())),
+        (&["-n", "-w", "0"], &[], Patience::None, Flag("wait".into())),
+        (&["-n", "-w", "5", "--nb", "--timeout", "1m"], &[], MINUTE, Flag("wait".into())),
         (&["-w", "1m"], &["-n"], MINUTE, Flag("wait".into())),
-        (&["-n"], &["-w", "1m"], NONE, Flag("nonblock".into())),
+        (&["-n"], &["-w", "1m"], Patience::None, Flag("nonblock".into())),
         (&[], &["-w", "1m"], MINUTE, Variable("wait".into())),
+        (&[], &["-n", "-w", "0"], Patience::None, Variable("nonblock".into())),
     ] {
         let settled = RunValues::settle(&layers(flags, variables)).patience;
         assert_eq!(settled, Given { value: patience, origin }, "{flags:?} over {variables:?}");
     }
     for (flags, variables, verbosity, origin) in [
-        (&[][..], &[][..], Ok(Verbosity::Normal), Default),
-        (&["-q"], &["-v"], Ok(Verbosity::Quiet), Flag("quiet".into())),
-        (&["-v"], &["-q"], Ok(Verbosity::Verbose), Flag("verbose".into())),
-        (&["-q", "-v"], &[], Err(Contradiction("quiet", "verbose")), Flag("quiet".into())),
-        (&[], &["-q", "-v"], Err(Contradiction("quiet", "verbose")), Variable("quiet".into())),
-        (&[], &["-v"], Ok(Verbosity::Verbose), Variable("verbose".into())),
+        (&[][..], &[][..], Verbosity::Normal, Default),
+        (&["-q"], &["-v"], Verbosity::Quiet, Flag("quiet".into())),
+        (&["-v"], &["-q"], Verbosity::Verbose, Flag("verbose".into())),
+        (&["-q", "-v"], &[], Verbosity::Verbose, Flag("verbose".into())),
+        (&["-vq"], &[], Verbosity::Quiet, Flag("quiet".into())),
+        (&[], &["-v"], Verbosity::Verbose, Variable("verbose".into())),
     ] {
         let settled = RunValues::settle(&layers(flags, variables)).verbosity;
         assert_eq!(settled, Given { value: verbosity, origin }, "{flags:?} over {variables:?}");
     }
+    for (variables, one, other) in [
+        (&["-w", "1m", "-n"][..], "NONBLOCK", "WAIT"),
+        (&["-q", "-v", "-w", "0"], "QUIET", "VERBOSE"),
+        (&["-x", "-s"], "EXCLUSIVE", "SHARED"),
+        (&["--slots", "3", "-s"], "SHARED", "SLOTS"),
+    ] {
+        let said = message(&tried(&[], variables).expect_err("a contradiction"));
+        assert_eq!(said, format!("DLOCK_{one} and DLOCK_{other} exclude each other: unset one of them"));
+        assert!(tried(variables, variables).is_ok(), "{variables:?}: flags settle it");
+    }
+}
+
+#[test]
+fn what_is_off_says_nothing_of_the_others() {
+    for (places, expected) in [
+        (&[&[("ttl", "1")][..], &[("ttl", "2"), ("user", "a")]][..], &[("ttl", "1"), ("user", "a")][..]),
+        (&[&[("wait", "1")], &[("nonblock", "true")]], &[("wait", "1")]),
+        (&[&[("nonblock", "true")], &[("wait", "1")]], &[("nonblock", "true")]),
+        (&[&[("nonblock", "false")], &[("wait", "1")]], &[("nonblock", "false"), ("wait", "1")]),
+        (
+            &[&[("nonblock", "false")], &[("nonblock", "true")], &[("wait", "1")]],
+            &[("nonblock", "false"), ("wait", "1")],
+        ),
+        (&[&[("nonblock", "false")], &[("nonblock", "true"), ("wait", "1")]], &[("nonblock", "false"), ("wait", "1")]),
+        (&[&[("wait", "1")], &[("nonblock", "false")]], &[("wait", "1")]),
+        (&[&[("exclusive", "true")], &[("slots", "3")], &[("shared", "true")]], &[("exclusive", "true")]),
+        // What is farther does not count, and cannot be wrong.
+        (&[&[("wait", "1")], &[("wait", "2"), ("nonblock", "true")]], &[("wait", "1")]),
+    ] {
+        let said = |said: &&[(&str, &str)]| {
+            let values = said.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+            (Source::Environment, read_with(of_run(), &values).expect("right"))
+        };
+        let layers = Layers::of(places.iter().map(said).collect(), defaults());
+        let rows = shown(&layers.expect("no contradiction")).expect("right");
+        let given = rows.iter().filter(|row| row.origin != Origin::Default);
+        let given: Vec<(&str, &str)> = given.map(|row| (row.option.as_str(), row.value.as_deref().unwrap())).collect();
+        assert_eq!(given, expected, "{places:?}");
+    }
+}
+
+#[test]
+fn a_command_comes_from_the_command_line_or_else_from_its_variable() {
     for (flags, variables, expected) in [
         (&["-c", "a b"][..], &[][..], Ok(&["/bin/sh", "-c", "a b"][..])),
         (&["--", "true", "x"], &["-c", "a b"], Ok(&["true", "x"])),
@@ -212,15 +287,8 @@ fn options_that_exclude_each_other_are_settled_within_a_layer() {
         (&["--", ""], &["-c", "old"], Err("the command's name is empty")),
         (&[], &[], Err("there is no command to run")),
     ] {
-        let argv = RunValues::settle(&layers(flags, variables)).argv();
-        match (argv, expected) {
-            (Ok(argv), Ok(expected)) => assert_eq!(argv, expected, "{flags:?} over {variables:?}"),
-            (Err(failure), Err(expected)) => {
-                let said = format!("{failure:?}");
-                assert!(said.contains(expected), "{flags:?} over {variables:?}: {said}");
-            }
-            (argv, _) => panic!("{flags:?} over {variables:?}: {argv:?}"),
-        }
+        let expected: Result<Vec<OsString>, _> = expected.map(|words| words.iter().map(OsString::from).collect());
+        is(RunValues::settle(&layers(flags, variables)).argv(), expected, &[flags, variables]);
     }
 }
 
@@ -228,39 +296,31 @@ fn options_that_exclude_each_other_are_settled_within_a_layer() {
 fn how_a_lock_is_held_is_decided_by_the_last_flag_or_else_by_the_variables() {
     use Mode::{Exclusive, Shared};
     use Origin::{Default, Flag, Variable};
-    let slots = |slots: u32| Ok(Mode::Slots(NonZeroU32::new(slots).expect("not 0")));
-    let both = |one, other| Err(Contradiction(one, other));
+    let slots = |slots: u32| Mode::Slots(NonZeroU32::new(slots).expect("not 0"));
     for (flags, variables, mode, origin) in [
-        (&[][..], &[][..], Ok(Exclusive), Default),
-        (&["-x"], &[], Ok(Exclusive), Flag("exclusive".into())),
-        (&["-e"], &[], Ok(Exclusive), Flag("exclusive".into())),
-        (&["-s"], &[], Ok(Shared), Flag("shared".into())),
+        (&[][..], &[][..], Exclusive, Default),
+        (&["-x"], &[], Exclusive, Flag("exclusive".into())),
+        (&["-e"], &[], Exclusive, Flag("exclusive".into())),
+        (&["-s"], &[], Shared, Flag("shared".into())),
         (&["--slots", "3"], &[], slots(3), Flag("slots".into())),
         (&["--slots", "1000"], &[], slots(1000), Flag("slots".into())),
         // As with flock, the last one counts.
-        (&["-s", "-x"], &[], Ok(Exclusive), Flag("exclusive".into())),
-        (&["-x", "-s"], &[], Ok(Shared), Flag("shared".into())),
-        (&["-x", "-s", "-x"], &[], Ok(Exclusive), Flag("exclusive".into())),
-        (&["--slots", "3", "-s"], &[], both("shared", "slots"), Flag("slots".into())),
-        (&["-x", "--slots", "3"], &[], both("exclusive", "slots"), Flag("slots".into())),
+        (&["-s", "-x"], &[], Exclusive, Flag("exclusive".into())),
+        (&["-x", "-s"], &[], Shared, Flag("shared".into())),
+        (&["-x", "-s", "-x"], &[], Exclusive, Flag("exclusive".into())),
+        (&["--slots", "3", "-s"], &[], Shared, Flag("shared".into())),
+        (&["-x", "--slots", "3"], &[], slots(3), Flag("slots".into())),
         // A flag overrides the variables of all three.
-        (&["-x"], &["-s"], Ok(Exclusive), Flag("exclusive".into())),
-        (&["-x"], &["--slots", "3"], Ok(Exclusive), Flag("exclusive".into())),
-        (&["-s"], &["--slots", "3"], Ok(Shared), Flag("shared".into())),
+        (&["-x"], &["-s"], Exclusive, Flag("exclusive".into())),
+        (&["-x"], &["--slots", "3"], Exclusive, Flag("exclusive".into())),
+        (&["-s"], &["--slots", "3"], Shared, Flag("shared".into())),
         (&["--slots", "2"], &["-s"], slots(2), Flag("slots".into())),
-        (&["--slots", "2"], &["--slots", "3", "-s"], slots(2), Flag("slots".into())),
-        (&[], &["-s"], Ok(Shared), Variable("shared".into())),
+        (&[], &["-s"], Shared, Variable("shared".into())),
         (&[], &["--slots", "3"], slots(3), Variable("slots".into())),
-        (&[], &["--slots", "3", "-s"], both("shared", "slots"), Variable("slots".into())),
     ] {
         let settled = RunValues::settle(&layers(flags, variables)).mode;
         assert_eq!(settled, Given { value: mode, origin }, "{flags:?} over {variables:?}");
     }
-    // Of two variables none is the last one.
-    let mut args = args(&["-s"], ValueSource::CommandLine);
-    args.run.exclusive = Some(true);
-    let settled = RunValues::settle(&Layers::of(vec![Layer { source: Source::Environment, args }])).mode;
-    assert_eq!(settled, Given { value: both("exclusive", "shared"), origin: Variable("shared".into()) });
     for wrong in ["0", "1001", "-1", "two", "", "1.5", "4294967296"] {
         let words = ["dlock", "run", "--key", "k", "--slots", wrong];
         let error = Cli::command().try_get_matches_from(words).expect_err("a mistake");
@@ -279,17 +339,14 @@ fn a_flag_for_another_backend_is_a_mistake_and_a_variable_is_not() {
     ] {
         let with_flags = layers(&[&["-b", backend], words].concat(), &[]);
         let with_variables = layers(&["-b", backend], words);
-        let options = |layers| {
-            let way = ConnectionValues::settle(layers);
-            way.target().and_then(|(target, _)| way.options(&target))
-        };
-        let said = format!("{:?}", options(&with_flags).expect_err("a mistake"));
+        let reached = |layers| ConnectionValues::settle(layers).reached().map(|reached| reached.target);
+        let said = message(&reached(&with_flags).expect_err("a mistake"));
         assert!(said.contains(refused), "{words:?}: {said}");
-        assert!(options(&with_variables).is_ok(), "{words:?}");
+        assert!(reached(&with_variables).is_ok(), "{words:?}");
     }
     // What would be sent in plain text is refused whoever wanted TLS.
     let way = ConnectionValues::settle(&layers(&["-b", "redis://h"], &["--tls-ca", "ca"]));
-    assert!(way.target().and_then(|(target, _)| way.options(&target)).is_err());
+    assert!(way.reached().is_err());
 }
 
 #[test]
@@ -303,16 +360,7 @@ fn once_per_period_only_one_run_may_have_the_lock() {
         (&["-s"], &["--once-per", "1h"], Err("DLOCK_ONCE_PER and --shared exclude each other")),
         (&["--once-per", "1h"], &["--slots", "1"], Err("--once-per and DLOCK_SLOTS exclude each other")),
     ] {
-        let values = RunValues::settle(&layers(flags, variables));
-        let mode = values.mode.value.expect("one mode");
-        match (values.once_per(mode), expected) {
-            (Ok(given), Ok(expected)) => assert_eq!(given, expected, "{flags:?} over {variables:?}"),
-            (Err(failure), Err(expected)) => {
-                let said = format!("{failure:?}");
-                assert!(said.contains(expected), "{flags:?} over {variables:?}: {said}");
-            }
-            (given, _) => panic!("{flags:?} over {variables:?}: {given:?}"),
-        }
+        is(RunValues::settle(&layers(flags, variables)).once_per(), expected, &[flags, variables]);
     }
 }
 
@@ -337,34 +385,139 @@ fn a_lock_delay_needs_a_lease_and_leaves_enough_of_it() {
     ] {
         let layers = layers(flags, variables);
         let target = Target::parse(backend).expect("a backend");
-        match (RunValues::settle(&layers).delay(&target), expected) {
-            (Ok(delay), Ok(expected)) => assert_eq!(delay, expected, "{flags:?} over {variables:?}"),
-            (Err(failure), Err(expected)) => {
-                let said = format!("{failure:?}");
-                assert!(said.contains(expected), "{flags:?} over {variables:?}: {said}");
-            }
-            (delay, _) => panic!("{flags:?} over {variables:?}: {delay:?}"),
-        }
+        is(RunValues::settle(&layers).delay(&target), expected, &[flags, variables]);
     }
 }
 
+/// Options of runs with values, some of which no run takes. The files are there on every host.
+const VALUES: &[(&str, &[&str])] = &[
+    ("backend", &["redis://h", "rediss://u@h", "zk", "etcd", "file:", "nonsense"]),
+    ("namespace", &["", "a", "a\nb"]),
+    ("require-backend", &["true", "false"]),
+    ("nonblock", &["true", "false"]),
+    ("wait", &["0", "1m"]),
+    ("exclusive", &["true", "false"]),
+    ("shared", &["true", "false"]),
+    ("slots", &["2", "3"]),
+    ("conflict-exit-code", &["0", "9"]),
+    ("ttl", &["2s", "1h"]),
+    ("min-hold", &["3"]),
+    ("lock-delay", &["0", "10"]),
+    ("once-per", &["1h"]),
+    ("kill-after", &["1", "20"]),
+    ("on-lost", &["stop", "kill"]),
+    ("max-run", &["8h"]),
+    ("leftovers", &["leave", "kill"]),
+    ("close", &["true", "false"]),
+    ("reason", &["", "r"]),
+    ("events", &["/e", "fd:2"]),
+    ("quiet", &["true", "false"]),
+    ("verbose", &["true", "false"]),
+    ("connect-timeout", &["5", "1m"]),
+    ("user", &["", "a"]),
+    ("password", &["p"]),
+    ("password-file", &["/etc/passwd"]),
+    ("tls-ca", &["/etc/passwd"]),
+    ("tls-server-name", &["a"]),
+    ("replicas", &["0", "2"]),
+    ("strict-fencing", &["true", "false"]),
+];
+
+/// What one place says: options with their values, each option once.
+fn place() -> impl Strategy<Value = BTreeMap<String, String>> {
+    let said = (select(VALUES), any::<Index>());
+    let said = said.prop_map(|((option, values), at)| (option.to_owned(), (*at.get(values)).to_owned()));
+    proptest::collection::vec(said, 0..5).prop_map(|said| said.into_iter().collect())
+}
+
+/// The flags of these values, which are not all possible on a command line.
+fn flags(values: &[(String, String)]) -> Vec<String> {
+    let flag = |(option, value): &(String, String)| match (option.as_str(), value.as_str()) {
+        ("password", _) | (_, "false") => None,
+        (option, "true") => Some(format!("--{option}")),
+        (option, value) => Some(format!("--{option}={value}")),
+    };
+    values.iter().filter_map(flag).collect()
+}
+
+/// The lines of a config file for these values.
+fn lines(values: &BTreeMap<String, String>) -> String {
+    let both = values.contains_key("password") && values.contains_key("password-file");
+    let line = |(option, value): (&String, &String)| match value.as_str() {
+        _ if both && option == "password" => String::new(),
+        "true" | "false" => format!("{option} = {value}\n"),
+        _ => format!("{option} = {value:?}\n"),
+    };
+    values.iter().map(line).collect()
+}
+
 #[test]
-fn the_help_shows_the_defaults_that_apply() {
-    let shown = args(&[], ValueSource::DefaultValue);
-    let shown = Layers::of(vec![Layer { source: Source::Flags, args: shown }]);
-    let mut compared = 0;
-    for ((option, (shown, from)), (_, (applied, _))) in all(&shown).into_iter().zip(all(&layers(&[], &[]))) {
-        assert_eq!(shown, applied, "--{option}");
-        compared += usize::from(from != "default");
+fn config_shows_what_a_run_settles_and_refuses_what_it_refuses() {
+    let (of_run, of_config) = (of_run(), cli::shown());
+    let flagged = place().prop_map(|said| said.into_iter().collect::<Vec<_>>()).prop_shuffle();
+    let strategy = (flagged, proptest::collection::vec(place(), 5), any::<bool>());
+    let outcomes = [const { Cell::new(0) }; 2];
+    holds(200, strategy, |(flagged, places, has_profile)| {
+        let words = [flags(&flagged), vec!["true".to_owned()]].concat();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let file = |top, profile| format!("{}[profile.p]\n{}", lines(top), lines(profile));
+        let (user, system) = (file(&places[1], &places[2]), file(&places[3], &places[4]));
+        let layers = |options: &Command| {
+            let matches = found(options, &words);
+            let said = |values: &BTreeMap<_, _>| read_with(options.clone(), values).expect("right");
+            let mut layers = vec![
+                (Source::Flags, only(&matches, ValueSource::CommandLine)),
+                (Source::Environment, said(&places[0])),
+            ];
+            for section in files_of(&user, &system, has_profile.then_some("p"))?.sections {
+                let values = said(&section.values());
+                layers.push((Source::File(section), values));
+            }
+            Layers::of(layers, only(&matches, ValueSource::DefaultValue))
+        };
+        let told = |failure: Failure| (message(&failure), failure.exit);
+        let run = layers(&of_run).and_then(|layers| RunSettings::of(&layers).map(|_| layers)).map_err(told);
+        let config = layers(&of_config).and_then(|layers| shown(&layers)).map_err(told);
+        let outcome = &outcomes[usize::from(run.is_ok())];
+        outcome.set(outcome.get() + 1);
+        match (run, config) {
+            (Ok(run), Ok(config)) => compared(&run, &config),
+            (run, config) => {
+                prop_assert_eq!(run.err(), config.err());
+                Ok(())
+            }
+        }
+    });
+    assert!(outcomes.iter().all(|outcome| outcome.get() > 20), "{outcomes:?}");
+}
+
+/// Fails unless a run whose flags are what `rows` show has settled the same as `run`, which has it from the same places.
+fn compared(run: &Layers, rows: &[Setting]) -> Holds {
+    let given = rows.iter().filter(|row| row.origin != Origin::Default);
+    let given: Vec<(String, String)> = given.map(|row| (row.option.clone(), row.value.clone().unwrap())).collect();
+    let words = [flags(&given), vec!["true".to_owned()]].concat();
+    let again = all(&layers(&words.iter().map(String::as_str).collect::<Vec<_>>(), &[]));
+    for ((option, (value, origin)), (_, (shown, _))) in all(run).into_iter().zip(again) {
+        // A password is not shown, and has no flag.
+        prop_assert!(value == shown || origin.starts_with("password ("), "--{option} {value} is shown as {shown}");
+        if option == "command" {
+            continue;
+        }
+        // Several options may have one meaning.
+        let alike: &[&str] = match EXCLUSIONS.iter().find(|group| group.contains(&option)) {
+            Some(group) => group,
+            None if option == "password-file" => &["password", "password-file"],
+            None => &[option],
+        };
+        let rows = rows.iter().filter(|row| alike.contains(&row.option.as_str()));
+        let said = |row: &&Setting| {
+            row.origin != Origin::Default && (row.value.as_deref() != Some("false") || value == "false")
+        };
+        let origins: Vec<String> = rows.filter(said).map(|row| row.origin.to_string()).collect();
+        prop_assert!(
+            if origin == "default" { origins.is_empty() } else { origins.contains(&origin) },
+            "--{option} comes from {origin}, and not from {origins:?}"
+        );
     }
-    let cli = Cli::command();
-    let run = cli.find_subcommand("run").expect("run");
-    let has_default =
-        |option: &&clap::Arg| option.get_action().takes_values() && !option.get_default_values().is_empty();
-    assert_eq!(compared, run.get_opts().filter(has_default).count());
-    let on_lost = value(&layers(&[], &[]), "on-lost").0;
-    assert_eq!(
-        (on_lost, value(&layers(&[], &[]), "leftovers").0),
-        (format!("{:?}", OnLost::Stop), format!("{:?}", Leftovers::Leave))
-    );
+    Ok(())
 }

@@ -101,6 +101,12 @@ fn objection_to_directory(meta: &Metadata, directory: &Path, owners: &[u32], is_
     }
 }
 
+/// Whether a file belongs to a user who is neither root nor this one.
+#[must_use]
+pub(super) fn is_of_another(meta: &Metadata) -> bool {
+    meta.is_file() && !is_owner_trusted(meta)
+}
+
 fn is_owner_trusted(meta: &Metadata) -> bool {
     meta.uid() == 0 || meta.uid() == nix::unistd::geteuid().as_raw()
 }

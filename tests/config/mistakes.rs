@@ -13,7 +13,7 @@ fn what_is_wrong_in_a_file_is_said_with_its_line() {
         ("ttl = \"0\"", "config.toml:1: ttl: a lease lasts at least 1s"),
         ("nonblock = true\nwait = 5", "config.toml:1: nonblock and wait exclude each other"),
         ("\nquiet = true\nverbose = true", "config.toml:2: quiet and verbose exclude each other"),
-        ("shared = true\nslots = 5", "config.toml:2: shared and slots exclude each other"),
+        ("shared = true\nslots = 5", "config.toml:1: shared and slots exclude each other"),
         ("password = \"a\"\npassword-file = \"b\"", "config.toml:2: password and password-file exclude each other"),
         ("backend = \"nonsense\"", "backend ("),
         ("wait = ", "config.toml:1: "),
@@ -22,7 +22,6 @@ fn what_is_wrong_in_a_file_is_said_with_its_line() {
         ("kill-after = \"1h\"", "config.toml:1) may be at most half of --ttl"),
         ("once-per = \"1h\"\nslots = 2", "config.toml:2) exclude each other"),
         ("tls-ca = \"ca\"\nbackend = \"redis://h\"", "config.toml:1) is given, but redis://h:6379 does not use TLS"),
-        ("password-file = \"none\"\nbackend = \"redis://h\"", "config.toml:1): could not read "),
         ("profile = \"x\"", "config.toml:1): no config file has a profile x: there are none"),
         ("profile = \"x\"\n[profile.x]", "config.toml:2: a file that has profiles cannot choose one"),
         ("[ci]\nwait = 1", "config.toml:1: there is no table ci: did you mean [profile.ci]?"),
@@ -30,7 +29,14 @@ fn what_is_wrong_in_a_file_is_said_with_its_line() {
         let file = scratch.secret("config.toml", text);
         let run = with(&scratch, &file).run("k").command(["echo", "ran"]).output();
         run.code(78).stdout_is("").stderr_is_one_line(&scratch.root().display().to_string()).stderr_is_one_line(said);
+        let config = with(&scratch, &file).arg("config").output();
+        assert_eq!(config.code(78).stdout_is("").stderr(), run.stderr(), "{text}");
     }
+    // It opens none of the files that are named there.
+    let file = scratch.secret("config.toml", "password-file = \"none\"\nbackend = \"redis://h\"");
+    let run = with(&scratch, &file).run("k").command(["echo", "ran"]).output();
+    run.code(78).stdout_is("").stderr_is_one_line("config.toml:1): could not read ");
+    with(&scratch, &file).arg("config").output().quiet().success();
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn pair(value: &str, origin: impl std::fmt::Display) -> (String, String) {
 
 /// Right values for each option, one for each place; of a switch there is one.
 const VALUES: &[(&str, [&str; 6])] = &[
-    ("backend", ["redis://a", "redis://b", "redis://c", "redis://d", "redis://e", "redis://f"]),
+    ("backend", ["rediss://a", "rediss://b", "rediss://c", "rediss://d", "rediss://e", "rediss://f"]),
     ("namespace", ["a", "b", "c", "d", "e", "f"]),
     ("require-backend", ["true"; 6]),
     ("nonblock", ["true"; 6]),
@@ -69,7 +69,7 @@ const VALUES: &[(&str, [&str; 6])] = &[
     ("shared", ["true"; 6]),
     ("slots", ["1", "2", "3", "4", "5", "6"]),
     ("conflict-exit-code", ["1", "2", "3", "4", "5", "6"]),
-    ("ttl", ["1s", "2s", "3s", "4s", "5s", "6s"]),
+    ("ttl", ["1h", "2h", "3h", "4h", "5h", "6h"]),
     ("min-hold", ["1s", "2s", "3s", "4s", "5s", "6s"]),
     ("lock-delay", ["1s", "2s", "3s", "4s", "5s", "6s"]),
     ("once-per", ["1s", "2s", "3s", "4s", "5s", "6s"]),
@@ -112,9 +112,17 @@ const FLAGS: &[&str] = &[
     "tls-server-name",
 ];
 
-/// Lines for all options with their values for this place.
-fn lines(place: usize) -> String {
+/// Options that exclude each other are tried one after the other.
+const SETS: [&[&str]; 3] = [
+    &["nonblock", "quiet", "shared", "slots"],
+    &["wait", "verbose", "exclusive", "slots", "once-per"],
+    &["exclusive", "shared", "once-per", "wait", "verbose"],
+];
+
+/// Lines for all options but these with their values for this place.
+fn lines(without: &[&str], place: usize) -> String {
     let line = |(option, values): &(&str, [&str; 6])| match values[place] {
+        _ if without.contains(option) => "\n".to_owned(),
         "true" => format!("{option} = true\n"),
         value => format!("{option} = \"{value}\"\n"),
     };
@@ -127,12 +135,20 @@ fn variable(option: &str) -> String {
 
 #[test]
 fn every_option_comes_from_the_nearest_of_all_places() {
+    for without in SETS {
+        each_but(without);
+    }
+}
+
+fn each_but(without: &[&str]) {
     let scratch = Scratch::new();
+    let lines = |place| lines(without, place);
     let profiled = |profile, top| format!("{}[profile.p]\n{}", lines(top), lines(profile));
+    let tried = || VALUES.iter().filter(|(option, _)| !without.contains(option));
     let see = |flags: bool, variables: bool, profile: bool| {
         let mut dlock = with_etc(&scratch, scratch.dlock().env_remove("DLOCK_CONFIG"));
         if variables {
-            dlock = VALUES.iter().fold(dlock, |dlock, (option, values)| dlock.env(variable(option), values[1]));
+            dlock = tried().fold(dlock, |dlock, (option, values)| dlock.env(variable(option), values[1]));
         }
         if profile {
             dlock = dlock.env("DLOCK_PROFILE", "p");
@@ -147,15 +163,15 @@ fn every_option_comes_from_the_nearest_of_all_places() {
         serde_json::from_str::<Value>(&outcome.quiet().success().stdout()).unwrap()
     };
     let check = |document: &Value, place: usize, origin: &dyn Fn(usize, &str) -> String| {
-        for (at, (option, values)) in VALUES.iter().enumerate() {
+        for (at, (option, values)) in VALUES.iter().enumerate().filter(|(_, (option, _))| !without.contains(option)) {
             let place = if place == 0 && !FLAGS.contains(option) { 1 } else { place };
             let origin = if place == 1 { variable(option) } else { origin(at + 1, option) };
             let expected = serde_json::json!({"option": option, "value": values[place], "origin": origin});
             let all = document["settings"].as_array().unwrap();
             assert!(all.contains(&expected), "{expected} of {document}");
         }
-        // All options are tried, but for these two.
-        assert_eq!(document["settings"].as_array().unwrap().len(), VALUES.len() + 2);
+        // All options are tried, but for profile, password and flock-paths.
+        assert_eq!(document["settings"].as_array().unwrap().len(), VALUES.len() + 3);
     };
     let (user, system) = (scratch.path(USER).display().to_string(), "/etc/dlock/config.toml");
     put(&scratch, USER, &profiled(2, 4));
@@ -172,7 +188,7 @@ fn every_option_comes_from_the_nearest_of_all_places() {
     fs::remove_file(scratch.path("etc/dlock/config.toml")).unwrap();
     let nothing = see(false, false, false);
     let of_defaults = nothing["settings"].as_array().unwrap().iter().filter(|setting| setting["origin"] == "default");
-    assert_eq!(of_defaults.count(), VALUES.len() + 2, "{nothing}");
+    assert_eq!(of_defaults.count(), VALUES.len() + 3, "{nothing}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Locks that outlive the process that took them: `acquire`, `renew`, `release` and `run --handle`, on every backend that has
 //! them.
 
+mod credentials;
 mod refused;
 mod releasing;
 mod running;

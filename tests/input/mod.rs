@@ -430,8 +430,8 @@ fn urls_that_cannot_be_are_refused() {
         ("etcd://one:2379,2380", "only a number, not a host"),
         ("postgres://one,one/db", "is named twice"),
         ("postgres://one/db?sslmode=prefer", "use require"),
-        ("postgresql://user:secret@host/db?secret=1", "only sslmode and table may follow"),
-        ("mariadb://user:secret@host/db?secret=1", "only sslmode and table may follow"),
+        ("postgresql://user:secret@host/db?secret=1", "only sslmode, table, trust-table and auth may follow"),
+        ("mariadb://user:secret@host/db?secret=1", "only sslmode, table and trust-table may follow"),
         ("k8s://host", "no backend for the Kubernetes API"),
         ("consul://host", "no backend for Consul"),
         ("carrier-pigeon://coop", "use file: or redis://"),
@@ -495,9 +495,6 @@ fn options_that_cannot_be_are_refused() {
         }
     }
     let cases: &[(&[&str], &str)] = &[
-        (&["-q", "-v"], "--quiet and --verbose exclude each other"),
-        (&["-n", "-w", "10"], "--nonblock and --wait exclude each other"),
-        (&["--nb", "--timeout", "10"], "--nonblock and --wait exclude each other"),
         (&["--ttl", "0"], "at least 1s"),
         (&["--ttl", "0.5"], "at least 1s"),
         (&["--ttl", "999ms"], "at least 1s"),
@@ -516,7 +513,7 @@ fn options_that_cannot_be_are_refused() {
         (&["-Z"], "see dlock run --help"),
         (&["--nonblok"], "there is no option --nonblok: did you mean --nonblock?"),
         (&["--nonblock=maybe"], "--nonblock"),
-        (&["--ttl", "2", "--ttl", "3"], "--ttl can be given only once"),
+        (&["--ttl", "0", "--ttl", "3"], "at least 1s"),
         (&["--key", "second", "--slots", "2"], "--slots is for one --key"),
         (&["--key", "second", "--key", ""], "--key: a key must not be empty"),
         (&["--password-file", "missing"], "name a readable file"),
@@ -535,7 +532,7 @@ fn options_that_cannot_be_are_refused() {
         (run_file(&scratch).command([""]), "name a program"),
         (scratch.dlock().arg("run").backend(scratch.file_url()).command(["touch", "ran"]), "--key"),
         (scratch.dlock(), "use dlock run"),
-        (scratch.dlock().arg("lock"), "there is no subcommand lock; see dlock --help"),
+        (scratch.dlock().arg("mutex"), "there is no subcommand mutex; see dlock --help"),
         (scratch.dlock().arg(OsStr::from_bytes(b"\xff")), "see dlock --help"),
     ] {
         refused(&scratch, run, 64, hint, &scratch.lock_dir());
@@ -543,6 +540,37 @@ fn options_that_cannot_be_are_refused() {
     let long = "n".repeat(201);
     let run = run_file(&scratch).args(["--namespace", &long]).command(["touch", "ran"]);
     refused(&scratch, run, 64, "shorten it", &scratch.lock_dir());
+}
+
+/// As for a wrapper with `exec dlock run -w 1h "$@"`.
+#[test]
+fn the_last_of_options_that_are_repeated_or_exclude_each_other_counts() {
+    let scratch = Scratch::new();
+    let held = hold(&scratch);
+    let run = |flags: &[&str]| run_file(&scratch).args(flags).command(["echo", "ran"]).output();
+    for flags in [&["-w", "1h", "-w", "0"][..], &["-w", "1h", "-n"], &["-n", "-w", "1h", "--nb"], &["-n", "-n"]] {
+        run(flags).code(75).stderr_is_one_line("did not get k");
+    }
+    for flags in [&["-w", "1h", "-w", "0.3"][..], &["-n", "-w", "0.3"], &["-n", "--timeout", "0.3"]] {
+        let waited = run(flags);
+        waited.code(75).stderr_is_one_line("did not get k within 300ms");
+        assert!(waited.elapsed().as_millis() >= 300, "{waited:?}");
+    }
+    run(&["-n", "-v", "-q"]).code(75).quiet();
+    run(&["-n", "-q", "-v"]).code(75).stderr_is_one_line("did not get k");
+    run(&["-q", "-n", "-E", "3", "-E", "4"]).code(4).quiet();
+    drop(held);
+    let other = scratch.directory("other", 0o700);
+    let two = run_file(&scratch).backend(format!("file://{}", other.display())).args(["-k", "l"]).command(["true"]);
+    two.output().quiet().success();
+    assert_eq!(names(&other), BTreeSet::from(["k.lock".into(), "l.lock".into()]));
+    // Where there is one lock, the other one is not forgotten.
+    for words in
+        [&["status"][..], &["acquire", "--while-pid", "1"], &["break", "--owner", "e457f1b7"], &["latch", "forget"]]
+    {
+        let twice = scratch.dlock().args(words).args(["-k", "k", "-k", "l"]).backend(scratch.file_url()).output();
+        twice.code(64).stdout_is("").stderr_is_one_line("--key can be given only once");
+    }
 }
 
 #[test]

@@ -113,8 +113,8 @@ fn shared_and_slots() {
     // A variable that was inherited says nothing of this run.
     run(&[]).env("DLOCK_SLOT", "7").output().success().stdout_is("none");
     run(&[]).env("DLOCK_SLOTS", "").output().success().stdout_is("none");
-    wrong(run(&["-s", "--slots", "2"]), "--shared and --slots exclude each other");
-    wrong(run(&["-x", "--slots", "2"]), "--exclusive and --slots exclude each other");
+    run(&["-s", "-x", "--slots", "2"]).output().success().stdout_is("0");
+    run(&["--slots", "2", "-s"]).output().success().stdout_is("none");
     let both = |one: &str, other: &str| run(&[]).env(one, "1").env(other, "1");
     wrong(both("DLOCK_SHARED", "DLOCK_SLOTS"), "DLOCK_SHARED and DLOCK_SLOTS exclude each other");
     wrong(both("DLOCK_SHARED", "DLOCK_EXCLUSIVE"), "DLOCK_EXCLUSIVE and DLOCK_SHARED exclude each other");

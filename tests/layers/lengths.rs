@@ -7,9 +7,17 @@ use crate::layers::graph::sources;
 use crate::layers::place;
 
 /// The longest that a source file may be, in lines: one idea needs no more.
-const LONGEST_FILE: usize = 400;
-/// The longest that a function may be, in lines.
+const LONGEST_FILE: usize = 600;
+/// The longest that a function may be, in lines. One `match` with an arm for each variant may have as many as it needs.
 const LONGEST_FUNCTION: usize = 60;
+
+/// Whether the body of a function, which is indented like this, is one `match` and nothing else.
+fn is_one_match(function: &[&str], indent: usize) -> bool {
+    let body = " ".repeat(indent + 4);
+    let mut outermost =
+        function[1..].iter().filter_map(|line| line.strip_prefix(&body)).filter(|line| !line.starts_with(' '));
+    outermost.next().is_some_and(|line| line.starts_with("match ")) && outermost.eq(["}"])
+}
 
 /// The functions in a text formatted by rustfmt, each with its number of lines.
 fn functions(text: &str) -> Vec<(&str, usize)> {
@@ -29,7 +37,11 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
             before.trim().is_empty() && (rest == "}" || rest.starts_with(')') && rest.ends_with(';'))
         };
         let is_one_line = lines[first].ends_with(['}', ';']);
-        if is_one_line { 1 } else { lines[first..].iter().position(|line| ends(line)).unwrap() + 1 }
+        if is_one_line {
+            return 1;
+        }
+        let function = &lines[first..=first + lines[first..].iter().position(|line| ends(line)).unwrap()];
+        if is_one_match(function, indent) { 1 } else { function.len() }
     };
     let function = |(first, line): (usize, &&'_ str)| Some((lines[first], length(first, begins(line)?)));
     lines.iter().enumerate().filter_map(function).collect()
@@ -53,7 +65,7 @@ fn no_file_and_no_function_is_long() {
 }
 
 /// The files in `tests` that are longer than [`LONGEST_FILE`] as yet.
-const LONG_TESTS: &[&str] = &["input/mod.rs", "redlock.rs", "surroundings.rs", "terminal.rs", "tls.rs", "waiting.rs"];
+const LONG_TESTS: &[&str] = &["input/mod.rs", "surroundings.rs", "tls.rs"];
 
 #[test]
 fn no_other_file_of_the_tests_is_long() {
@@ -86,7 +98,18 @@ trait T {
         a: u8,
     ) -> u8;
 }
+fn one(a: u8) {
+    match a {
+        1 => {
+        }
+    }
+}
+fn more(a: u8) {
+    match a {
+    }
+    a
+}
 ";
     let found: Vec<usize> = functions(text).into_iter().map(|(_, lines)| lines).collect();
-    assert_eq!(found, [1, 7, 1, 3]);
+    assert_eq!(found, [1, 7, 1, 3, 1, 5]);
 }

@@ -5,7 +5,7 @@ there is no way from TLS to plain text.
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
@@ -24,20 +24,28 @@ use crate::backend::net::witness::Witness;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     /// Certificates of the authorities to trust instead of the system's (PEM).
-    pub ca: Option<PathBuf>,
+    pub ca: Option<Pem>,
     /// The client certificate, for servers that require one, with those between it and its authority (PEM).
-    pub cert: Option<PathBuf>,
+    pub cert: Option<Pem>,
     /// The private key of the client certificate (PEM).
-    pub key: Option<PathBuf>,
+    pub key: Option<Pem>,
     /// The name that the server's certificate must be for, where it is not the one in the URL.
     pub server_name: Option<String>,
 }
 
-impl TlsFiles {
-    /// Whether the user said nothing.
-    #[must_use]
-    pub(crate) fn is_empty(&self) -> bool {
-        *self == Self::default()
+/// A PEM file that was read, perhaps with a private key in it.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Pem {
+    /// Its path.
+    pub path: PathBuf,
+    /// What is in it.
+    pub bytes: Vec<u8>,
+}
+
+/// Without what is in it.
+impl fmt::Debug for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pem({})", self.path.display())
     }
 }
 
@@ -61,12 +69,12 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files. The error names the option to mend.
+    /// Takes certificates and keys from the files. The error names the option to mend.
     pub(crate) fn load(files: &TlsFiles) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
-        if let Some(path) = &files.ca {
-            for certificate in certificates("--tls-ca", path)? {
-                roots.add(certificate).map_err(|error| unreadable("--tls-ca", path, &error))?;
+        if let Some(pem) = &files.ca {
+            for certificate in certificates("--tls-ca", pem)? {
+                roots.add(certificate).map_err(|error| unreadable("--tls-ca", pem, &error))?;
             }
         } else {
             // A store with one odd certificate is as good as one without it; an empty one is not.
@@ -93,10 +101,10 @@ impl Tls {
             (Some(cert), Some(key)) => {
                 let chain = certificates("--tls-cert", cert)?;
                 let key_der =
-                    PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable("--tls-key", key, &error))?;
+                    PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|error| unreadable("--tls-key", key, &error))?;
                 builder.with_client_auth_cert(chain, key_der).map_err(|error| {
                     if error.to_string().contains("UnsupportedCertVersion") {
-                        format!("--tls-cert: {} is of version 1: make one of version 3", cert.display())
+                        format!("--tls-cert: {} is of version 1: make one of version 3", cert.path.display())
                     } else {
                         format!("--tls-cert and --tls-key do not fit together: {error}")
                     }
@@ -159,17 +167,16 @@ impl Tls {
     }
 }
 
-fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match read {
-        Ok(certificates) if certificates.is_empty() => Err(unreadable(option, path, &"it holds no certificate")),
+fn certificates(option: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
+    match CertificateDer::pem_slice_iter(&pem.bytes).collect::<Result<Vec<_>, _>>() {
+        Ok(certificates) if certificates.is_empty() => Err(unreadable(option, pem, &"it holds no certificate")),
         Ok(certificates) => Ok(certificates),
-        Err(error) => Err(unreadable(option, path, &error)),
+        Err(error) => Err(unreadable(option, pem, &error)),
     }
 }
 
-fn unreadable(option: &str, path: &Path, reason: &dyn fmt::Display) -> String {
-    format!("{option}: could not read {}: {reason}; name a readable PEM file", path.display())
+fn unreadable(option: &str, pem: &Pem, reason: &dyn fmt::Display) -> String {
+    format!("{option}: could not read {}: {reason}; name a readable PEM file", pem.path.display())
 }
 
 /// Why a server that wants to know who we are hangs up.

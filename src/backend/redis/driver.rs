@@ -177,6 +177,10 @@ impl Place for Watched {
         Some(&mut self.location)
     }
 
+    fn master(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+
     fn open(&self, options: &Options, tls: Option<Tls>) -> Box<dyn Service> {
         let Self { location, name, number } = self.clone();
         Box::new(RedisService::with_sentinels(location, name, number, tls, options.replicas))

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::backend::{Claim, Contender, Once, Service};
 use crate::command::run::rescue::Below;
 use crate::command::run::{environment, nested};
+use crate::command::session::tell_of_password;
 use crate::command::traces::Traces;
 use crate::command::{gripping, journal};
 use crate::exit::{Exit, Failure};
@@ -100,9 +101,7 @@ pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Pre
     }
     sweep.reserve().map_err(|_| lacking(Step::Supervision, Lack::Unfit(Unfit::Descriptors)))?;
     let below = Below { spared, sweep };
-    if let Some(file) = &settings.connection.exposed {
-        report.tell(&Event::PasswordExposed(file.display().to_string()));
-    }
+    tell_of_password(&settings.connection, report);
     if !settings.connection.chosen {
         report.tell(&Event::NoBackendChosen);
     }

@@ -103,6 +103,14 @@ fn beginnings() -> Vec<(Event, &'static str)> {
             Event::PasswordExposed(text("/etc/pw")),
             "the password file /etc/pw can be read or written by other users: chmod 600 it",
         ),
+        (
+            Event::PasswordWithheld {
+                origin: text("password (/etc/c:2)"),
+                belongs_to: text("redis://a:6379"),
+                place: text("redis://b:6379"),
+            },
+            "password (/etc/c:2) is for redis://a:6379, and is not sent to redis://b:6379: if that is meant, use --password-file",
+        ),
     ]
 }
 

@@ -80,11 +80,12 @@ pub(crate) fn files(chosen: Option<Chosen>) -> Result<Files, Failure> {
     arranged(files, chosen)
 }
 
-/// What a file with this `text` says at its top.
+/// What the files of the user and the system with these texts say.
 #[cfg(test)]
-pub(super) fn sections_of(text: &str) -> Vec<Section> {
-    let document = document(text, Path::new("/")).expect("right");
-    arranged(vec![(Path::new("u").into(), document)], None).expect("right").sections
+pub(super) fn files_of(user: &str, system: &str, profile: Option<&str>) -> Result<Files, Failure> {
+    let file = |path: &str, text| (Path::new(path).into(), document(text, Path::new("/")).expect("right"));
+    let chosen = profile.map(|name| Chosen { name: name.to_owned(), origin: Origin::Flag("profile".into()) });
+    arranged(vec![file("u", user), file("s", system)], chosen)
 }
 
 /// A file that was read.
@@ -171,16 +172,9 @@ pub(super) fn config(message: String) -> Failure {
 mod tests {
     use super::*;
 
-    fn file(path: &str, text: &str) -> Read {
-        let document = document(text, Path::new("/")).expect("right");
-        (Path::new(path).into(), document)
-    }
-
     fn arrange(user: &str, system: &str, profile: Option<&str>) -> Result<Vec<String>, String> {
-        let chosen = profile.map(|name| Chosen { name: name.to_owned(), origin: Origin::Flag("profile".into()) });
-        let files = arranged(vec![file("u", user), file("s", system)], chosen);
         let told = |section: &Section| format!("{}={}", section.origin("wait").place(), section.values()["wait"]);
-        match files {
+        match files_of(user, system, profile) {
             Ok(files) => {
                 Ok(files.sections.iter().filter(|section| section.entry("wait").is_some()).map(told).collect())
             }
