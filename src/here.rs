@@ -50,10 +50,38 @@ pub(crate) fn is_there(pid: i32, start: u64) -> bool {
 
 /// The state of the process, and when it was started.
 fn stat_of(pid: i32) -> Option<(String, String)> {
+    let fields = fields_of(pid)?;
+    Some((fields.first()?.clone(), fields.get(19)?.clone()))
+}
+
+/// What the kernel says of the process after its name, see `proc_pid_stat(5)`: the first one is the third there.
+fn fields_of(pid: i32) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may have any characters.
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    Some((fields.next()?.to_owned(), fields.nth(18)?.to_owned()))
+    Some(stat.rsplit_once(") ")?.1.split_whitespace().map(str::to_owned).collect())
+}
+
+/// The process that started this one, or has taken it over; none where that cannot be seen.
+#[must_use]
+pub(crate) fn parent_of(pid: i32) -> Option<i32> {
+    fields_of(pid)?.get(1)?.parse().ok().filter(|parent| *parent > 0)
+}
+
+/// The arguments with which the process's program was started, each of them ended by a NUL.
+#[must_use]
+pub(crate) fn arguments_of(pid: i32) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()
+}
+
+/// Whether the process was forked by `parent` and has started no other program since, as a subshell has.
+#[must_use]
+pub(crate) fn is_copy_of(pid: i32, parent: i32) -> bool {
+    // Each start of a program puts its stack, arguments and environment elsewhere; a copy has them in the same place.
+    let image = |pid| {
+        let fields = fields_of(pid)?;
+        Some((arguments_of(pid), [25, 45, 47].map(|at| fields.get(at).cloned())))
+    };
+    image(pid).is_some_and(|own| image(parent) == Some(own))
 }
 
 /// The name of the process's program, of which the kernel keeps the first 15 bytes; empty when there is no such process.

@@ -86,6 +86,7 @@ fn dispatch() -> Result<Exit, Failure> {
         "run" => Ok(command::run::run(&settings::RunSettings::read(matches)?)),
         "status" => command::status::status(&settings::StatusSettings::read(matches)?),
         "list" => command::list::list(&settings::ListSettings::read(matches)?),
+        "held" => command::held::held(&settings::HeldSettings::read(matches)?),
         "break" => command::breaking::break_lock(&settings::BreakSettings::read(matches)?),
         "acquire" => Ok(command::acquire::acquire(&settings::AcquireSettings::read(matches)?)),
         "renew" => command::renew::renew(&settings::HandleSettings::of_renewal(matches)?),

@@ -26,11 +26,23 @@ pub(crate) const BACKEND_KIND: &str = "DLOCK_BACKEND_KIND";
 pub(crate) const HELD: &str = "DLOCK_HELD";
 /// Read by dlock: the handle of a lock that outlives the process that took it. `dlock acquire --shell` sets it.
 pub(crate) const HANDLE: &str = "DLOCK_HANDLE";
+/// Read by dlock: the process id of the shell that has the handle of `dlock acquire --shell`, a colon, and the owner id of the lock.
+pub(crate) const HANDLE_SHELL: &str = "DLOCK_HANDLE_SHELL";
 /// Read by dlock: the password for the backend. Never passed on to the command.
 pub(crate) const PASSWORD: &str = "DLOCK_PASSWORD";
 /// Read by dlock: a config file that is read instead of those of the user and the system.
 pub(crate) const CONFIG: &str = "DLOCK_CONFIG";
 /// The variable of `--events`. One that names a descriptor is not passed on to the command, which does not inherit it.
 pub(crate) const EVENTS: &str = "DLOCK_EVENTS";
+/// The variables of options that say how a run takes its lock: for the run that reads them, and not passed on to the command.
+pub(crate) const OF_ONE_RUN: [&str; 7] = [
+    "DLOCK_SHARED",
+    "DLOCK_EXCLUSIVE",
+    "DLOCK_SLOTS",
+    "DLOCK_ONCE_PER",
+    "DLOCK_MIN_HOLD",
+    "DLOCK_LOCK_DELAY",
+    "DLOCK_CONFLICT_EXIT_CODE",
+];
 /// The variable of `--backend`. A password in it is not passed on to the command.
 pub(crate) const BACKEND: &str = "DLOCK_BACKEND";

@@ -85,6 +85,9 @@ mod nested;
 // Such a run in the background: the lock around it is not given back while it lives.
 mod covered;
 
+// Whether a process runs inside a run, and scripts that lock themselves; variables that do not reach the command.
+mod held;
+
 // Signals that reach dlock, from whomever and whenever, and what the command and the lock have of them.
 mod signals;
 

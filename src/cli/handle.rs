@@ -13,6 +13,7 @@ use crate::cli::duration::{duration, handle_ttl};
 use crate::cli::options::{Connects, Durability, OnLost, Patience, Place, Reach, Told, connects};
 use crate::exit::Exit;
 use crate::output;
+use crate::variables::{HANDLE, HANDLE_SHELL, KEY, OWNER, TOKEN};
 
 /// What `dlock acquire` does, at length.
 pub(super) const ACQUIRE_ABOUT: &str = "\
@@ -41,12 +42,13 @@ Examples:
   dlock release \"$h\"
 
   s=$(dlock acquire -b redis://locks/ -k deploy --ttl 30m --shell) || exit; eval \"$s\"
+  trap 'dlock release' EXIT
 
   dlock acquire -b redis://locks/ -k deploy --while-pid $$ >/dev/null || exit
 
 The exit code of dlock is lost in export H=$(dlock acquire ...), in echo \"h=$(dlock acquire ...)\" and in \
-eval \"$(dlock acquire ...)\", also with set -e: use a line of its own. With --shell, what is printed on failure ends in the same \
-code, (exit 75); nothing is printed where dlock cannot be started.";
+eval \"$(dlock acquire ...)\", also with set -e: use a line of its own. With --shell, what is printed on failure unsets the \
+variables and ends in the same code, (exit 75); nothing is printed where dlock cannot be started.";
 
 /// What `dlock renew` does, at length.
 pub(super) const RENEW_ABOUT: &str = "\
@@ -59,7 +61,8 @@ Gives a lock back by its handle, and never one that somebody else holds by now. 
 before, or whose lease has ended, is a success. Ends with 79 if others hold it, or are known to have held it since. An empty \
 HANDLE is a success too, so that a step that always runs can follow a dlock acquire that failed.
 
-A lock that was taken with --while-pid is released on the host of its keeper, which ends then; its process runs on.
+Without HANDLE, a shell releases what it has acquired itself by --shell. A script that has inherited DLOCK_HANDLE from it does \
+not: dlock says so and exits with 0. If the lock is to be released there, use dlock release \"$DLOCK_HANDLE\".
 
 While a dlock run under its handle goes on on this host, the lock is not released: dlock waits for that run, for as long as \
 --connect-timeout, and then exits with 69. A run that is stopping its command, or whose command was told to end, is waited for as long \
@@ -124,8 +127,8 @@ pub(crate) struct AcquireArgs {
     #[arg(long, value_name = "FILE", env = "DLOCK_EVENTS", hide_env_values = true)]
     pub events: Option<PathBuf>,
 
-    /// Print a line for eval in a shell: it exports DLOCK_HANDLE, DLOCK_KEY, DLOCK_TOKEN and DLOCK_OWNER, or fails with dlock's
-    /// exit code
+    /// Print a line for eval in a shell: it exports DLOCK_HANDLE, DLOCK_KEY, DLOCK_TOKEN and DLOCK_OWNER, and DLOCK_HANDLE_SHELL,
+    /// by which dlock release knows that shell; or it unsets all of them, and fails with dlock's exit code
     #[arg(long, action = ArgAction::SetTrue)]
     pub shell: Option<bool>,
 
@@ -197,7 +200,9 @@ fn is_for_a_shell(words: &[OsString]) -> bool {
 
 /// The line that ends a shell's `eval` as dlock itself ends, where it ends without success: what is empty would be a success there.
 fn failing(words: &[OsString], exit: Exit) -> Option<String> {
-    (is_for_a_shell(words) && exit != Exit::Success).then(|| format!("(exit {})\n", exit.code()))
+    // An outer script may have exported a lock of its own, which is not to be taken for this one.
+    let unset = [HANDLE, HANDLE_SHELL, KEY, TOKEN, OWNER].join(" ");
+    (is_for_a_shell(words) && exit != Exit::Success).then(|| format!("unset {unset}; (exit {})\n", exit.code()))
 }
 
 /// Prints what makes a shell's `eval` fail, if this is a `dlock acquire --shell` that ends without success.
@@ -241,7 +246,8 @@ mod tests {
             (Exit::Internal, "(exit 70)\n"),
             (Exit::Signal(2), "(exit 130)\n"),
         ] {
-            assert_eq!(failing(acquire, exit).as_deref(), Some(line), "{exit:?}");
+            let line = format!("unset DLOCK_HANDLE DLOCK_HANDLE_SHELL DLOCK_KEY DLOCK_TOKEN DLOCK_OWNER; {line}");
+            assert_eq!(failing(acquire, exit), Some(line), "{exit:?}");
         }
         assert_eq!(failing(acquire, Exit::Success), None);
         for words in [&["dlock"][..], &["dlock", "acquire"], &["dlock", "run", "-k", "job", "--", "x", "--shell"]] {

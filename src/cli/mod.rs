@@ -8,6 +8,7 @@ mod config;
 pub(crate) mod defaults;
 mod duration;
 mod handle;
+mod held;
 mod meeting;
 mod mistake;
 mod options;
@@ -26,6 +27,8 @@ use self::config::CONFIG_ABOUT;
 pub(crate) use self::config::ConfigArgs;
 use self::handle::{ACQUIRE_ABOUT, ACQUIRE_EXAMPLES, RELEASE_ABOUT, RENEW_ABOUT};
 pub(crate) use self::handle::{AcquireArgs, HandleArgs, fail_in_shell};
+pub(crate) use self::held::HeldArgs;
+use self::held::{HELD_ABOUT, HELD_EXAMPLES};
 use self::meeting::{BARRIER_ABOUT, LATCH_ABOUT};
 pub(crate) use self::meeting::{BarrierArgs, LatchAction, LatchArgs, Waits};
 use self::mistake::{Mistake, is_of_a_variable, mistake};
@@ -103,6 +106,9 @@ pub(crate) enum Command {
     /// Show every lock that is held in the namespace
     #[command(long_about = LIST_ABOUT)]
     List(Box<ListArgs>),
+    /// Find out whether this runs inside a dlock run that holds a lock
+    #[command(long_about = HELD_ABOUT, after_help = HELD_EXAMPLES)]
+    Held(Box<HeldArgs>),
     /// Ask the holder of a lock to stop and release it; with --now take the lock away
     #[command(long_about = BREAK_ABOUT)]
     Break(Box<BreakArgs>),

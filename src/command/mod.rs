@@ -11,6 +11,7 @@ pub(crate) mod check;
 pub(crate) mod config;
 pub(crate) mod generate;
 mod gripping;
+pub(crate) mod held;
 mod journal;
 mod keeping;
 pub(crate) mod latch;

@@ -23,7 +23,11 @@ const ANSWER: u16 = 1000;
 /// Gives the lock back, and ends as that goes.
 pub(crate) fn release(settings: &HandleSettings) -> Result<Exit, Failure> {
     let empty = |report: &crate::report::Report| {
-        report.tell(&Event::Handle(HandleEvent::Empty));
+        let nothing = match settings.elsewhere.clone() {
+            Some((key, shell)) => HandleEvent::OfAnotherShell { key, shell },
+            None => HandleEvent::Empty,
+        };
+        report.tell(&Event::Handle(nothing));
         Ok(Exit::Success)
     };
     gripping::with(settings, empty, async |grip| {

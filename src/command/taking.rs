@@ -30,7 +30,7 @@ use crate::schema;
 use crate::settings::{AcquireSettings, Form, Patience, inherited_handle};
 use crate::supervise::signals::Signals;
 use crate::supervise::surroundings::was_closed;
-use crate::variables::{HANDLE, KEY, OWNER, TOKEN};
+use crate::variables::{HANDLE, HANDLE_SHELL, KEY, OWNER, TOKEN};
 
 /// Its descriptor.
 const STANDARD_OUTPUT: i32 = 1;
@@ -190,7 +190,7 @@ impl<'a> Taking<'a> {
         let acquired = wall_millis().saturating_sub(millis(Instant::now().since(sent)));
         match self.settings.form {
             Form::Word => handle.text() + "\n",
-            Form::Shell => shell(handle),
+            Form::Shell(own_id) => shell(handle, own_id),
             Form::Json => schema::acquired(handle, lease, acquired, millis(waited)),
         }
     }
@@ -213,7 +213,7 @@ fn millis(length: Duration) -> u64 {
 }
 
 /// The line that exports what is known of the lock, for `eval` in a shell.
-fn shell(handle: &Handle) -> String {
+fn shell(handle: &Handle, own_id: &str) -> String {
     let token = handle.token.to_string();
     let variables =
         [(HANDLE, handle.text().as_str()), (KEY, handle.key.as_str()), (TOKEN, &token), (OWNER, handle.owner.as_str())]
@@ -223,7 +223,9 @@ fn shell(handle: &Handle) -> String {
                 let _ = write!(line, " {name}={}", quoted(value));
                 line
             });
-    variables + "\n"
+    // Not quoted: the shell puts its own process id there.
+    // In zsh, a letter after `$$:` would be a modifier.
+    format!("{variables} {HANDLE_SHELL}={}:{own_id}\n", handle.owner.as_str())
 }
 
 /// A text that stands for itself in a shell.

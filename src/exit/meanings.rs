@@ -131,6 +131,21 @@ pub(crate) const STATUS: &[Row] = &[
     BUG,
 ];
 
+/// The exit codes of `dlock held`.
+pub(crate) const HELD: &[Row] = &[
+    ("0", "a dlock run around this process holds the lock"),
+    ("75", "none does"),
+    (
+        "69",
+        "it cannot be told: the backend is unreachable or too slow, or the run that holds the lock cannot be watched from here",
+    ),
+    NOT_READABLE,
+    USAGE,
+    NO_DIRECTORY,
+    CONFIG_FILE,
+    BUG,
+];
+
 /// The exit codes of `dlock check`.
 pub(crate) const CHECK: &[Row] = &[
     ("0", "locks work, whatever the warnings"),

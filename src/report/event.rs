@@ -191,6 +191,8 @@ pub(crate) enum Event {
     OuterElsewhere,
     /// The lock is held by an outer run whose guard cannot be reached; the system's reason, `None` if there is no answer.
     OuterGuardUnreachable(Option<String>),
+    /// A run is the command of a run with the same command line, again and again; the lock's name.
+    StartsItself(Key),
     /// The lock is held by an outer run whose guard may open no more descriptors; the lock's name.
     OuterFull(Key),
     /// The lock is held by an outer run that cannot be watched, for this errno.

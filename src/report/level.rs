@@ -65,6 +65,7 @@ impl Event {
             | Self::OuterElsewhere
             | Self::OuterGuardUnreachable(_)
             | Self::OuterFull(_)
+            | Self::StartsItself(_)
             | Self::OuterUnwatchable(_)
             | Self::NotRun { .. }
             | Self::Lost { .. }
@@ -83,7 +84,7 @@ impl Event {
 impl HandleEvent {
     fn level(&self) -> Level {
         match self {
-            Self::NotHeld(_) | Self::Empty | Self::WaitingForRun { .. } => Level::Note,
+            Self::NotHeld(_) | Self::Empty | Self::WaitingForRun { .. } | Self::OfAnotherShell { .. } => Level::Note,
             Self::Renewed { .. } | Self::StaysHeld { .. } => Level::Detail,
             Self::NotRenewed { .. }
             | Self::Lost { .. }

@@ -89,6 +89,7 @@ pub(super) fn line(event: &Event) -> String {
         | Event::OuterElsewhere
         | Event::OuterGuardUnreachable(_)
         | Event::OuterFull(_)
+        | Event::StartsItself(_)
         | Event::OuterUnwatchable(_)
         | Event::Covered(_) => outer(event),
         Event::Meeting(event) => meeting::line(event, trouble),

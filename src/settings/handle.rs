@@ -23,7 +23,7 @@ use crate::settings::origin::Origin;
 use crate::settings::reach::Configured;
 use crate::settings::run::{Patience, grace, patience, sink, verbosity};
 use crate::settings::usage::usage;
-use crate::settings::unknown;
+use crate::settings::{shell, unknown};
 use crate::variables::HANDLE;
 
 /// The length of a lease that a keeper renews.
@@ -34,8 +34,8 @@ const TTL: Duration = Duration::from_secs(30);
 pub(crate) enum Form {
     /// As one word.
     Word,
-    /// As a line for `eval` in a shell.
-    Shell,
+    /// As a line for `eval` in a shell, which writes its own process id in this way.
+    Shell(&'static str),
     /// As a JSON document.
     Json,
 }
@@ -83,6 +83,8 @@ pub(crate) struct AcquireSettings {
 pub(crate) struct HandleSettings {
     /// The handle, and the connection to its lock service; `None` where the handle is empty.
     pub held: Option<(Handle, Connection)>,
+    /// The key of a lock that another shell has acquired, and the process id of that shell; then `held` is `None`.
+    pub elsewhere: Option<(Key, i32)>,
     /// How much is reported.
     pub verbosity: Verbosity,
     /// Variables that look like dlock's and are not; `None` if there are none.
@@ -97,7 +99,7 @@ impl AcquireSettings {
         let key = one_key(&layers, |args| &args.key)?;
         let form = match (is_on("shell", |args| args.shell), is_on("json", |args| args.json)) {
             (true, true) => return Err(usage("--shell and --json exclude each other: use one of them")),
-            (true, false) => Form::Shell,
+            (true, false) => Form::Shell(shell::own_id()),
             (false, true) => Form::Json,
             (false, false) => Form::Word,
         };
@@ -156,7 +158,7 @@ impl AcquireSettings {
 impl HandleSettings {
     /// The settings of `dlock renew`, from what the parser found. Reads the password file.
     pub(crate) fn of_renewal(matches: &ArgMatches) -> Result<Self, Failure> {
-        let settings = Self::read(matches)?;
+        let settings = Self::of(matches, |_| None)?;
         match &settings.held {
             Some((handle, connection)) if handle.keeper.is_some() && !connection.target.has_handles() => {
                 let target = &connection.target;
@@ -168,6 +170,11 @@ impl HandleSettings {
 
     /// The settings of `dlock release`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+        Self::of(matches, shell::another)
+    }
+
+    /// The settings for the lock of a handle. One that was inherited, and that `another` shell has acquired, does not count.
+    fn of(matches: &ArgMatches, another: fn(&Handle) -> Option<i32>) -> Result<Self, Failure> {
         let layers = Layers::<HandleArgs>::read(matches)?;
         let verbosity = verbosity(&layers, |args| (args.told.quiet, args.told.verbose)).value;
         let Some(given) = layers.find("handle", |args| args.handle.clone()) else {
@@ -175,14 +182,18 @@ impl HandleSettings {
                 "there is no handle: name the HANDLE that dlock acquire has printed, or set {HANDLE}"
             )));
         };
-        let mut held = None;
+        let (mut held, mut elsewhere) = (None, None);
         if !given.value.is_empty() {
             let handle = handle(&given.value, "the handle")?;
-            let connection = way(ConnectionValues::settle(&layers), &handle, &given.origin).check()?;
-            let connection = if handle.keeper.is_some() { connection } else { with_handles(connection)? };
-            held = Some((handle, connection));
+            if let Some(shell) = another(&handle).filter(|_| !given.is_flag()) {
+                elsewhere = Some((handle.key, shell));
+            } else {
+                let connection = way(ConnectionValues::settle(&layers), &handle, &given.origin).check()?;
+                let connection = if handle.keeper.is_some() { connection } else { with_handles(connection)? };
+                held = Some((handle, connection));
+            }
         }
-        Ok(Self { held, verbosity, unknown: unknown::variables() })
+        Ok(Self { held, elsewhere, verbosity, unknown: unknown::variables() })
     }
 }
 

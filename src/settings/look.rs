@@ -4,13 +4,13 @@ The settings of the subcommands that only look: `dlock status` and `dlock list`.
 
 use clap::ArgMatches;
 
-use crate::cli::{Connects, ListArgs, Showing, StatusArgs};
+use crate::cli::{Connects, HeldArgs, ListArgs, Showing, StatusArgs};
 use crate::exit::Failure;
-use crate::key::Key;
+use crate::key::{Key, Keys};
 use crate::report::Verbosity;
 use crate::report::event::Event;
 use crate::settings::connection::{Connection, ConnectionValues};
-use crate::settings::key::one_key;
+use crate::settings::key::{keys, one_key};
 use crate::settings::layers::Layers;
 use crate::settings::unknown;
 
@@ -36,6 +36,15 @@ pub(crate) struct LookSettings {
 pub(crate) struct StatusSettings {
     /// The lock's name.
     pub key: Key,
+    /// The others.
+    pub look: LookSettings,
+}
+
+/// Everything that `dlock held` needs to know.
+#[derive(Debug)]
+pub(crate) struct HeldSettings {
+    /// The names of the locks.
+    pub keys: Keys,
     /// The others.
     pub look: LookSettings,
 }
@@ -94,6 +103,15 @@ impl StatusSettings {
         let layers = Layers::<StatusArgs>::read(matches)?;
         let key = one_key(&layers, |args| &args.key)?;
         Ok(Self { key, look: LookSettings::read(&layers)? })
+    }
+}
+
+impl HeldSettings {
+    /// The settings of `dlock held`, from what the parser found. Reads the password file.
+    pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+        let layers = Layers::<HeldArgs>::read(matches)?;
+        let keys = keys(&layers, |args| &args.key)?;
+        Ok(Self { keys, look: LookSettings::new(&layers, true, unknown::variables())? })
     }
 }
 

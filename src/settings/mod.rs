@@ -16,6 +16,7 @@ mod origin;
 mod password;
 mod reach;
 mod run;
+mod shell;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,7 @@ pub(crate) use self::handle::{AcquireSettings, Form, HandleSettings, Keeping, in
 use self::key::keys;
 use self::layers::Given;
 pub(crate) use self::layers::Layers;
-pub(crate) use self::look::{ListSettings, LookSettings, StatusSettings};
+pub(crate) use self::look::{HeldSettings, ListSettings, LookSettings, StatusSettings};
 pub(crate) use self::meeting::{BarrierSettings, LatchAct, LatchSettings};
 pub(crate) use self::run::Patience;
 use self::run::{Checked, RunValues};

@@ -110,7 +110,8 @@ fn steps_of_the_recipe() -> Vec<String> {
 fn the_recipe_of_several_steps_works_and_cleans_up_when_a_step_fails() {
     let service = RedisService::fresh();
     let steps = steps_of_the_recipe();
-    let [lock, deploy, test, unlock] = steps.as_slice() else { panic!("{steps:?}") };
+    // Of the first one, dlock is here already.
+    let [_, lock, deploy, test, unlock] = steps.as_slice() else { panic!("{steps:?}") };
     service.scratch().script("deploy.sh", "#!/bin/sh\necho \"$DLOCK_KEY\" >>deployed\n");
     service.scratch().script("smoke-test.sh", "#!/bin/sh\nexit 7\n");
     let step = |script: &str, handle: &str| {
@@ -142,4 +143,83 @@ fn a_changed_handle_touches_nothing() {
     }
     service.assert_held("job");
     by(&service, "release", &handle).output().success();
+}
+
+/// A script that releases when it ends whatever happens, and whose own `acquire` fails, is called by one that has a lock.
+#[test]
+fn a_child_script_does_not_release_the_lock_of_its_parent() {
+    let service = RedisService::fresh();
+    let holder = service.hold("busy");
+    let acquire = "dlock acquire -n -q -k busy --ttl 1m --shell";
+    let scripts = [
+        // What it would have set is unset, and what it has inherited is not taken for it.
+        (format!("trap 'dlock release' EXIT; eval \"$({acquire})\" || exit"), 75, "there is no handle"),
+        (format!("trap 'dlock release' EXIT; s=$({acquire}) || exit; eval \"$s\""), 75, "did not release outer"),
+        ("(dlock release) && timeout 60 dlock release || exit; true".to_owned(), 0, "did not release outer"),
+        (format!("eval \"$({acquire})\"; env | grep -q '^DLOCK_[HKTO]' || exit 9"), 9, ""),
+    ];
+    for shell in SHELLS {
+        for (script, code, told) in &scripts {
+            service.scratch().script("child.sh", &format!("#!/usr/bin/env {shell}\n{script}\n"));
+            let outer = "eval \"$(dlock acquire -k outer --ttl 1m --shell)\" || exit 99
+                ./child.sh; code=$?; dlock status -q -k outer && exit 98
+                dlock release || exit 97; dlock status -q -k outer || exit 96; exit $code";
+            let output = in_shell(&service, shell, outer, &[]);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(*code), "{shell}: {script}: {output:?}");
+            assert!(said.contains(told) && said.is_empty() == told.is_empty(), "{shell}: {script}: {said}");
+        }
+    }
+    // One that is named is meant.
+    service.scratch().script("child.sh", "#!/bin/sh\ndlock release \"$DLOCK_HANDLE\"\n");
+    let outer = "eval \"$(dlock acquire -k outer --ttl 1m --shell)\" && ./child.sh && dlock status -q -k outer";
+    let output = in_shell(&service, "sh", outer, &[]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    // With a keeper there is no server that could tell them apart.
+    let keeper = format!(
+        "export DLOCK_BACKEND={}; eval \"$(dlock acquire -k outer --while-pid $$ --shell)\" || exit 99
+         sh -c 'dlock release; exit $?'; dlock status -q -k outer && exit 98; dlock release && dlock status -q -k outer",
+        service.scratch().file_url()
+    );
+    let output = in_shell(&service, "bash", &keeper, &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("did not release outer"), "{output:?}");
+    holder.let_go().success();
+}
+
+/// However it calls dlock.
+#[test]
+fn a_shell_releases_the_lock_that_it_has_acquired() {
+    let service = RedisService::fresh();
+    service.scratch().script("lock.sh", "#!/bin/sh\ndlock acquire -k job --ttl 1m --shell\n");
+    service.scratch().script("last.sh", "#!/bin/sh\ndlock release; dlock status -q -k job\n");
+    let eval = "eval \"$(dlock acquire -k job --ttl 1m --shell)\" || exit 99";
+    let keep = "eval \"$(dlock acquire -k job --while-pid $$ --shell)\" || exit 99";
+    for shell in SHELLS {
+        for script in [
+            format!("{eval}; dlock release"),
+            format!("{keep}; dlock release"),
+            format!("{eval}; (true; dlock release)"),
+            format!("{eval}; x=$(true; timeout 60 dlock release; true)"),
+            format!("{eval}; f() {{ (dlock release; true); }}; f | cat"),
+            format!("{eval}; trap 'dlock release; dlock status -q -k job' EXIT; exit 5"),
+            format!("{eval}; exec ./last.sh"),
+            // What prints the line need not be what the shell has called.
+            "eval \"$(./lock.sh)\" || exit 99; dlock release".to_owned(),
+            "eval \"$(timeout 60 dlock acquire -k job --ttl 1m --shell)\" || exit 99; dlock release".to_owned(),
+            // Handed on by name, it is a handle like every other.
+            format!("{eval}; unset DLOCK_HANDLE_SHELL; {shell} -c 'dlock release; exit $?'"),
+        ] {
+            let output = in_shell(&service, shell, &script, &[]);
+            let code = if script.contains("exit 5") { 5 } else { 0 };
+            assert!(output.status.code() == Some(code) && output.stderr.is_empty(), "{shell}: {script}: {output:?}");
+            service.assert_free("job");
+        }
+    }
+    // A handle of one's own, below a shell that has another one.
+    let script = "eval \"$(dlock acquire -k job --ttl 1m --shell)\"
+        DLOCK_HANDLE=$(dlock acquire -k own --ttl 1m) sh -c 'dlock release; exit $?' && dlock status -q -k own && dlock release";
+    let output = in_shell(&service, "sh", script, &[]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    service.assert_free("job");
 }

@@ -83,7 +83,7 @@ fn words(cli: &clap::Command) -> String {
 }
 
 /// The subcommands that use a lock service.
-const CONNECTED: [&str; 5] = ["run", "status", "list", "latch", "barrier"];
+const CONNECTED: [&str; 6] = ["run", "status", "list", "held", "latch", "barrier"];
 
 /// The definitions with values to offer where any text of a form is allowed. For completion only: they are no parser.
 fn with_forms(cli: clap::Command) -> clap::Command {

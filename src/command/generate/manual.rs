@@ -64,6 +64,10 @@ const OTHERS: &[(&str, &str)] = &[
         "the password for the backend, where neither the URL nor --password-file gives one; never passed on to the command",
     ),
     (
+        variables::HANDLE_SHELL,
+        "the shell that has DLOCK_HANDLE from dlock acquire --shell: a process id, a colon, and the owner id of the lock",
+    ),
+    (
         variables::CONFIG,
         "the absolute path of a config file that is read instead of those of the user and the system; /dev/null for none. See \
          dlock-config(5)",
@@ -224,6 +228,7 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
         let (codes, notes) = match title.as_str() {
             "dlock-status" => (meanings::STATUS, UNSEEN),
             "dlock-list" => (meanings::LIST, UNSEEN),
+            "dlock-held" => (meanings::HELD, &[][..]),
             "dlock-break" => (meanings::BREAK, &[][..]),
             "dlock-acquire" => (meanings::ACQUIRE, &[][..]),
             "dlock-renew" => (meanings::RENEW, &[][..]),
@@ -257,6 +262,7 @@ fn also(title: &str) -> &'static [&'static str] {
             "dlock-run(1)",
             "dlock-status(1)",
             "dlock-list(1)",
+            "dlock-held(1)",
             "dlock-break(1)",
             "dlock-acquire(1)",
             "dlock-check(1)",
@@ -272,7 +278,7 @@ fn also(title: &str) -> &'static [&'static str] {
         "dlock-check" => &["dlock(1)", "dlock-run(1)", "dlock-config(1)", "dlock-json(7)"],
         "dlock-config" => &["dlock(1)", "dlock-run(1)", "dlock-config(5)", "dlock-json(7)"],
         "dlock-status" | "dlock-list" => &["dlock(1)", "dlock-run(1)", "dlock-break(1)", "dlock-json(7)"],
-        "dlock-break" => &["dlock(1)", "dlock-run(1)", "dlock-status(1)"],
+        "dlock-held" | "dlock-break" => &["dlock(1)", "dlock-run(1)", "dlock-status(1)"],
         "dlock-acquire" => &["dlock(1)", "dlock-release(1)", "dlock-renew(1)", "dlock-run(1)", "dlock-json(7)"],
         "dlock-renew" | "dlock-release" => &["dlock(1)", "dlock-acquire(1)", "dlock-run(1)"],
         "dlock-run" => &["dlock(1)", "dlock-config(5)", "flock(1)", "timeout(1)"],

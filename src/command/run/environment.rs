@@ -11,9 +11,11 @@ use crate::command::run::nested;
 use crate::holder::{About, Owner};
 use crate::report::journal::Sink;
 use crate::settings::RunSettings;
-use crate::variables::{BACKEND, BACKEND_KIND, EVENTS, HELD, KEY, LEASE_TTL, OWNER, PASSWORD, SLOT, TOKEN, TOKENS};
+use crate::variables::{
+    BACKEND, BACKEND_KIND, EVENTS, HELD, KEY, LEASE_TTL, OF_ONE_RUN, OWNER, PASSWORD, SLOT, TOKEN, TOKENS,
+};
 
-/// The inherited environment without secrets, with the variables for the command, whose locks have these `owners` and whose
+/// The inherited environment without secrets and without what says how this run takes its lock, with the variables for the command, whose locks have these `owners` and whose
 /// guard has this name; tokens and lease are added later.
 pub(super) fn for_command(
     settings: &RunSettings,
@@ -26,7 +28,7 @@ pub(super) fn for_command(
     let is_closed = |value: &OsStr| closed.as_ref().is_some_and(|closed| value == closed.as_str());
     let ours = [KEY, OWNER, BACKEND_KIND, HELD, TOKEN, TOKENS, SLOT, LEASE_TTL];
     let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
-        .filter(|(name, _)| !ours.iter().any(|&our| name == our) && name != PASSWORD)
+        .filter(|(name, _)| !ours.iter().chain(&OF_ONE_RUN).any(|&our| name == our) && name != PASSWORD)
         .filter(|(name, value)| name != EVENTS || !is_closed(value))
         .filter_map(|(name, value)| {
             let value = if name == BACKEND { clean(&value)? } else { value };

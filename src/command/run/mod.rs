@@ -9,7 +9,7 @@ mod ending;
 mod environment;
 mod held;
 mod hold;
-mod nested;
+pub(crate) mod nested;
 mod recording;
 mod rescue;
 mod setup;

@@ -15,7 +15,7 @@ A run that holds several locks has an owner for each of them, and its guard goes
 mod line;
 mod locked;
 
-pub(super) use self::locked::inherited_locks;
+pub(crate) use self::locked::inherited_locks;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,7 +26,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
-use self::line::{Line, Registered, is_above_us, register, unreachable_guard};
+use self::line::{Line, Registered, is_above_us, register, starts_itself, unreachable_guard};
 use self::locked::keeps;
 use crate::exit::{Exit, Failure};
 use crate::holder::{Owner, Published};
@@ -40,7 +40,7 @@ use crate::variables::{HELD, OWNER, SLOT, TOKEN, TOKENS};
 
 /// A lock of an outer run, as `DLOCK_HELD` describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Outer {
+pub(crate) struct Outer {
     /// The owner's id.
     id: String,
     /// The process id of its dlock.
@@ -68,7 +68,7 @@ impl Outer {
     }
 
     /// The outer runs, from the environment.
-    pub(super) fn inherited() -> Vec<Self> {
+    pub(crate) fn inherited() -> Vec<Self> {
         let variable = |name: &str| std::env::var(name).unwrap_or_default();
         let mut outer = Self::read(&variable(HELD));
         let tokens = tokens(&variable(TOKEN), &variable(TOKENS));
@@ -103,7 +103,7 @@ impl Outer {
     }
 
     /// Its owner's id.
-    pub(super) fn id(&self) -> String {
+    pub(crate) fn id(&self) -> String {
         self.id.clone()
     }
 
@@ -191,6 +191,17 @@ struct Keeper<'a> {
     locked: Option<OwnedFd>,
 }
 
+/// Whether one of the `outer` runs holds a lock according to the backend, where `published` is its holder's text, and keeps it for
+/// this process. `inherited` are their locked files.
+pub(crate) async fn is_kept(
+    outer: &[Outer],
+    inherited: &mut Vec<OwnedFd>,
+    published: &Published,
+    key: &Key,
+) -> Result<bool, Failure> {
+    Ok(keeper(outer, inherited, published, key, &[]).await?.is_some())
+}
+
 /// Finds the outer run that holds the lock `key` according to the backend, where `published` is its text. `inherited` are the
 /// locked files of the `outer` runs, and `known` the locks that are known to be held by them. Fails where the outer run lives and
 /// this one could not be covered: it would wait for itself.
@@ -250,6 +261,9 @@ pub(super) async fn cover(
 ) -> Result<Option<Cover>, Failure> {
     let Some(keeper) = keeper(outer, inherited, published, &key, known).await? else { return Ok(None) };
     let Keeper { holder, ttl, dlock, guard, locked } = keeper;
+    if starts_itself() {
+        return Err(Failure::new(Exit::Usage, Event::StartsItself(key)));
+    }
     if settings.once_per.is_some() {
         return Err(Failure::new(Exit::Usage, Event::OnceInside(key)));
     }

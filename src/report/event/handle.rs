@@ -41,6 +41,13 @@ pub(crate) enum HandleEvent {
     NotHeld(Key),
     /// The handle is empty, so that there is nothing to release.
     Empty,
+    /// The lock was to be released, but the handle is inherited from another shell, which goes on with the lock.
+    OfAnotherShell {
+        /// The lock's name.
+        key: Key,
+        /// The process id of that shell.
+        shell: i32,
+    },
     /// The command has ended, and the lock stays held.
     StaysHeld {
         /// The lock's name.

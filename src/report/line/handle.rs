@@ -22,6 +22,10 @@ pub(super) fn line(event: &HandleEvent, trouble: fn(&str, &Trouble) -> String) -
             format!("{key} was not held any more: it was released before or taken away, or its lease had ended")
         }
         HandleEvent::Empty => "nothing to release: the handle is empty".to_owned(),
+        HandleEvent::OfAnotherShell { key, shell } => format!(
+            "did not release {key}: DLOCK_HANDLE is inherited from process {shell}, which acquired it: if you mean it, use dlock \
+             release \"$DLOCK_HANDLE\""
+        ),
         HandleEvent::StaysHeld { key, ttl } => {
             format!("{key} stays held by its handle for {}", format_duration(*ttl))
         }

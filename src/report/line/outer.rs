@@ -20,6 +20,10 @@ pub(super) fn outer(event: &Event) -> String {
             "{key} is held by the dlock run around this one, whose guard may open no more files: raise the limit (ulimit -Hn) \
              where that one is started, or start fewer runs inside it at the same time"
         ),
+        Event::StartsItself(key) => format!(
+            "this command line starts itself again and again inside its lock {key}: give dlock held in that script the --key, \
+             --backend and --namespace of its dlock run"
+        ),
         Event::OuterUnwatchable(errno) => format!(
             "could not watch the dlock run around this one: pidfd_open: {}; allow it in the container's seccomp profile",
             Errno::from_raw(*errno).desc()

@@ -250,6 +250,11 @@ fn outer() -> Vec<(Event, &'static str)> {
              where that one is started, or start fewer runs inside it at the same time",
         ),
         (
+            Event::StartsItself(named("k")),
+            "this command line starts itself again and again inside its lock k: give dlock held in that script the --key, \
+             --backend and --namespace of its dlock run",
+        ),
+        (
             Event::OuterUnwatchable(libc::EPERM),
             "could not watch the dlock run around this one: pidfd_open: Operation not permitted; allow it in the \
              container's seccomp profile",

@@ -8,6 +8,7 @@ pub(super) fn of(subcommand: Option<&str>) -> &'static [(&'static str, &'static 
         None => DLOCK,
         Some("run") => RUN,
         Some("status") => STATUS,
+        Some("held") => HELD,
         Some("list") => LIST,
         Some("check") => CHECK,
         Some("config") => CONFIG,
@@ -86,6 +87,14 @@ const STATUS: &[(&str, &str)] = &[
     ("Start something else if the lock is free:", "dlock status -k backup >/dev/null && ./other"),
     ("Since when, for scripts:", "dlock status -k backup --json | jq -r .holder.since"),
     ("Look on until Ctrl-C:", "dlock status -k backup --watch"),
+];
+
+const HELD: &[(&str, &str)] = &[
+    (
+        "The first line of a script that runs once at a time, on whichever host:",
+        "dlock held -b redis://locks/ -k nightly || exec dlock run -n -b redis://locks/ -k nightly -- \"$0\" \"$@\"",
+    ),
+    ("Refuse to run without the lock:", "dlock held -k db || { echo 'use dlock run -k db' >&2; exit 1; }"),
 ];
 
 const LIST: &[(&str, &str)] = &[

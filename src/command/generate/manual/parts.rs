@@ -5,7 +5,7 @@ What the sections of a man page are made of.
 use clap_mangen::roff::{Roff, bold, roman};
 
 /// The date in the pages' feet: when their words last changed, so that the same source gives the same page.
-pub(super) const DATE: &str = "2026-11-23";
+pub(super) const DATE: &str = "2026-11-24";
 
 /// The names of other pages, each with its section.
 pub(super) fn see_also(page: &mut Roff, pages: &[&str]) {

@@ -23,6 +23,9 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// How soon a guard is called again that has as many calls to take as the system keeps for it.
 const CALL_AGAIN: Duration = Duration::from_millis(10);
 
+/// How many runs with one command line may be the commands of each other.
+const MOST_ALIKE: usize = 8;
+
 /// The connection to an outer guard, which stays open as long as any process of this run lives.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
@@ -94,6 +97,17 @@ pub(crate) fn unreachable_guard(reason: Option<String>) -> Failure {
 /// Whether the process with this id is above this one.
 pub(crate) fn is_above_us(pid: i32) -> bool {
     ancestors().any(|ancestor| ancestor == pid)
+}
+
+/// Whether this run is the command of a run with the same command line, and so on, [so often](MOST_ALIKE) that this will not end: a
+/// script that locks itself asks for another lock with `dlock held` than it then takes.
+pub(crate) fn starts_itself() -> bool {
+    let arguments = |pid| std::fs::read(format!("/proc/{pid}/cmdline")).ok();
+    let own = arguments(nix::unistd::getpid().as_raw());
+    // Above each command is its guard, and above that the dlock.
+    let around = |&pid: &i32| parent_of(parent_of(pid)?).filter(|&dlock| arguments(dlock) == own);
+    own.is_some()
+        && std::iter::successors(Some(nix::unistd::getpid().as_raw()), around).take(MOST_ALIKE + 1).count() > MOST_ALIKE
 }
 
 /// The processes above this one, from its parent on.

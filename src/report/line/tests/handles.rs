@@ -25,6 +25,11 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
             "k was not held any more: it was released before or taken away, or its lease had ended",
         ),
         (HandleEvent::Empty, "nothing to release: the handle is empty"),
+        (
+            HandleEvent::OfAnotherShell { key: key(), shell: 812 },
+            "did not release k: DLOCK_HANDLE is inherited from process 812, which acquired it: if you mean it, use dlock release \
+             \"$DLOCK_HANDLE\"",
+        ),
         (HandleEvent::StaysHeld { key: key(), ttl }, "k stays held by its handle for 10m"),
         (
             HandleEvent::OwnHandle { key: key().into(), runs: true },
