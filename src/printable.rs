@@ -2,7 +2,7 @@
 Showing foreign text safely: what other programs have written must not disturb a terminal or fill a log.
 */
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use unicode_width::UnicodeWidthChar;
 
@@ -23,10 +23,30 @@ pub(crate) fn flag(name: &str, value: &str) -> String {
     format!(" {name}{between}{}", quoted(value))
 }
 
+/// With characters that are not safe to show as octal escapes in `$'…'`, which mean the same in every locale. Other text is
+/// cut as [`shown`] cuts it.
 fn quoted(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+,=".contains(&byte);
-    let text = shown(text.as_bytes()).to_string();
-    if !text.is_empty() && text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    match text {
+        text if !text.is_empty() && text.len() < MAX_SHOWN && text.bytes().all(is_plain) => text.to_owned(),
+        text if text.chars().any(is_unsafe) => {
+            let mut escaped = String::new();
+            for character in text.chars() {
+                match character {
+                    '\'' | '\\' => escaped.extend(['\\', character]),
+                    character if is_unsafe(character) => {
+                        for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+                            // Writing to a String cannot fail.
+                            let _ = write!(escaped, "\\{byte:03o}");
+                        }
+                    }
+                    character => escaped.push(character),
+                }
+            }
+            format!("$'{escaped}'")
+        }
+        text => format!("'{}'", shown(text.as_bytes()).to_string().replace('\'', "'\\''")),
+    }
 }
 
 struct Shown<'a>(&'a [u8]);
@@ -71,7 +91,8 @@ pub(crate) fn fitting(text: &str, columns: usize) -> &str {
 
 /// Control characters, line and paragraph separators, and invisible characters, which reorder or hide the text around them
 /// or make two texts look the same.
-fn is_unsafe(character: char) -> bool {
+#[must_use]
+pub(crate) fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -107,6 +128,19 @@ mod tests {
         }
         for text in ["backup", "Größe", "備份", "résumé e\u{301}", "नमस्ते", "👍", "שלום"] {
             assert_eq!(shown(text.as_bytes()).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_shell_reads_a_flag_back_whatever_is_in_its_value() {
+        let texts =
+            ["backup", "a b", "it's", "-x", "k\u{202e}x", "\u{200b}7'\\\t", "", "\u{e0041}$(id)`", "Größe", "a!b"];
+        for text in texts {
+            let line = flag("--key", text);
+            assert!(!line.chars().any(is_unsafe), "{line}");
+            let script = format!("printf %s{}", line.replacen("--key", "", 1).replacen(" =", " ", 1));
+            let read = std::process::Command::new("bash").arg("-c").arg(&script).output().expect("bash");
+            assert_eq!(String::from_utf8_lossy(&read.stdout), text, "{script}");
         }
     }
 

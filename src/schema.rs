@@ -12,6 +12,7 @@ pub(crate) mod listing;
 mod news;
 pub(crate) mod settings;
 
+use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -20,7 +21,7 @@ use crate::backend::survey::{Left, Party, Seen, State, Vote};
 use crate::holder::Holder;
 use crate::holder::ask::Ask;
 use crate::lock::admission::Mode;
-use crate::printable::MAX_SHOWN;
+use crate::printable::{MAX_SHOWN, is_unsafe};
 pub(crate) use crate::schema::acquired::{ACQUIRED, acquired};
 pub(crate) use crate::schema::checked::{checked, middle_and_worst};
 pub(crate) use crate::schema::fields::{HOLDER, LIST, LOCK, WAITER};
@@ -321,9 +322,37 @@ fn lock<'a>(seen: &'a Seen, place: &'a Place, is_whole: bool) -> Lock<'a> {
     }
 }
 
-/// The line for a document: these structs of texts, numbers and lists always serialize.
+/// Writes JSON in which the characters that are not safe to show are escaped: people see it in terminals too.
+struct Shown;
+
+impl serde_json::ser::Formatter for Shown {
+    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        // Nearly all names; a hundred thousand locks should not be looked at by the letter.
+        if fragment.is_ascii() && !fragment.contains('\x7f') {
+            return writer.write_all(fragment.as_bytes());
+        }
+        let mut rest = fragment;
+        while let Some((at, character)) = rest.char_indices().find(|(_, character)| is_unsafe(*character)) {
+            writer.write_all(&rest.as_bytes()[..at])?;
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+            rest = &rest[at + character.len_utf8()..];
+        }
+        writer.write_all(rest.as_bytes())
+    }
+}
+
+/// A value as JSON: these structs of texts, numbers and lists always serialize.
+fn json(value: &impl Serialize) -> String {
+    let mut text = Vec::new();
+    let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut text, Shown));
+    written.map(|()| String::from_utf8(text).unwrap_or_default()).unwrap_or_default()
+}
+
+/// The line for a document.
 fn line(document: &impl Serialize) -> String {
-    serde_json::to_string(document).unwrap_or_default() + "\n"
+    json(document) + "\n"
 }
 
 /// The document of `dlock status`.

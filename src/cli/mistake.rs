@@ -50,7 +50,6 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
             let reason = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
             format!("{given}: {reason}")
         }
-        ErrorKind::ArgumentConflict => format!("{name} can be given only once"),
         ErrorKind::TooManyValues => format!("{name} takes no value"),
         ErrorKind::InvalidUtf8 => "an argument is not UTF-8".to_owned(),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
@@ -62,11 +61,29 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
             first.strip_prefix("error: ").unwrap_or(first).to_owned()
         }
     };
-    let meant = suggestion(error).or_else(|| without_run(error, cli, words, name)).or_else(|| bare_key(error, words));
+    let meant = in_other_tools(error)
+        .or_else(|| suggestion(error))
+        .or_else(|| without_run(error, cli, words, name))
+        .or_else(|| bare_key(error, words));
     match meant {
         Some(meant) => Mistake { text: format!("{text}: did you mean {meant}?"), help: None },
         None => Mistake { text, help: Some(command(cli, words)) },
     }
+}
+
+/// The subcommand that other tools call by the unknown name.
+fn in_other_tools(error: &Error) -> Option<String> {
+    let ours = match text(error, ContextKind::InvalidSubcommand)?.as_str() {
+        "lock" => "run",
+        "unlock" => "release",
+        "force-unlock" | "steal" => "break",
+        "who" | "ps" => "status",
+        "doctor" | "ping" => "check",
+        "completion" | "completions" => "generate bash",
+        "version" => "--version",
+        _ => return None,
+    };
+    Some(ours.to_owned())
 }
 
 /// What was probably meant.
@@ -149,8 +166,11 @@ mod tests {
                 Some("dlock list"),
             ),
             (&["status", "job"], false, "job is one argument too many: did you mean --key job?", Some("dlock status")),
-            (&["lock"], false, "there is no subcommand lock", Some("dlock")),
+            (&["mutex"], false, "there is no subcommand mutex", Some("dlock")),
             (&["rum"], false, "there is no subcommand rum: did you mean run?", None),
+            (&["lock", "x"], false, "there is no subcommand lock: did you mean run?", None),
+            (&["force-unlock"], false, "there is no subcommand force-unlock: did you mean break?", None),
+            (&["completions"], false, "there is no subcommand completions: did you mean generate bash?", None),
             (&["run", "true"], false, "--key <KEY> is missing", Some("dlock run")),
             (&["run", "job", "--", "true"], false, "--key <KEY> is missing: did you mean --key job?", None),
             (&["generate"], false, "<WHAT> is missing", Some("dlock generate")),
@@ -175,7 +195,6 @@ mod tests {
                 "<WHAT> fsh: use one of man, bash, zsh, fish, postgres, mysql: did you mean fish?",
                 None,
             ),
-            (&["run", "-k", "k", "-t", "1s", "-t", "2s"], false, "--ttl can be given only once", Some("dlock run")),
             (&["run", "-k", "k", "--close=x"], false, "--close takes no value", Some("dlock run")),
             (&[], false, "there is no subcommand: use dlock run --key KEY -- COMMAND", Some("dlock")),
         ] {

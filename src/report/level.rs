@@ -31,12 +31,9 @@ impl Event {
             | Self::Unlogged { .. }
             | Self::PasswordExposed(_)
             | Self::PasswordWithheld { .. }
-            | Self::UnknownVariables { .. }
             | Self::Concern { .. }
             | Self::ShortGrace { .. }
-            | Self::Suspended { .. }
-            | Self::MaxRun { .. }
-            | Self::StoppingNested { .. } => Level::Note,
+            | Self::Suspended { .. } => Level::Note,
             Self::Acquired { .. }
             | Self::LinesLost { .. }
             | Self::LastBreak { .. }
@@ -76,6 +73,10 @@ impl Event {
             | Self::NotReleased { .. }
             | Self::ReleaseFailed { .. }
             | Self::GuardKilled(_)
+            // The user has set a limit or a variable, and must hear what came of it from cron too.
+            | Self::MaxRun { .. }
+            | Self::StoppingNested { .. }
+            | Self::UnknownVariables { .. }
             | Self::DlockKilled { .. } => Level::Warning,
         }
     }

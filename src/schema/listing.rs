@@ -3,7 +3,7 @@ The document of `dlock list`, which is written in parts as the locks are read.
 */
 
 use crate::backend::survey::Seen;
-use crate::schema::{Place, VERSION, lock, moment};
+use crate::schema::{Place, VERSION, json, lock, moment};
 
 /// A document that is being written.
 #[derive(Debug)]
@@ -12,11 +12,6 @@ pub(crate) struct Listing {
     begun: u64,
     parts: usize,
     locks: usize,
-}
-
-/// A value as JSON: these structs of texts, numbers and lists always serialize.
-fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
 }
 
 impl Listing {

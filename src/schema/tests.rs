@@ -121,3 +121,16 @@ fn numbers_that_make_no_sense_are_null() {
     // Clocks differ a little.
     assert_eq!(seen(NOW + 1500, 7)["holder"]["held_ms"], 0);
 }
+
+#[test]
+fn what_is_not_safe_to_show_is_escaped_and_read_back() {
+    for (text, expected) in [
+        ("k\u{202e}x", r#""k\u202ex""#),
+        ("\u{9b}2J\"\\\n", r#""\u009b2J\"\\\n""#),
+        ("\u{e0041}", r#""\udb40\udc41""#),
+        ("Größe 👍", "\"Größe 👍\""),
+    ] {
+        assert_eq!(json(&text), expected);
+        assert_eq!(serde_json::from_str::<String>(expected).expect("a text"), text);
+    }
+}

@@ -262,3 +262,29 @@ fn a_monitoring_system_is_told_of_locks_that_need_a_look() {
     assert_eq!(healthy(), Some(1));
     holder.let_go().success();
 }
+
+#[test]
+fn the_line_that_breaks_a_lock_names_it_whatever_is_in_its_name() {
+    let service = RedisService::fresh();
+    for key in ["k\u{202e}x", "it's\u{200b}\\", "a b\u{feff}7"] {
+        let holder = Gated::spawn(service.scratch(), service.run(key).args(["-t", "4s"]));
+        holder.wait_held();
+        let text = look(&service, &["status", "--key", key]).output();
+        let text = text.code(75).stdout();
+        assert!(!text.contains(['\u{202e}', '\u{200b}', '\u{feff}']), "{text}");
+        let line = text.split("to ask it to stop: ").nth(1).unwrap_or_else(|| panic!("{text}")).trim();
+        // As it is typed.
+        let words = std::process::Command::new("bash")
+            .args(["-c", &format!("dlock() {{ printf '%s\\0' \"$@\"; }}; {line}")])
+            .output()
+            .unwrap();
+        let words = String::from_utf8(words.stdout).unwrap();
+        let words: Vec<&str> = words.split_terminator('\0').collect();
+        service.scratch().dlock().args(words).output().code(0).stderr_ends_with_line("was released after ");
+        holder.running.wait().code(79).stderr();
+        let json = look(&service, &["status", "--json", "--key", key]).output();
+        let json = json.code(0).stdout();
+        assert!(json.is_ascii(), "{json}");
+        assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["key"], key);
+    }
+}

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::on_backend;
+use crate::support::backends::{on_backend, on_variant};
 use crate::support::dlock::{DLOCK, Dlock, NO_CONFIG, Running};
 use crate::support::redis_services::Redlock3;
 use crate::support::service::Service;
@@ -17,7 +17,7 @@ macro_rules! on_every_backend_with_barriers {
     ($($test:ident)*) => {
         on_backend! { file: service::FileService { $($test)* } }
         on_backend! { redis: service::RedisService { $($test)* } }
-        on_backend! { sentinel: redis_services::SentinelService { $($test)* } }
+        on_variant! { sentinel: redis_services::SentinelService { $($test)* } }
         on_backend! { etcd: service::EtcdService { $($test)* } }
         on_backend! { zookeeper: service::ZooKeeperService { $($test)* } }
     };
@@ -27,6 +27,7 @@ on_every_backend_with_barriers! {
     all_go_on_when_the_last_one_comes
     rounds_in_a_loop_do_not_mix
     one_that_is_told_to_stop_breaks_it
+    one_that_is_told_to_stop_when_it_has_opened_passes_with_the_others
     one_that_is_killed_breaks_it
     one_whose_wait_runs_out_breaks_it
     a_newer_process_takes_the_place_of_an_older_one
@@ -98,6 +99,18 @@ fn one_that_is_told_to_stop_breaks_it<S: Service>(service: &S) {
     other.wait().signal(Signal::SIGTERM).stderr_is_one_line("waiting for barrier k");
     one.wait().code(79).stderr_ends_with_line("barrier k is broken: b left or died");
     service.assert_tidy(&[]);
+}
+
+/// It gets the signal before it has heard that the others have gone on, and counts on them as they count on it.
+fn one_that_is_told_to_stop_when_it_has_opened_passes_with_the_others<S: Service>(service: &S) {
+    let one = waits(service, "a", &[], 1);
+    one.signal(Signal::SIGSTOP);
+    for other in ["b", "c"].map(|name| party(service, name).spawn()) {
+        other.wait().code(0).stderr();
+    }
+    one.signal(Signal::SIGTERM);
+    one.signal(Signal::SIGCONT);
+    went_on(one);
 }
 
 fn one_that_is_killed_breaks_it<S: Service>(service: &S) {

@@ -50,7 +50,6 @@ fn what_is_wrong_with_the_options_is_told_in_one_line() {
         (&["latch", "down", "--as", "a\nb"], "--as: a name must not contain control characters"),
         (&["barrier"], "the number of parties is missing: add --parties N"),
         (&["barrier", "--parties", "101"], "--parties 101: it is a number from 1 to 100"),
-        (&["barrier", "--parties", "2", "-q", "-v"], "--quiet and --verbose exclude each other"),
     ] {
         let outcome = dlock(&service, words[0]).args(&words[1..]).output();
         outcome.code(64).stdout_is("").stderr_is_one_line(said);

@@ -24,7 +24,7 @@ pub(crate) fn barrier(settings: &BarrierSettings) -> Exit {
         Ok((barrier, opened)) => {
             let Opened { signals, .. } = opened;
             play(report, signals, |mut signals| async move {
-                let mut barrier = barrier;
+                let (mut barrier, begun) = (barrier, Instant::now());
                 let outcome = tokio::select! {
                     biased;
                     signal = told_to_stop(&mut signals) => Err(signal),
@@ -34,9 +34,9 @@ pub(crate) fn barrier(settings: &BarrierSettings) -> Exit {
                     Ok(outcome) => outcome,
                     Err(signal) => {
                         report.keep();
-                        // The others are told at once. Whether it has opened does not matter to the signal.
-                        withdraw(barrier.as_mut()).await;
-                        Ok(Exit::Signal(signal))
+                        // The others are told at once. Where it has opened, they have gone on, and count on us.
+                        let is_open = withdraw(barrier.as_mut()).await;
+                        Ok(if is_open { passed(settings, report, begun) } else { Exit::Signal(signal) })
                     }
                 };
                 leave(barrier.as_mut()).await;
@@ -63,7 +63,7 @@ fn prepare(settings: &BarrierSettings, report: &Report) -> Result<(Box<dyn Barri
 }
 
 async fn wait(settings: &BarrierSettings, report: &Report, barrier: &mut dyn Barrier) -> Result<Exit, Failure> {
-    let (progress, point, begun) = (Progress::default(), point(settings), Instant::now());
+    let (progress, place, begun) = (Progress::default(), point(settings), Instant::now());
     let wait = match settings.wait {
         None => Wait::Forever,
         Some(wait) if wait.is_zero() => Wait::No,
@@ -74,17 +74,22 @@ async fn wait(settings: &BarrierSettings, report: &Report, barrier: &mut dyn Bar
     let outcome = tokio::select! {
         biased;
         outcome = meet(barrier, manner, limits, |news| progress.set(news)) => outcome,
-        never = progress.announce(report, &point, settings.parties.into()) => match never {},
+        never = progress.announce(report, &place, settings.parties.into()) => match never {},
     };
     if outcome == Outcome::Open {
-        let event = Event::Meeting(MeetingEvent::Open { point, waited: Instant::now().since(begun) });
-        report.replace(&event);
-        if settings.verbosity == Verbosity::Verbose {
-            report.tell(&event);
-        }
-        return Ok(Exit::Success);
+        return Ok(passed(settings, report, begun));
     }
-    Err(failure(settings, point, outcome))
+    Err(failure(settings, place, outcome))
+}
+
+/// Reports that the barrier has opened, after a wait that was `begun` then.
+fn passed(settings: &BarrierSettings, report: &Report, begun: Instant) -> Exit {
+    let event = Event::Meeting(MeetingEvent::Open { point: point(settings), waited: Instant::now().since(begun) });
+    report.replace(&event);
+    if settings.verbosity == Verbosity::Verbose {
+        report.tell(&event);
+    }
+    Exit::Success
 }
 
 /// The message and the exit code for a barrier that has not opened.
