@@ -28,6 +28,9 @@ the lease can end. It got the deadline with the last renewal, so it needs no dlo
 stopped, the lock is released, and `command/run/ending` decides how dlock exits.
 */
 
+// On glibc, `main` is dlock's own: Rust's start finds the stack in `/proc/self/maps` and makes another one for a handler.
+#![cfg_attr(all(target_env = "gnu", not(test)), no_main)]
+
 mod backend;
 mod cli;
 mod clock;
@@ -58,9 +61,28 @@ use cli::GenerateArgs;
 use exit::{Exit, Failure};
 use report::event::Event;
 
+#[cfg(not(target_env = "gnu"))]
 fn main() -> std::process::ExitCode {
+    start().into()
+}
+
+#[cfg(all(target_env = "gnu", not(test)))]
+#[allow(clippy::exit)]
+#[unsafe(no_mangle)]
+extern "C" fn main() -> std::ffi::c_int {
+    supervise::surroundings::settle();
+    std::process::exit(i32::from(start().code()))
+}
+
+#[cfg_attr(all(target_env = "gnu", test), allow(dead_code))]
+fn start() -> Exit {
     std::panic::set_hook(Box::new(die_of_a_bug));
-    let outcome = dispatch().unwrap_or_else(|failure| {
+    supervise::surroundings::with_stack(act)
+}
+
+fn act() -> Exit {
+    let done = dispatch();
+    let outcome = done.unwrap_or_else(|failure| {
         if let Some(event) = failure.message() {
             report::say(event);
         }
@@ -70,10 +92,14 @@ fn main() -> std::process::ExitCode {
     if let Exit::Signal(signal) = outcome {
         supervise::signals::die_by(signal);
     }
-    outcome.into()
+    outcome
 }
 
 fn dispatch() -> Result<Exit, Failure> {
+    if let Some(run) = cli::plain_run() {
+        hide_passwords();
+        return Ok(command::run::run(&settings::RunSettings::plain(run)?));
+    }
     let matches = match cli::read() {
         Ok(matches) => matches,
         Err(error) => return cli::explain(&error),

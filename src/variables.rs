@@ -46,3 +46,49 @@ pub(crate) const OF_ONE_RUN: [&str; 7] = [
 ];
 /// The variable of `--backend`. A password in it is not passed on to the command.
 pub(crate) const BACKEND: &str = "DLOCK_BACKEND";
+/// The variables of all options, sorted. A constant, because to make the options of all subcommands takes longer than the rest of
+/// a run's start.
+pub(crate) const OF_OPTIONS: [&str; 39] = [
+    "DLOCK_AS",
+    "DLOCK_BACKEND",
+    "DLOCK_CLOSE",
+    "DLOCK_COMMAND",
+    "DLOCK_CONFLICT_EXIT_CODE",
+    "DLOCK_CONNECT_TIMEOUT",
+    "DLOCK_COUNT",
+    "DLOCK_EVENTS",
+    "DLOCK_EXCLUSIVE",
+    "DLOCK_HANDLE",
+    "DLOCK_KEEP",
+    "DLOCK_KILL_AFTER",
+    "DLOCK_LEFTOVERS",
+    "DLOCK_LOCK_DELAY",
+    "DLOCK_MAX_RUN",
+    "DLOCK_MIN_HOLD",
+    "DLOCK_NAMESPACE",
+    "DLOCK_NONBLOCK",
+    "DLOCK_ONCE_PER",
+    "DLOCK_ON_LOST",
+    "DLOCK_PARTIES",
+    "DLOCK_PASSWORD_FILE",
+    "DLOCK_PATIENT",
+    "DLOCK_PROFILE",
+    "DLOCK_QUIET",
+    "DLOCK_REASON",
+    "DLOCK_REPLICAS",
+    "DLOCK_REQUIRE_BACKEND",
+    "DLOCK_SHARED",
+    "DLOCK_SLOTS",
+    "DLOCK_STRICT_FENCING",
+    "DLOCK_TLS_CA",
+    "DLOCK_TLS_CERT",
+    "DLOCK_TLS_KEY",
+    "DLOCK_TLS_SERVER_NAME",
+    "DLOCK_TTL",
+    "DLOCK_USER",
+    "DLOCK_VERBOSE",
+    "DLOCK_WAIT",
+];
+/// The variables that belong to no option.
+pub(crate) const OF_NO_OPTION: [&str; 11] =
+    [KEY, TOKEN, TOKENS, SLOT, OWNER, LEASE_TTL, BACKEND_KIND, HELD, HANDLE_SHELL, PASSWORD, CONFIG];

@@ -3,13 +3,14 @@ Too little memory and too few processes from the start: no command runs, and one
 that tell users what to change.
 */
 
-use crate::support::backends::{User, on_every_backend};
+use crate::support::backends::{User, on_file_and_redis};
 use crate::support::dlock::Outcome;
 use crate::support::service::Service;
 
-on_every_backend! {
+on_file_and_redis! {
     a_small_address_space_is_told_in_one_line
     a_limit_of_processes_is_told_as_a_reason
+    a_small_stack_is_enough
 }
 
 /// The step between two address space limits that are tried.
@@ -63,4 +64,12 @@ fn a_limit_of_processes_is_told_as_a_reason<S: Service>(service: &S) {
 fn assert_refused(outcome: &Outcome) {
     outcome.code(69).stdout_is("").stderr_is_one_line("could not ");
     assert!(!outcome.stderr().contains("panicked"), "{outcome:?}");
+}
+
+/// With as little stack as a shell can leave, which the command gets as it is.
+fn a_small_stack_is_enough<S: Service>(service: &S) {
+    let run = service.run("job").args(["--ttl", "5s"]).limit(libc::RLIMIT_STACK, 64 << 10);
+    run.shell("ulimit -s; exit 3").output().code(3).quiet().stdout_is("64\n");
+    let status = service.scratch().dlock().args(["status", "-k", "job"]).backend(service.url());
+    status.limit(libc::RLIMIT_STACK, 64 << 10).output().code(0).stderr();
 }

@@ -207,6 +207,18 @@ fn argv_is_exact() {
     dlock.args(["printf", "%s|", "-n", "--key", "x", "--", "-E"]).output().success().stdout_is("-n|--key|x|--|-E|");
 }
 
+/// As execvp(3) does it, and so flock(1).
+#[test]
+fn a_script_without_an_interpreter_is_run_by_the_shell() {
+    let scratch = Scratch::new();
+    let script = scratch.script("script", "echo \"$0 $*\"\n");
+    let path = format!("/nowhere:{}", scratch.root().display());
+    for name in [script.as_os_str(), OsStr::new("script")] {
+        let dlock = scratch.dlock().run("k").backend(scratch.file_url()).env("PATH", &path);
+        dlock.command([name, OsStr::new("a b")]).output().success().stdout_is(&format!("{} a b\n", script.display()));
+    }
+}
+
 /// The environment that `env -0` printed.
 fn environment(outcome: &Outcome) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let pairs = outcome.stdout_bytes().split(|&byte| byte == 0).filter(|pair| !pair.is_empty());

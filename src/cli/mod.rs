@@ -12,6 +12,7 @@ mod held;
 mod meeting;
 mod mistake;
 mod options;
+pub(crate) mod plain;
 
 use std::ffi::OsString;
 
@@ -36,6 +37,7 @@ use self::options::connects;
 pub(crate) use self::options::{
     Connects, Durability, EXCLUSIONS, Leftovers, OnLost, Place, Reach, RunOptions, Showing,
 };
+pub(crate) use self::plain::{PlainRun, plain_run};
 use crate::backend::registry::{Meetings, help as help_of, setups};
 use crate::backend::url::without_password;
 use crate::exit::{Exit, Failure};
@@ -277,9 +279,27 @@ pub(crate) fn parser() -> clap::Command {
     Cli::command()
 }
 
-/// Reads the command line and the variables.
+/// Reads the command line and the variables. `dlock run` is started often, and making all the other subcommands takes it longer
+/// than the rest of its start: they are made only where there is something to say.
 pub(crate) fn read() -> Result<clap::ArgMatches, clap::Error> {
-    Cli::command().mut_subcommands(unset_empty_variables).try_get_matches()
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if words.get(1).is_some_and(|word| word == "run")
+        && let Ok(matches) = read_run(&words)
+    {
+        return Ok(matches);
+    }
+    Cli::command().mut_subcommands(unset_empty_variables).try_get_matches_from(words)
+}
+
+/// Reads the `words` of a `dlock run`, and the variables.
+pub(crate) fn read_run(words: &[OsString]) -> Result<clap::ArgMatches, clap::Error> {
+    let run = RunArgs::augment_args(clap::Command::new("run"));
+    only_run(unset_empty_variables(run)).try_get_matches_from(words)
+}
+
+/// The parser of `dlock run` alone, which is this one.
+fn only_run(run: clap::Command) -> clap::Command {
+    clap::Command::new("dlock").args_override_self(true).subcommand(run)
 }
 
 /// What `dlock config` shows: the options of `dlock run`, and all others that can be set.
@@ -314,14 +334,6 @@ pub(crate) fn settable() -> Vec<clap::Arg> {
         }
     }
     options
-}
-
-/// The variables of all options.
-#[must_use]
-pub(crate) fn variables() -> Vec<String> {
-    let cli = Cli::command();
-    let options = cli.get_subcommands().flat_map(clap::Command::get_arguments);
-    options.filter_map(|option| Some(option.get_env()?.to_str()?.to_owned())).collect()
 }
 
 /// Prints the help of dlock, or that of the subcommand `name`.
@@ -360,11 +372,22 @@ pub(crate) fn misunderstood(error: &clap::Error, words: &[OsString]) -> Failure 
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::variables::OF_OPTIONS;
 
     #[test]
     fn the_definitions_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_variables_of_all_options_are_known() {
+        let cli = Cli::command();
+        let options = cli.get_subcommands().flat_map(clap::Command::get_arguments);
+        let variables: BTreeSet<&str> = options.filter_map(|option| option.get_env()?.to_str()).collect();
+        assert_eq!(variables.into_iter().collect::<Vec<_>>(), OF_OPTIONS);
     }
 
     #[test]

@@ -14,12 +14,13 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
 
 use crate::cli::defaults::{Kind, kind, read_with};
-use crate::cli::{EXCLUSIONS, RunArgs};
+use crate::cli::plain::defaults;
+use crate::cli::{EXCLUSIONS, PlainRun, RunArgs, misunderstood, read_run};
 use crate::exit::{Exit, Failure};
 use crate::report::event::Event;
 use crate::settings::config::{Chosen, Section, files};
 use crate::settings::origin::Origin;
-use crate::settings::usage::refused;
+use crate::settings::usage::{refused, usage};
 use crate::variables::{BACKEND, PASSWORD, of_option};
 
 /// Where a layer comes from.
@@ -123,6 +124,41 @@ impl<A: Args> Layers<A> {
             Ok(Layer { source, matches, args })
         };
         layers.into_iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Layers {
+    /// The layers of a run whose command line and variables were read without the parser.
+    pub(crate) fn plain(run: PlainRun) -> Result<Self, Failure> {
+        let sections = files(None)?.sections;
+        if sections.is_empty() {
+            Ok(Self::of_args(run.flags, run.environment))
+        } else {
+            Self::of_words(&run.words, sections)
+        }
+    }
+
+    /// The layers of a run without config files, in which no options exclude each other.
+    pub(crate) fn of_args(flags: RunArgs, environment: RunArgs) -> Self {
+        let layer = |source, args| Layer { source, matches: ArgMatches::default(), args };
+        Self(vec![
+            layer(Source::Flags, flags),
+            layer(Source::Environment, environment),
+            layer(Source::Defaults, defaults()),
+        ])
+    }
+
+    /// The layers of the `words` of a `dlock run` and the variables, over these sections of config files.
+    pub(super) fn of_words(words: &[OsString], sections: Vec<Section>) -> Result<Self, Failure> {
+        let parsed = read_run(words).map_err(|error| misunderstood(&error, words))?;
+        let (_, matches) = parsed.subcommand().ok_or_else(|| usage("the command line was not understood"))?;
+        Self::over(matches, sections)
+    }
+
+    /// All that the layers say, for tests.
+    #[cfg(test)]
+    pub(crate) fn args(&self) -> Vec<&RunArgs> {
+        self.0.iter().map(|layer| &layer.args).collect()
     }
 }
 

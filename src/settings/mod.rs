@@ -45,7 +45,7 @@ pub(crate) use self::run::Patience;
 use self::run::{Checked, RunValues};
 pub(crate) use self::unknown::variables as unknown_variables;
 use crate::backend::url::without_password;
-use crate::cli::{Leftovers, OnLost};
+use crate::cli::{Leftovers, OnLost, PlainRun};
 use crate::exit::Failure;
 use crate::handle::Handle;
 use crate::key::Keys;
@@ -104,6 +104,11 @@ impl RunSettings {
     /// The settings of `dlock run`, from what the parser found. Reads the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         Self::of(&Layers::read(matches)?)
+    }
+
+    /// The settings of a run that was read without the parser. Reads the password file.
+    pub(crate) fn plain(run: PlainRun) -> Result<Self, Failure> {
+        Self::of(&Layers::plain(run)?)
     }
 
     /// The settings that these layers have.

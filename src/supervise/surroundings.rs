@@ -2,19 +2,33 @@
 What dlock inherited (signal mask, dispositions, closed standard descriptors), recorded before Rust's runtime changes
 it, so that the command inherits exactly the same.
 
-The runtime opens `/dev/null` on closed standard descriptors and ignores SIGPIPE before `main`; hence a function in
-`.init_array`, which runs first.
+Rust's runtime, or [`settle`] in its place, opens `/dev/null` on closed standard descriptors and ignores SIGPIPE before
+`main`; hence a function in `.init_array`, which runs first.
 */
 
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-/// The highest signal number on Linux.
-const MAX_SIGNAL: i32 = 64;
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::signal::SigSet;
+
+/// The limit of a stack, in bytes, from which on it is large enough for dlock.
+const ENOUGH: u64 = 1 << 20;
+/// The stack that it makes where the limit is lower, in bytes.
+const STACK: usize = 8 << 20;
+
+/// The signals whose disposition dlock or Rust's runtime changes. What was inherited for all others is still in effect.
+const CHANGED: [c_int; 4] = [libc::SIGPIPE, libc::SIGCHLD, libc::SIGSEGV, libc::SIGBUS];
+
+/// No set of signals, for the kernel. Its own calls are used because the functions of the C libraries leave out signals:
+/// 32 and 33, and musl also 34.
+const NO_SET: *mut u64 = std::ptr::null_mut();
 
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
+/// Those of [`CHANGED`] that were ignored.
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
@@ -30,22 +44,15 @@ static RECORD: extern "C" fn(c_int, *const *mut c_char) = record;
 extern "C" fn record(count: c_int, arguments: *const *mut c_char) {
     // Only glibc hands the arguments to these functions.
     if cfg!(target_env = "gnu") {
-        record_arguments(count, arguments);
+        record_arguments(usize::try_from(count).unwrap_or(0), arguments);
+    } else {
+        record_arguments_below_environment();
     }
-    let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: a null new set only reads the mask into `mask`, which is large enough and zeroed.
-    unsafe { libc::sigprocmask(libc::SIG_SETMASK, std::ptr::null(), mask.as_mut_ptr()) };
     let (mut blocked, mut ignored) = (0, 0);
-    for signal in 1..=MAX_SIGNAL {
-        // SAFETY: `mask` was initialised above, and the number is a valid signal.
-        if unsafe { libc::sigismember(mask.as_ptr(), signal) } == 1 {
-            blocked |= bit(signal);
-        }
-        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: a null new action only reads the current one.
-        let read = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
-        // SAFETY: zeroed memory is a valid `sigaction`, and the call above filled it.
-        if read == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN {
+    // SAFETY: a null new set only reads the mask into `blocked`, which has the kernel's size.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, NO_SET, &raw mut blocked, size_of::<u64>()) };
+    for signal in CHANGED {
+        if is_ignored(signal) {
             ignored |= bit(signal);
         }
     }
@@ -61,9 +68,49 @@ extern "C" fn record(count: c_int, arguments: *const *mut c_char) {
     CLOSED.store(closed, Ordering::Relaxed);
 }
 
-fn record_arguments(count: c_int, arguments: *const *mut c_char) {
+/// Whether `signal` is ignored at present.
+fn is_ignored(signal: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a null new action only reads the current one.
+    let read = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: zeroed memory is a valid `sigaction`, and the call above filled it.
+    read == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+}
+
+/// Does what Rust's start does before `main`: a file that is opened must not become a standard descriptor, and a write to a
+/// closed pipe is an error.
+#[cfg(all(target_env = "gnu", not(test)))]
+pub(crate) fn settle() {
+    for descriptor in 0..3 {
+        // SAFETY: plain system calls; the path is a C string, and the lowest free number is that of the closed descriptor.
+        if was_closed(descriptor) && unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) } != descriptor {
+            std::process::abort();
+        }
+    }
+    // SAFETY: ignoring a signal runs none of our code.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
+/// Finds the arguments where the kernel has put them: their number, a pointer to each, a null pointer, and then the
+/// environment, to which `environ` still points.
+fn record_arguments_below_environment() {
+    unsafe extern "C" {
+        static environ: *const *mut c_char;
+    }
+    let mut count = 0;
+    // SAFETY: reads only what the kernel laid out. No pointer has so low an address as the number of pointers after it.
+    unsafe {
+        let end = environ.sub(1);
+        while (*end.sub(count + 1)).addr() != count {
+            count += 1;
+        }
+        record_arguments(count, end.sub(count));
+    }
+}
+
+fn record_arguments(count: usize, arguments: *const *mut c_char) {
     let mut end: *mut c_char = std::ptr::null_mut();
-    for index in 0..usize::try_from(count).unwrap_or(0) {
+    for index in 0..count {
         // SAFETY: the kernel laid out `count` pointers to texts that end in NUL.
         unsafe {
             let argument = *arguments.add(index);
@@ -132,7 +179,7 @@ pub(crate) const fn bit(signal: i32) -> u64 {
 /// Whether dlock was started with `signal` ignored.
 #[must_use]
 pub(crate) fn was_ignored(signal: i32) -> bool {
-    IGNORED.load(Ordering::Relaxed) & bit(signal) != 0
+    if CHANGED.contains(&signal) { IGNORED.load(Ordering::Relaxed) & bit(signal) != 0 } else { is_ignored(signal) }
 }
 
 /// Whether dlock was started with `signal` blocked.
@@ -144,27 +191,24 @@ pub(crate) fn was_blocked(signal: i32) -> bool {
 /// The pending signals of this process, which blocks them, as a set of [`bit`]s. Async-signal-safe, allocates nothing.
 #[must_use]
 pub(crate) fn pending() -> u64 {
-    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: `set` is large enough, and zeroed also where the call fails.
-    unsafe { libc::sigpending(set.as_mut_ptr()) };
-    // SAFETY: as above, and the numbers are valid.
-    let waits = |signal: &i32| unsafe { libc::sigismember(set.as_ptr(), *signal) } == 1;
-    (1..=MAX_SIGNAL).filter(waits).fold(0, |pending, signal| pending | bit(signal))
+    let mut pending = 0;
+    // SAFETY: the kernel writes a set of its own size.
+    unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut pending, size_of::<u64>()) };
+    pending
 }
 
-/// Whether this standard descriptor was closed when dlock was started; it is `/dev/null` now.
+/// Whether this is a standard descriptor that was closed when dlock was started; it is `/dev/null` now.
 #[must_use]
 pub(crate) fn was_closed(descriptor: i32) -> bool {
-    CLOSED.load(Ordering::Relaxed) & (1 << descriptor) != 0
+    (0..3).contains(&descriptor) && CLOSED.load(Ordering::Relaxed) & (1 << descriptor) != 0
 }
 
 /// Restores the inherited dispositions, closed standard descriptors and, last, the signal mask. For a freshly forked
 /// child only. Async-signal-safe, allocates nothing.
 pub(crate) fn restore_in_child() {
-    for signal in 1..=MAX_SIGNAL {
+    for signal in CHANGED {
         let inherited = if was_ignored(signal) { libc::SIG_IGN } else { libc::SIG_DFL };
-        // SAFETY: setting a default or ignored disposition runs none of our code; it fails for KILL, STOP and the
-        // signals that libc reserves, which nothing here changed.
+        // SAFETY: setting a default or ignored disposition runs none of our code.
         unsafe { libc::signal(signal, inherited) };
     }
     for descriptor in 0..3 {
@@ -173,17 +217,9 @@ pub(crate) fn restore_in_child() {
             unsafe { libc::close(descriptor) };
         }
     }
-    let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: `mask` is initialised by sigemptyset, and only valid numbers are added to it.
-    unsafe {
-        libc::sigemptyset(mask.as_mut_ptr());
-        for signal in 1..=MAX_SIGNAL {
-            if was_blocked(signal) {
-                libc::sigaddset(mask.as_mut_ptr(), signal);
-            }
-        }
-        libc::sigprocmask(libc::SIG_SETMASK, mask.as_ptr(), std::ptr::null_mut());
-    }
+    let mask = BLOCKED.load(Ordering::Relaxed);
+    // SAFETY: the kernel reads a set of its own size, and writes none.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, NO_SET, size_of::<u64>()) };
 }
 
 /// Closes what was inherited for the command: standard input and output become `/dev/null`, so that their other ends
@@ -224,6 +260,34 @@ fn close_range(first: RawFd, last: RawFd) {
             unsafe { libc::close(descriptor) };
         }
     }
+}
+
+/// Does `work` in this thread, or where a limit (`ulimit -s`) leaves its stack too little room, in one with a stack of its own.
+/// This one then takes no signal. The limit stays as it is, for the command.
+pub(crate) fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    if getrlimit(Resource::RLIMIT_STACK).is_ok_and(|(limit, _)| limit >= ENOUGH) {
+        return work();
+    }
+    // It is still here if there can be no thread.
+    let work = Mutex::new(Some(work));
+    let take = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let mask = SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty());
+    let done = std::thread::scope(|scope| {
+        let _ = SigSet::all().thread_block();
+        let in_thread = || {
+            let _ = mask.thread_set_mask();
+            take().map(|work| work())
+        };
+        std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, in_thread).ok()?.join().ok()?
+    });
+    done.unwrap_or_else(|| {
+        let _ = mask.thread_set_mask();
+        match take() {
+            Some(work) => work(),
+            // The hook for panics has ended the process.
+            None => std::process::abort(),
+        }
+    })
 }
 
 #[cfg(test)]

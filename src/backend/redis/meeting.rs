@@ -16,12 +16,12 @@ use crate::backend::redis::answers::{bytes, number, text_of};
 use crate::backend::redis::connection::Outstanding;
 use crate::backend::redis::errors;
 use crate::backend::redis::keys::Keys;
-use crate::backend::redis::script::{millis, script};
+use crate::backend::redis::script::{millis, script, script_of};
 use crate::backend::redis::sentinel::Master;
 use crate::clock::{Instant, before};
 
-const LATCH: &str = include_str!("latch.lua");
-const BARRIER: &str = include_str!("barrier.lua");
+const LATCH: &str = script_of!("latch.lua");
+const BARRIER: &str = script_of!("barrier.lua");
 
 /// How often a waiter at a latch looks again although nothing has woken it.
 const LOOK: Duration = Duration::from_secs(10);

@@ -31,7 +31,6 @@ mod script;
 mod sentinel;
 mod steering;
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use ::redis::Value;
@@ -47,7 +46,7 @@ use self::meeting::{RedisBarrier, RedisLatch, Visitor};
 use self::probes::{RedisProbes, Watchers};
 use self::rights::Rights;
 pub(super) use self::safety::{concerns, inspection};
-pub(super) use self::script::{condensed, millis, script};
+pub(super) use self::script::{condense, condensed, millis, script, script_of};
 use self::sentinel::{Master, Sentinels};
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
@@ -62,20 +61,14 @@ use crate::holder::Holder;
 use crate::holder::ask::Ask;
 use crate::key::Namespace;
 
-/// A script, made of these files: each may use what those before it define.
-macro_rules! script_of {
-    ($($file:literal)+) => { LazyLock::new(|| condensed(concat!($(include_str!($file)),+))) };
-}
-
-static ATTEMPT: LazyLock<String> =
-    script_of!("value.lua" "group.lua" "counter.lua" "entering.lua" "queue.lua" "attempt.lua");
+const ATTEMPT: &str = script_of!("value.lua" "group.lua" "counter.lua" "entering.lua" "queue.lua" "attempt.lua");
 /// An attempt of a claim with a period. Other claims are not to pay for the longer text, which servers hash for each
 /// request.
-static ATTEMPT_ONCE: LazyLock<String> =
+const ATTEMPT_ONCE: &str =
     script_of!("value.lua" "group.lua" "counter.lua" "entering.lua" "queue.lua" "once.lua" "attempt.lua");
-static RENEW: LazyLock<String> = script_of!("value.lua" "group.lua" "renew.lua");
-static RELEASE: LazyLock<String> = script_of!("value.lua" "group.lua" "queue.lua" "release.lua");
-static RELEASE_ONCE: LazyLock<String> = script_of!("value.lua" "group.lua" "queue.lua" "once.lua" "release.lua");
+const RENEW: &str = script_of!("value.lua" "group.lua" "renew.lua");
+const RELEASE: &str = script_of!("value.lua" "group.lua" "queue.lua" "release.lua");
+const RELEASE_ONCE: &str = script_of!("value.lua" "group.lua" "queue.lua" "once.lua" "release.lua");
 
 /// The longest time that a dead waiter stays in the queue, however long the leases are.
 const MAX_PATIENCE: Duration = Duration::from_secs(30);
@@ -267,6 +260,38 @@ impl RedisContender {
     }
 }
 
+/// The request of an attempt.
+fn attempting(claim: &Claim, queue: Queue) -> ::redis::Cmd {
+    let keys = Keys::of(claim);
+    let (ttl, patience, hold) = (millis(claim.ttl), millis(patience(claim.ttl)), millis(claim.min_hold));
+    let join = if queue == Queue::Join { "1" } else { "0" };
+    let (prefix, rest, wakes) = (claim.prefix(), claim.about.rest(), keys.wakes());
+    let (mode, around, period) = (claim.mode.name(), claim.around.join(" "), claim.once_per.map(Once::arguments));
+    let mut arguments = vec![claim.owner.as_str(), &prefix, &rest, &ttl, &patience, join];
+    arguments.extend([wakes.as_str(), &hold, &mode, &around]);
+    arguments.extend(period.iter().flatten().map(String::as_str));
+    let text = if period.is_some() { ATTEMPT_ONCE } else { ATTEMPT };
+    script(text, &keys.single(), &arguments)
+}
+
+/// The request of a renewal.
+fn renewing(claim: &Claim) -> ::redis::Cmd {
+    // At most ten words: a server that wants a password first closes the connection on longer requests, without a word.
+    script(RENEW, &Keys::of(claim).renewed(), &[&claim.prefix(), &millis(claim.ttl), &claim.mode.name()])
+}
+
+/// The request of a release.
+fn releasing(claim: &Claim, used: Used) -> ::redis::Cmd {
+    let keys = Keys::of(claim);
+    let (prefix, wakes, mode) = (claim.prefix(), keys.wakes(), claim.mode.name());
+    let is_used = if used == Used::No { "0" } else { "1" };
+    let success = claim.once_per.filter(|_| used == Used::Success).map(|once| claim.success(once));
+    let mut arguments = vec![claim.owner.as_str(), &prefix, &wakes, is_used, &mode];
+    arguments.extend(success.iter().flatten().map(String::as_str));
+    let text = if success.is_some() { RELEASE_ONCE } else { RELEASE };
+    script(text, &keys.single(), &arguments)
+}
+
 #[async_trait::async_trait(?Send)]
 impl Contender for RedisContender {
     fn claim(&self) -> &Claim {
@@ -293,17 +318,7 @@ impl Contender for RedisContender {
     }
 
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
-        let claim = &self.claim;
-        let keys = Keys::of(claim);
-        let (ttl, patience, hold) = (millis(claim.ttl), millis(patience(claim.ttl)), millis(claim.min_hold));
-        let join = if queue == Queue::Join { "1" } else { "0" };
-        let (prefix, rest, wakes) = (claim.prefix(), claim.about.rest(), keys.wakes());
-        let (mode, around, period) = (claim.mode.name(), claim.around.join(" "), claim.once_per.map(Once::arguments));
-        let mut arguments = vec![claim.owner.as_str(), &prefix, &rest, &ttl, &patience, join];
-        arguments.extend([wakes.as_str(), &hold, &mode, &around]);
-        arguments.extend(period.iter().flatten().map(String::as_str));
-        let text = if period.is_some() { &ATTEMPT_ONCE } else { &ATTEMPT };
-        let command = script(text, &keys.single(), &arguments);
+        let command = attempting(&self.claim, queue);
         let sent = Instant::now();
         self.looked = sent;
         let also = if self.inspected { Vec::new() } else { inspection() };
@@ -341,10 +356,7 @@ impl Contender for RedisContender {
     }
 
     async fn renew(&mut self) -> Result<Renewal, Error> {
-        let claim = &self.claim;
-        let keys = Keys::of(claim);
-        // At most ten words: a server that wants a password first closes the connection on longer requests, without a word.
-        let command = script(&RENEW, &keys.renewed(), &[&claim.prefix(), &millis(claim.ttl), &claim.mode.name()]);
+        let command = renewing(&self.claim);
         let sent = Instant::now();
         let (answer, _) = self.connection.ask_master(&command, &[]).await?;
         match answers::renewed(&answer).ok_or_else(|| self.connection.nonsense())? {
@@ -365,15 +377,7 @@ impl Contender for RedisContender {
 
     async fn release(&mut self, used: Used) -> Result<Released, Error> {
         self.connection.connect_in_order().await?;
-        let claim = &self.claim;
-        let keys = Keys::of(claim);
-        let (prefix, wakes, mode) = (claim.prefix(), keys.wakes(), claim.mode.name());
-        let is_used = if used == Used::No { "0" } else { "1" };
-        let success = claim.once_per.filter(|_| used == Used::Success).map(|once| claim.success(once));
-        let mut arguments = vec![claim.owner.as_str(), &prefix, &wakes, is_used, &mode];
-        arguments.extend(success.iter().flatten().map(String::as_str));
-        let text = if success.is_some() { &RELEASE_ONCE } else { &RELEASE };
-        let command = script(text, &keys.single(), &arguments);
+        let command = releasing(&self.claim, used);
         let answer = self.connection.ask(&command, Outstanding::Blocker).await?;
         answers::released(&answer).ok_or_else(|| self.connection.nonsense())
     }
@@ -389,10 +393,11 @@ mod tests {
 
     #[test]
     fn a_script_is_sent_without_what_is_for_readers_only_and_needs_no_rights_but_those_that_are_told() {
-        let script = "-- What it does.\nlocal a = 1\n\n  -- Why.\n  a = a - -1\nreturn '-- not a comment'\n";
-        assert_eq!(condensed(script), "local a = 1\na = a - -1\nreturn '-- not a comment'");
-        for script in [&ATTEMPT, &ATTEMPT_ONCE, &RENEW, &RELEASE, &RELEASE_ONCE] {
-            assert!(script.lines().all(|line| !line.contains("--")), "{}", **script);
+        let script =
+            condensed!("-- What it does.\nlocal a = 1\n\n  -- Why.\n  a = a - -1\nreturn '-- not a comment'\n");
+        assert_eq!(script, "local a = 1\na = a - -1\nreturn '-- not a comment'");
+        for script in [ATTEMPT, ATTEMPT_ONCE, RENEW, RELEASE, RELEASE_ONCE] {
+            assert!(script.lines().all(|line| !line.contains("--")), "{script}");
             assert_eq!(rights::lacking(rights::SINGLE, script), Vec::<String>::new());
         }
     }

@@ -3,12 +3,10 @@ What whoever intervenes asks of a server: that a request to stop is put beside a
 one script that compares the whole id of the owner.
 */
 
-use std::sync::LazyLock;
-
 use ::redis::Cmd;
 
 use crate::backend::redis::keys::Keys;
-use crate::backend::redis::{condensed, script};
+use crate::backend::redis::{script, script_of};
 use crate::backend::survey::Party;
 use crate::holder::Holder;
 use crate::holder::ask::Ask;
@@ -16,34 +14,10 @@ use crate::holder::ask::Ask;
 /// The length of a lease that does not say it, in milliseconds.
 const LONG: u64 = 3_600_000;
 
-static ASK: LazyLock<String> = LazyLock::new(|| {
-    condensed(concat!(
-        include_str!("value.lua"),
-        include_str!("group.lua"),
-        include_str!("heed.lua"),
-        include_str!("ask.lua")
-    ))
-});
-static TAKE: LazyLock<String> = LazyLock::new(|| {
-    condensed(concat!(
-        include_str!("value.lua"),
-        include_str!("group.lua"),
-        include_str!("heed.lua"),
-        include_str!("take.lua"),
-        "return 1\n"
-    ))
-});
-static TAKE_AND_WAKE: LazyLock<String> = LazyLock::new(|| {
-    condensed(concat!(
-        include_str!("value.lua"),
-        include_str!("group.lua"),
-        include_str!("queue.lua"),
-        include_str!("heed.lua"),
-        include_str!("take.lua"),
-        include_str!("taken.lua"),
-        "return 1\n"
-    ))
-});
+const ASK: &str = script_of!("value.lua" "group.lua" "heed.lua" "ask.lua");
+const TAKE: &str = script_of!("value.lua" "group.lua" "heed.lua" "take.lua"; "return 1\n");
+const TAKE_AND_WAKE: &str =
+    script_of!("value.lua" "group.lua" "queue.lua" "heed.lua" "take.lua" "taken.lua"; "return 1\n");
 
 /// The request to put `ask` beside the lock, if `party` holds it.
 pub(super) fn ask(keys: &Keys, party: &Party, ask: &Ask) -> Cmd {
@@ -52,7 +26,7 @@ pub(super) fn ask(keys: &Keys, party: &Party, ask: &Ask) -> Cmd {
     // As long as its present lease: it reads the request with its next renewal, or has lost the lock.
     let left = lease.to_string();
     let names = [keys.lock.clone(), keys.holders(), keys.details(), keys.broken(), keys.stop(), keys.ear(&id)];
-    script(&ASK, &names, &[&id, &ask.text(), &left])
+    script(ASK, &names, &[&id, &ask.text(), &left])
 }
 
 /// The request to take the lock away from `party`, and to record `ask`. On a `single` server the next waiter is told.
@@ -66,7 +40,7 @@ pub(super) fn take(keys: &Keys, party: &Party, ask: &Ask, single: bool) -> Cmd {
     names.pop();
     names.extend([keys.broken(), keys.stop(), keys.ear(id)]);
     let mut command = ::redis::cmd("EVAL");
-    command.arg(if single { &*TAKE_AND_WAKE } else { &*TAKE }).arg(names.len()).arg(&names);
+    command.arg(if single { TAKE_AND_WAKE } else { TAKE }).arg(names.len()).arg(&names);
     command.arg(id).arg(text).arg(keys.wakes()).arg(ask.text());
     command
 }
@@ -78,11 +52,11 @@ mod tests {
 
     #[test]
     fn intervening_needs_no_rights_but_those_of_holders_and_of_lists() {
-        for script in [&ASK, &TAKE_AND_WAKE] {
+        for script in [ASK, TAKE_AND_WAKE] {
             assert_eq!((lacking(SINGLE, script), lacking(STEER, script)), (Vec::new(), Vec::new()));
         }
         // Without that one, a holder hears of it at its next renewal.
-        for script in [&ASK, &TAKE] {
+        for script in [ASK, TAKE] {
             assert_eq!(lacking(MAJORITY, script), ["lpush"]);
         }
     }

@@ -2,7 +2,6 @@
 The requests to one server, and how its answers are read. The scripts themselves are in the `.lua` files.
 */
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
@@ -11,7 +10,7 @@ use crate::backend::redis::answers::{bytes, damage, done_already, held_around, n
 pub(super) use crate::backend::redis::answers::{released, yes_or_no};
 use crate::backend::redis::damage::Damage;
 use crate::backend::redis::keys::Keys;
-use crate::backend::redis::{condensed, millis, script};
+use crate::backend::redis::{millis, script, script_of};
 use crate::backend::{Claim, Once, OtherSlots, Queue, Used};
 use crate::clock::Instant;
 use crate::holder::Published;
@@ -21,25 +20,20 @@ use crate::lock::admission::Mode;
 /// How long servers let nobody join a group after the last look of a writer that waits for the group to end.
 const INTENT: Duration = Duration::from_millis(1500);
 
-/// A script, made of these files: each may use what those before it define.
-macro_rules! script_of {
-    ($($file:literal)+) => { LazyLock::new(|| condensed(concat!($(include_str!($file)),+))) };
-}
-
-static ACQUIRE: LazyLock<String> = script_of!(
+const ACQUIRE: &str = script_of!(
     "../redis/value.lua" "../redis/group.lua" "../redis/counter.lua" "../redis/entering.lua" "common.lua" "acquire.lua"
 );
 /// A request for the vote by a claim with a period. Other claims are not to pay for the longer text, which servers hash for
 /// each request.
-static ACQUIRE_ONCE: LazyLock<String> = script_of!(
+const ACQUIRE_ONCE: &str = script_of!(
     "../redis/value.lua" "../redis/group.lua" "../redis/counter.lua" "../redis/entering.lua" "../redis/once.lua"
     "common.lua" "acquire.lua"
 );
-static WRITE_BACK: LazyLock<String> =
+const WRITE_BACK: &str =
     script_of!("../redis/value.lua" "../redis/group.lua" "../redis/counter.lua" "common.lua" "write_back.lua");
-static RENEW: LazyLock<String> = script_of!("../redis/value.lua" "../redis/group.lua" "common.lua" "renew.lua");
-static RELEASE: LazyLock<String> = script_of!("../redis/value.lua" "../redis/group.lua" "common.lua" "release.lua");
-static RELEASE_ONCE: LazyLock<String> =
+const RENEW: &str = script_of!("../redis/value.lua" "../redis/group.lua" "common.lua" "renew.lua");
+const RELEASE: &str = script_of!("../redis/value.lua" "../redis/group.lua" "common.lua" "release.lua");
+const RELEASE_ONCE: &str =
     script_of!("../redis/value.lua" "../redis/group.lua" "../redis/once.lua" "common.lua" "release.lua");
 
 /// How much is given back.
@@ -133,19 +127,19 @@ impl Try {
         let mut arguments = vec![self.owner.as_str(), &number, &self.rest, &self.ttl, &self.proposal, &granted];
         arguments.extend([hold.as_str(), &mode, &slot, &intent, around]);
         arguments.extend(period.iter().flatten().map(String::as_str));
-        script(if period.is_some() { &ACQUIRE_ONCE } else { &ACQUIRE }, &self.keys, &arguments)
+        script(if period.is_some() { ACQUIRE_ONCE } else { ACQUIRE }, &self.keys, &arguments)
     }
 
     /// The request to raise the counter to `token` where the vote is this attempt's.
     pub(super) fn write_back(&self, token: u64) -> Cmd {
         let (number, token) = (self.number.to_string(), token.to_string());
-        script(&WRITE_BACK, &self.keys[..4], &[&self.owner, &number, &token, &self.mode.name()])
+        script(WRITE_BACK, &self.keys[..4], &[&self.owner, &number, &token, &self.mode.name()])
     }
 
     /// The request to extend the vote.
     pub(super) fn renew(&self) -> Cmd {
         let prefix = format!("{}\"try\":{},", self.owner, self.number);
-        script(&RENEW, &self.renewed, &[&prefix, &self.ttl, &self.mode.name()])
+        script(RENEW, &self.renewed, &[&prefix, &self.ttl, &self.mode.name()])
     }
 
     /// The request to give back the vote of this attempt and of earlier ones and, where others were kept out for it, to
@@ -156,9 +150,9 @@ impl Try {
         let (number, mode) = (self.number.to_string(), self.mode.name());
         let period = self.once_per.filter(|_| what == Return::All(Used::Success)).map(Once::arguments);
         let mut arguments = vec![self.owner.as_str(), &number, flag(is_used), &mode, flag(lets_in)];
-        let Some(period) = period else { return script(&RELEASE, &self.keys, &arguments) };
+        let Some(period) = period else { return script(RELEASE, &self.keys, &arguments) };
         arguments.extend(period.iter().map(String::as_str).chain([self.done.as_str()]));
-        script(&RELEASE_ONCE, &self.keys, &arguments)
+        script(RELEASE_ONCE, &self.keys, &arguments)
     }
 }
 
@@ -248,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_scripts_need_no_rights_but_those_that_are_told() {
-        for script in [&ACQUIRE, &ACQUIRE_ONCE, &WRITE_BACK, &RENEW, &RELEASE, &RELEASE_ONCE] {
+        for script in [ACQUIRE, ACQUIRE_ONCE, WRITE_BACK, RENEW, RELEASE, RELEASE_ONCE] {
             assert_eq!(lacking(MAJORITY, script), Vec::<String>::new());
         }
     }
