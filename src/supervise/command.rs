@@ -3,14 +3,16 @@ The command as a process: everything that `execve` needs is prepared before the 
 its child may not allocate.
 */
 
-use std::ffi::{CString, OsString, c_char, c_int};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int};
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
 
 use crate::clock::Instant;
 use crate::supervise::surroundings;
@@ -25,12 +27,17 @@ unsafe extern "C" {
 /// NUL.
 const BLANK: usize = 384;
 
+/// Runs scripts without a `#!` line.
+const SHELL: &CStr = c"/bin/sh";
+
 /// A command that is ready to be executed.
 #[derive(Debug)]
 pub(crate) struct Command {
     /// Owns what `argv` points to.
     _arguments: Vec<CString>,
     argv: Vec<*const c_char>,
+    /// The arguments with which the shell runs the command, if it is a script that does not say what runs it.
+    script: Vec<*const c_char>,
     /// Owns what `envp` points to.
     _variables: Vec<CString>,
     envp: Vec<*const c_char>,
@@ -86,7 +93,10 @@ impl Command {
         slot: Option<&str>,
     ) -> Result<Self, Errno> {
         let c_string = |text: OsString| CString::new(text.into_vec()).map_err(|_| Errno::EINVAL);
-        let arguments = arguments.into_iter().map(c_string).collect::<Result<Vec<_>, _>>()?;
+        let environment: Vec<_> = environment.into_iter().collect();
+        let path = environment.iter().find_map(|(name, value)| (name == "PATH").then_some(value.as_os_str()));
+        let file = arguments.first().map(|name| found(name, path)).unwrap_or_default();
+        let mut arguments = arguments.into_iter().map(c_string).collect::<Result<Vec<_>, _>>()?;
         let variables = environment
             .into_iter()
             .map(|(mut name, value)| {
@@ -97,12 +107,15 @@ impl Command {
             .collect::<Result<Vec<_>, _>>()?;
         let ([token, tokens, ttl], slot) = ([token, tokens, ttl].map(Blank::new), slot.map(Blank::new));
         let end = std::iter::once(std::ptr::null());
-        let argv = arguments.iter().map(|argument| argument.as_ptr()).chain(end.clone()).collect();
+        let argv: Vec<_> = arguments.iter().map(|argument| argument.as_ptr()).chain(end.clone()).collect();
+        arguments.push(c_string(file.into_os_string())?);
+        let file = arguments.last().map_or(std::ptr::null(), |file| file.as_ptr());
+        let script = [SHELL.as_ptr(), file].into_iter().chain(argv.iter().skip(1).copied()).collect();
         let blanks = [Some(&token), Some(&tokens), Some(&ttl), slot.as_ref()];
         let blanks = blanks.into_iter().flatten().map(|blank| blank.text.as_ptr().cast());
         let envp = variables.iter().map(|variable| variable.as_ptr()).chain(blanks).chain(end).collect();
         let shared = Shared::map()?;
-        Ok(Self { _arguments: arguments, argv, _variables: variables, envp, token, tokens, ttl, slot, shared })
+        Ok(Self { _arguments: arguments, argv, script, _variables: variables, envp, token, tokens, ttl, slot, shared })
     }
 
     /// Why the command could not be executed, once its process has ended; 0 when it was.
@@ -175,10 +188,23 @@ impl Command {
             environ = self.envp.as_ptr();
             libc::execvp(self.argv[0], self.argv.as_ptr());
             let errno = Errno::last_raw();
+            if errno == libc::ENOEXEC {
+                libc::execv(SHELL.as_ptr(), self.script.as_ptr());
+            }
             self.shared.exec_errno.store(errno, Ordering::Release);
             libc::_exit(if errno == libc::ENOENT { 127 } else { 126 });
         }
     }
+}
+
+/// The file that `execvp` finds for `name`. glibc's passes a script without a `#!` line to the shell itself, so it is looked
+/// for only where the C library is another one.
+fn found(name: &OsStr, path: Option<&OsStr>) -> PathBuf {
+    let searched = !cfg!(target_env = "gnu") && !name.as_bytes().contains(&b'/');
+    let directories = searched.then_some(path.unwrap_or(OsStr::new("/usr/local/bin:/bin:/usr/bin")));
+    let mut files = directories.into_iter().flat_map(std::env::split_paths).map(|directory| directory.join(name));
+    let found = files.find(|file| file.is_file() && access(file, AccessFlags::X_OK).is_ok());
+    found.unwrap_or_else(|| name.into())
 }
 
 /// The bit that says that the pending signals are known. It is the bit of signal 64, which is never passed on.

@@ -116,7 +116,8 @@ fn receive(socket: &OwnedFd) -> Received {
         message.msg_iov = &raw mut place;
         message.msg_iovlen = 1;
         message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = control.0.len();
+        // Their types differ between C libraries.
+        message.msg_controllen = control.0.len() as _;
         let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
         let received = libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags);
         let header = if received > 0 { libc::CMSG_FIRSTHDR(&raw const message) } else { std::ptr::null_mut() };
@@ -124,7 +125,7 @@ fn receive(socket: &OwnedFd) -> Received {
             let (mut next, mut length) = (libc::CMSG_DATA(header).cast::<[u8; size_of::<RawFd>()]>(), 0);
             for lock in &mut locks {
                 length += DESCRIPTOR;
-                if (*header).cmsg_len < libc::CMSG_LEN(length) as usize {
+                if (*header).cmsg_len < libc::CMSG_LEN(length) as _ {
                     break;
                 }
                 *lock = Some(OwnedFd::from_raw_fd(RawFd::from_ne_bytes(next.read())));
