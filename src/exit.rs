@@ -1,5 +1,5 @@
 /*!
-How dlock ends. Only this file and [`meanings`] know the numbers.
+How dlock ends. Only this file and [`meanings`] know the numbers, but for those of flock(1), which `command/flock` has.
 */
 
 pub(crate) mod meanings;
@@ -44,6 +44,8 @@ pub enum Exit {
 
 /// The default of `--conflict-exit-code`: `EX_TEMPFAIL`.
 pub(crate) const CONFLICT: u8 = 75;
+/// The default of flock's `--conflict-exit-code`.
+pub(crate) const FLOCK_CONFLICT: u8 = 1;
 
 impl Exit {
     /// The number for `exit(2)`; 128+n for an end by signal n, which only PID 1 uses.

@@ -81,7 +81,7 @@ fn start() -> Exit {
 }
 
 fn act() -> Exit {
-    let done = dispatch();
+    let done = cli::flock::words().map_or_else(dispatch, command::flock::flock);
     let outcome = done.unwrap_or_else(|failure| {
         if let Some(event) = failure.message() {
             report::say(event);
@@ -127,6 +127,7 @@ fn dispatch() -> Result<Exit, Failure> {
             command::generate::generate(&args, is_flag)
         }
         "help" => cli::help(matches.get_one::<String>("name").map(String::as_str)),
+        // As for flock, whose command line is not for the parser.
         unknown => Err(misunderstood(&format!("{unknown} is no subcommand"))),
     }
 }

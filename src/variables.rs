@@ -44,6 +44,10 @@ pub(crate) const OF_ONE_RUN: [&str; 7] = [
     "DLOCK_LOCK_DELAY",
     "DLOCK_CONFLICT_EXIT_CODE",
 ];
+/// The variable of `--profile`.
+pub(crate) const PROFILE: &str = "DLOCK_PROFILE";
+/// The variable of `--require-backend`.
+pub(crate) const REQUIRE_BACKEND: &str = "DLOCK_REQUIRE_BACKEND";
 /// The variable of `--backend`. A password in it is not passed on to the command.
 pub(crate) const BACKEND: &str = "DLOCK_BACKEND";
 /// The variables of all options, sorted. A constant, because to make the options of all subcommands takes longer than the rest of

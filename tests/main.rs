@@ -85,6 +85,9 @@ mod nested;
 // Such a run in the background: the lock around it is not given back while it lives.
 mod covered;
 
+// The command line of flock(1): as util-linux has it on this host, and with a backend as a run.
+mod flock;
+
 // Whether a process runs inside a run, and scripts that lock themselves; variables that do not reach the command.
 mod held;
 

@@ -13,7 +13,7 @@ default. Options that are given here are taken into account. Passwords are shown
 here with the same message; the files that options name are opened by dlock check, and not here.
 
 Config files are ~/.config/dlock/config.toml ($XDG_CONFIG_HOME/dlock/config.toml) and /etc/dlock/config.toml; DLOCK_CONFIG \
-names a file that is read instead of both. Their names are long options without the dashes, and password:
+names a file that is read instead of both. Their names are long options without the dashes, password, and flock-paths:
 
   backend = \"redis://locks/\"
   password-file = \"password\"    # relative to this file

@@ -7,6 +7,7 @@ mod check;
 mod config;
 pub(crate) mod defaults;
 mod duration;
+pub(crate) mod flock;
 mod handle;
 mod held;
 mod meeting;
@@ -26,6 +27,7 @@ use self::check::CHECK_ABOUT;
 pub(crate) use self::check::CheckArgs;
 use self::config::CONFIG_ABOUT;
 pub(crate) use self::config::ConfigArgs;
+use self::flock::{FLOCK_ABOUT, FLOCK_EXAMPLES, FlockArgs};
 use self::handle::{ACQUIRE_ABOUT, ACQUIRE_EXAMPLES, RELEASE_ABOUT, RENEW_ABOUT};
 pub(crate) use self::handle::{AcquireArgs, HandleArgs, fail_in_shell};
 pub(crate) use self::held::HeldArgs;
@@ -35,7 +37,7 @@ pub(crate) use self::meeting::{BarrierArgs, LatchAction, LatchArgs, Waits};
 use self::mistake::{Mistake, is_of_a_variable, mistake};
 use self::options::connects;
 pub(crate) use self::options::{
-    Connects, Durability, EXCLUSIONS, Leftovers, OnLost, Place, Reach, RunOptions, Showing,
+    Connects, Durability, EXCLUSIONS, Leftovers, OnLost, Place, Reach, RunOptions, Showing, is_on,
 };
 pub(crate) use self::plain::{PlainRun, plain_run};
 use crate::backend::registry::{Meetings, help as help_of, setups};
@@ -102,6 +104,9 @@ pub(crate) enum Command {
     /// Hold a lock while a command runs
     #[command(long_about = RUN_ABOUT, after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Take the command line of flock(1), with the lock on a backend where one is configured
+    #[command(long_about = FLOCK_ABOUT, after_help = FLOCK_EXAMPLES)]
+    Flock(FlockArgs),
     /// Show who holds a lock, and who waits for it
     #[command(long_about = STATUS_ABOUT)]
     Status(Box<StatusArgs>),

@@ -9,6 +9,7 @@ pub(crate) mod barrier;
 pub(crate) mod breaking;
 pub(crate) mod check;
 pub(crate) mod config;
+pub(crate) mod flock;
 pub(crate) mod generate;
 mod gripping;
 pub(crate) mod held;

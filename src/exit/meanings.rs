@@ -88,6 +88,23 @@ pub(crate) const RUN: &[Row] = &[
     BEFORE,
 ];
 
+/// The exit codes of `dlock flock`.
+pub(crate) const FLOCK: &[Row] = &[
+    (
+        "the command's own",
+        "the command ran to its end under the lock; 128+N if signal N ended it (with a backend, dlock ends by the same signal)",
+    ),
+    ("1", "the lock was not acquired: held with -n, or -w ran out (-E changes the number)"),
+    ("64", "wrong usage; with a backend also a form that a server does not have"),
+    ("65", "the descriptor cannot be locked"),
+    ("66", "the file cannot be opened"),
+    ("69", "the command cannot be executed; with a backend: the backend is unreachable or too slow"),
+    ("71", "the system lacks something"),
+    ("73", "the file cannot be made"),
+    ("78", "a config file is wrong or cannot be trusted, also for a lock on this host: see dlock-config(5)"),
+    ("70, 77, 79, 124, 126, 127", "with a backend: as from dlock run"),
+];
+
 /// The exit codes of `dlock generate`.
 pub(crate) const GENERATE: &[Row] = &[("0", "it was printed"), USAGE, BUG];
 

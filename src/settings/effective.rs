@@ -7,7 +7,7 @@ use crate::backend::url::password_in;
 use crate::cli::defaults::{Kind, kind};
 use crate::cli::{self, read_shown, settable};
 use crate::exit::Failure;
-use crate::settings::config::files;
+use crate::settings::config::{FLOCK_PATHS, files};
 use crate::settings::connection::ConnectionValues;
 use crate::settings::layers::{Given, Layers, Secret, chosen};
 use crate::settings::origin::Origin;
@@ -72,6 +72,7 @@ pub(super) fn shown(layers: &Layers) -> Result<Vec<Setting>, Failure> {
         };
         rows.push(setting(name, given));
     }
+    rows.push(setting(FLOCK_PATHS, layers.in_files(FLOCK_PATHS)));
     Ok(rows)
 }
 

@@ -7,6 +7,7 @@ mod check;
 pub(crate) mod config;
 mod connection;
 mod effective;
+pub(crate) mod flock;
 mod handle;
 mod key;
 mod layers;

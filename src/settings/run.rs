@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::backend::url::Target;
 use crate::cli::{Connects, Leftovers, OnLost, RunArgs};
-use crate::exit::Failure;
+use crate::exit::{FLOCK_CONFLICT, Failure};
 use crate::handle::Handle;
 use crate::key::Keys;
 use crate::lease::timing::{Delay, Grace};
@@ -120,6 +120,18 @@ impl RunValues {
             mode: Given::default(Mode::Exclusive),
             ..self
         }
+    }
+
+    /// These values for a command line of flock, which has defaults of its own: 1 when the lock was not acquired, and no word.
+    #[must_use]
+    pub(crate) fn of_flock(mut self) -> Self {
+        if self.conflict.origin == Origin::Default {
+            self.conflict.value = FLOCK_CONFLICT;
+        }
+        if self.verbosity.origin == Origin::Default {
+            self.verbosity.value = Verbosity::Quiet;
+        }
+        self
     }
 
     /// What depends on each other and on `target`, checked.

@@ -9,6 +9,8 @@ Rust's runtime, or [`settle`] in its place, opens `/dev/null` on closed standard
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -220,6 +222,22 @@ pub(crate) fn restore_in_child() {
     let mask = BLOCKED.load(Ordering::Relaxed);
     // SAFETY: the kernel reads a set of its own size, and writes none.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, NO_SET, size_of::<u64>()) };
+}
+
+/// Makes `command` inherit what this process inherited, but for an ignored SIGCHLD: with it, no exit status could be read.
+pub(crate) fn hand_on(command: &mut Command) {
+    let default = || {
+        // SAFETY: the default disposition runs none of our code.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    };
+    default();
+    let in_child = move || {
+        restore_in_child();
+        default();
+        Ok(())
+    };
+    // SAFETY: async-signal-safe calls that allocate nothing.
+    unsafe { command.pre_exec(in_child) };
 }
 
 /// Closes what was inherited for the command: standard input and output become `/dev/null`, so that their other ends

@@ -150,6 +150,29 @@ const BUGS: &[&str] = &[
     "A URL with a password can be seen in the list of processes when dlock starts: use --password-file or DLOCK_PASSWORD.",
 ];
 
+/// What is different with a backend for a command line of flock.
+const FLOCK: &[&str] = &[
+    "Variables and config files apply as they do to dlock run: DLOCK_TTL, DLOCK_NAMESPACE and DLOCK_MIN_HOLD, for instance, say what \
+     flock has no option for. Like flock, dlock says nothing while it waits and when the lock is held, unless --verbose or DLOCK_VERBOSE \
+     is given. It always says when it has stopped the command, and why.",
+    "The key is the path as it was typed, so all hosts must type the same one: dlock status -k /var/lock/jobs/backup shows who holds \
+     it. A relative path begins at the working directory. A path over 512 bytes is refused (64).",
+    "The command does not hold the lock itself, so what it leaves in the background does not keep it: DLOCK_LEFTOVERS=wait does. dlock stays \
+     its parent, also with -F: it passes signals on, and ends as the command does. -o matters on file: only.",
+    "A server cannot lock a descriptor (flock 9), nor remove a lock by -u: both are refused (64), with what to write instead. Where only \
+     config files name a backend, that goes for a descriptor whose file flock-paths names. A flock inside another one of the same file \
+     starts its command at once, as a nested dlock run does; without a backend it waits for itself.",
+    "DLOCK_REQUIRE_BACKEND=1 refuses (64) what would be locked on this host only. In a config file, require-backend has no effect on flock. \
+     A path that flock-paths names is refused (78) while no backend is configured.",
+];
+
+/// What is known to be wrong with dlock as flock.
+const FLOCK_BUGS: &[&str] = &[
+    "Messages are in English, and SECONDS has a decimal point, in every locale.",
+    "The crontabs of users look for commands in /usr/bin and /bin alone unless they set PATH, and a line may name /usr/bin/flock.",
+    "Two hosts whose clocks differ by more than a job takes both run it, one after the other, even with -n: set DLOCK_MIN_HOLD.",
+];
+
 /// What dlock does not promise, in the same words everywhere.
 const LIMITS: &[&str] = &[
     "A lock with a lease is as good as the clock that measures it and the server that keeps it. Single Redis loses \
@@ -215,15 +238,8 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
     let mut page = Roff::new();
     if let Some(command) = meets {
         about_meetings(&mut page, &command, examples);
-    } else if title == "dlock-config" || title == "dlock-check" {
-        if title == "dlock-check" {
-            list(&mut page, "PROBES", PROBES.iter().copied());
-            list(&mut page, "EXIT STATUS", meanings::CHECK.iter().copied());
-        } else {
-            list(&mut page, "EXIT STATUS", meanings::CONFIG.iter().copied());
-        }
-        page.control("SH", ["EXAMPLES"]);
-        listed(&mut page, examples);
+    } else if ["dlock-flock", "dlock-config", "dlock-check"].contains(&title.as_str()) {
+        about_itself(&mut page, &title, examples);
     } else {
         let (codes, notes) = match title.as_str() {
             "dlock-status" => (meanings::STATUS, UNSEEN),
@@ -260,6 +276,7 @@ fn also(title: &str) -> &'static [&'static str] {
     match title {
         "dlock" => &[
             "dlock-run(1)",
+            "dlock-flock(1)",
             "dlock-status(1)",
             "dlock-list(1)",
             "dlock-held(1)",
@@ -281,7 +298,8 @@ fn also(title: &str) -> &'static [&'static str] {
         "dlock-held" | "dlock-break" => &["dlock(1)", "dlock-run(1)", "dlock-status(1)"],
         "dlock-acquire" => &["dlock(1)", "dlock-release(1)", "dlock-renew(1)", "dlock-run(1)", "dlock-json(7)"],
         "dlock-renew" | "dlock-release" => &["dlock(1)", "dlock-acquire(1)", "dlock-run(1)"],
-        "dlock-run" => &["dlock(1)", "dlock-config(5)", "flock(1)", "timeout(1)"],
+        "dlock-flock" => &["dlock(1)", "dlock-run(1)", "dlock-acquire(1)", "dlock-config(5)", "flock(1)", "flock(2)"],
+        "dlock-run" => &["dlock(1)", "dlock-flock(1)", "dlock-config(5)", "flock(1)", "timeout(1)"],
         _ => &["dlock(1)", "flock(1)", "timeout(1)"],
     }
 }
@@ -295,6 +313,28 @@ fn about_meetings(page: &mut Roff, command: &clap::Command, examples: &[(&str, &
     page.control("SH", ["EXAMPLES"]);
     listed(page, examples);
     paragraphs(page, "BUGS", MEETING_BUGS);
+}
+
+/// What a page has besides its options that shares no section with others.
+fn about_itself(page: &mut Roff, title: &str, examples: &[(&str, &str)]) {
+    let is_flock = title == "dlock-flock";
+    let codes = match title {
+        "dlock-check" => meanings::CHECK,
+        "dlock-flock" => meanings::FLOCK,
+        _ => meanings::CONFIG,
+    };
+    if title == "dlock-check" {
+        list(page, "PROBES", PROBES.iter().copied());
+    }
+    list(page, "EXIT STATUS", codes.iter().copied());
+    if is_flock {
+        paragraphs(page, "WITH A BACKEND", FLOCK);
+    }
+    page.control("SH", ["EXAMPLES"]);
+    listed(page, examples);
+    if is_flock {
+        paragraphs(page, "BUGS", FLOCK_BUGS);
+    }
 }
 
 /// What a page on locks has besides its options.

@@ -19,6 +19,8 @@ pub(super) const PASSWORD: &str = "password";
 const PASSWORD_FILE: &str = "password-file";
 /// The option for where the events go.
 const EVENTS: &str = "events";
+/// The paths that `dlock flock` locks at the backend; there is no such option.
+pub(crate) const FLOCK_PATHS: &str = "flock-paths";
 /// The name of the tables of profiles; with a text, the profile that is chosen where no other is.
 const PROFILE: &str = "profile";
 /// Names that are less alike than this are not taken for each other.
@@ -42,7 +44,7 @@ pub(super) struct Document {
 pub(super) struct Entry {
     /// The option's long name.
     pub option: String,
-    /// Its value, as the command line would have it; `true` or `false` for an option without one.
+    /// Its value, as the command line would have it; `true` or `false` for an option without one. Paths for flock are a JSON array.
     pub value: String,
     /// The line, from 1 on.
     pub line: usize,
@@ -137,12 +139,16 @@ impl Reader<'_> {
     }
 
     fn is_known(&self, option: &str) -> bool {
-        option == PASSWORD || self.options.contains_key(option)
+        [PASSWORD, FLOCK_PATHS].contains(&option) || self.options.contains_key(option)
     }
 
     fn entry(&self, name: &Spanned<Cow<'_, str>>, value: &Spanned<DeValue<'_>>) -> Result<Entry, Mistake> {
         let option = name.get_ref().as_ref();
         let wrong = |text: String| self.mistake(name, format!("{option}: {text}"));
+        if option == FLOCK_PATHS {
+            let value = patterns(value.get_ref()).ok_or_else(|| wrong(format!("use a list of {PATTERNS}")))?;
+            return Ok(Entry { option: option.to_owned(), value, line: self.line(name.span().start) });
+        }
         let kind = match self.options.get(option) {
             Some(_) if option == PROFILE => {
                 return Err(wrong("a profile chooses no other: set it at the top of the file".to_owned()));
@@ -187,7 +193,7 @@ impl Reader<'_> {
         if is_option(&self.parser, option) {
             return format!("{option} is only for the command line");
         }
-        let known = self.options.keys().map(String::as_str).chain([PASSWORD]);
+        let known = self.options.keys().map(String::as_str).chain([PASSWORD, FLOCK_PATHS]);
         let alike = known.map(|known| (strsim::jaro_winkler(option, known), known));
         let best = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
         match best.filter(|(likeness, _)| *likeness >= LEAST_LIKENESS) {
@@ -204,6 +210,19 @@ impl Reader<'_> {
     fn line(&self, at: usize) -> usize {
         self.starts.partition_point(|start| *start <= at)
     }
+}
+
+/// What [`FLOCK_PATHS`] is a list of.
+const PATTERNS: &str = "absolute paths, in which * is any name: [\"/var/lock/jobs/*\"]";
+
+/// Paths for flock, as a JSON array; none where one of them is not absolute.
+fn patterns(value: &DeValue<'_>) -> Option<String> {
+    let DeValue::Array(values) = value else { return None };
+    let pattern = |value: &Spanned<DeValue<'_>>| match value.get_ref() {
+        DeValue::String(text) if text.starts_with('/') && !text.contains('\0') => Some(text.to_string()),
+        _ => None,
+    };
+    serde_json::to_string(&values.iter().map(pattern).collect::<Option<Vec<_>>>()?).ok()
 }
 
 /// Fails where one place has a password twice.
@@ -268,6 +287,17 @@ mod tests {
             ("wait = true", 1, "wait: use a text in quotes, or a number"),
             ("wait = [1]", 1, "wait: use a text in quotes, or a number"),
             ("reason = \"a\\u0000\"", 1, "reason: the value contains a NUL byte"),
+            (
+                "flock-paths = [\"jobs/*\"]",
+                1,
+                "flock-paths: use a list of absolute paths, in which * is any name: [\"/var/lock/jobs/*\"]",
+            ),
+            (
+                "flock-paths = \"/var/lock/jobs/*\"",
+                1,
+                "flock-paths: use a list of absolute paths, in which * is any name: [\"/var/lock/jobs/*\"]",
+            ),
+            ("flock-path = []", 1, "there is no option flock-path: did you mean flock-paths?"),
             ("[profile]\nwait = 1", 2, "wait is in no profile: write [profile.NAME] above it"),
             ("[profile.a]\nprofile = \"b\"", 2, "profile: a profile chooses no other: set it at the top of the file"),
             ("[ci]\nwait = 1", 1, "there is no table ci: did you mean [profile.ci]?"),

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(super) use self::document::FLOCK_PATHS;
 use self::document::{Document, Entry, Mistake, PASSWORD, document};
 use self::file::{Candidate, Text, candidates};
 use crate::backend::url::password_in;
@@ -37,6 +38,12 @@ impl Section {
     /// The password itself.
     pub(crate) fn password(&self) -> Option<&str> {
         Some(self.entry(PASSWORD)?.value.as_str())
+    }
+
+    /// The patterns of the paths that `dlock flock` locks at the backend.
+    pub(crate) fn flock_paths(&self) -> Option<Vec<String>> {
+        // Made when the file was read.
+        serde_json::from_str(&self.entry(FLOCK_PATHS)?.value).ok()
     }
 
     /// Where a value for the `option` comes from: the file, the line and the profile.

@@ -18,8 +18,8 @@ const ABOUT: &[&str] = &[
      true or false, and means what it means on the command line. A relative path starts at the directory of the config file, and ~ \
      has no meaning. An option that a subcommand does not have is ignored by it; a name that no subcommand has is an error.",
     "Options that exclude each other (wait and nonblock; quiet and verbose; exclusive, shared and slots; password and \
-     password-file) are an error in one place. Of several places the one that comes first in ORDER counts: with --wait 10 on the \
-     command line, nonblock in a file has no effect.",
+     password-file) are an error in one file, and among variables; on the command line the last one counts. Of several places the \
+     one that comes first in ORDER counts: with --wait 10 on the command line, nonblock in a file has no effect.",
     "dlock config(1) shows the settings that apply, each with its place. It is the way to check a file. A file is read once, when \
      dlock starts: what is changed later is for later runs only.",
 ];
@@ -66,12 +66,21 @@ const KINDS: &[(&str, Kind)] = &[
 const PASSWORD: (&str, &str) =
     ("password = TEXT", "the password for the backend, which no option on the command line takes");
 
+/// What no option is for.
+const FLOCK_PATHS: (&str, &str) = (
+    "flock-paths = [PATTERN, ...]",
+    "the absolute paths that dlock-flock(1) locks at the backend of the config files; all others are locked on this host. In a pattern, * is \
+     any text without a slash, ? any character but one, and [...] one of several",
+);
+
 const TRUST: &[&str] = &[
     "Whoever can write a config file decides where the locks are. So dlock exits with 78 unless the file is a regular file that \
-     belongs to root or to the user who runs dlock, and that neither its group nor others can write. The same goes for its \
-     directory, which may also be sticky, as /tmp is. Under sudo(8), the file of the user who called it is not trusted.",
+     belongs to root or to the user who runs dlock, and that neither its group nor others can write. The same goes for \
+     every directory on its path from / on, and for those through which symbolic links lead; they may also be sticky, as /tmp is. \
+     Under sudo(8), the file of the user who called it is not trusted.",
     "A password is best kept in a file of its own (password-file). If it is in the config file (password, or the URL of backend), \
-     that file must not be readable by others, and the same goes for the password file. The group may read either of them if root \
+     that file must not be readable by others, and the same goes for the password file, which must belong to root or to the user. \
+     It is for the servers of backend in these files: with another --backend or DLOCK_BACKEND it is not used. The group may read either of them if root \
      owns it: chown root:GROUP FILE; chmod 640 FILE. Users who cannot read /etc/dlock/config.toml cannot use dlock without \
      DLOCK_CONFIG, so keep the password out of it where several users run dlock. dlock config does not show passwords.",
 ];
@@ -103,12 +112,12 @@ pub(super) fn configuration(text: &mut Vec<u8>) {
     paragraphs(&mut page, "PROFILES", PROFILES);
     let options: Vec<(&str, String)> = KINDS.iter().map(|&(values, of)| (values, names(of))).collect();
     list(&mut page, "OPTIONS", options.iter().map(|(values, names)| (*values, names.as_str())));
-    entries(&mut page, [PASSWORD].into_iter());
+    entries(&mut page, [PASSWORD, FLOCK_PATHS].into_iter());
     paragraphs(&mut page, "TRUST", TRUST);
     page.control("SH", ["EXAMPLES"]);
     listed(&mut page, EXAMPLES);
     page.control("SH", ["SEE ALSO"]);
-    see_also(&mut page, &["dlock(1)", "dlock-config(1)", "dlock-run(1)", "crontab(5)"]);
+    see_also(&mut page, &["dlock(1)", "dlock-config(1)", "dlock-run(1)", "dlock-flock(1)", "crontab(5)"]);
     text.extend_from_slice(page.render().as_bytes());
 }
 

@@ -7,6 +7,7 @@ pub(super) fn of(subcommand: Option<&str>) -> &'static [(&'static str, &'static 
     match subcommand {
         None => DLOCK,
         Some("run") => RUN,
+        Some("flock") => FLOCK,
         Some("status") => STATUS,
         Some("held") => HELD,
         Some("list") => LIST,
@@ -56,6 +57,23 @@ const RUN: &[(&str, &str)] = &[
     (
         "Share the lock with flock(1):",
         "dlock run -b 'file:///var/lock/app?path' -k job -- ./job & flock /var/lock/app ./other",
+    ),
+];
+
+const FLOCK: &[(&str, &str)] = &[
+    (
+        "/etc/dlock/config.toml of five hosts whose crontabs have lines such as flock -n /var/lock/jobs/backup backup.sh. With the link \
+         below, these jobs exclude each other on all hosts, and every other flock stays what it was:",
+        "backend = \"redis://locks/\"\nflock-paths = [\"/var/lock/jobs/*\"]",
+    ),
+    ("The link. Without it, everything is as before:", "ln -s \"$(command -v dlock)\" /usr/local/bin/flock"),
+    (
+        "Lines at the top of one crontab that do the same for all of its lines:",
+        "PATH=/usr/local/bin:/usr/bin:/bin\nDLOCK_BACKEND=redis://locks/\nDLOCK_MIN_HOLD=1m",
+    ),
+    (
+        "Instead of (flock -n 9 || exit 1; ...) 9>/var/lock/jobs/backup, for the rest of a script:",
+        "dlock acquire -n -k /var/lock/jobs/backup --while-pid $$ >/dev/null || exit 1",
     ),
 ];
 
