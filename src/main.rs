@@ -52,6 +52,24 @@ mod report;
 mod schema;
 mod settings;
 mod supervise;
+// The servers of the integration tests, for the tests of the lock services.
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::must_use_candidate,
+    clippy::return_self_not_must_use,
+    clippy::needless_pass_by_value,
+    clippy::disallowed_methods,
+    clippy::unchecked_time_subtraction,
+    missing_docs,
+    unreachable_pub,
+    reason = "as in tests/main.rs"
+)]
+#[path = "../tests/support/mod.rs"]
+mod support;
 mod variables;
 
 use clap::FromArgMatches;

@@ -11,12 +11,22 @@ use proptest::test_runner::{Config, RngSeed, TestCaseResult, TestRunner};
 /// The result of a property for one value.
 pub(crate) type Holds = TestCaseResult;
 
+/// The number that the environment has under this name.
+pub(crate) fn wish(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
 /// Fails unless `property` holds for `cases` values of `strategy`, or for `PROPTEST_CASES` values if that is more.
 pub(crate) fn holds<S: Strategy>(cases: u32, strategy: S, property: impl Fn(S::Value) -> Holds) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let seed = number("PROPTEST_RNG_SEED").unwrap_or_else(|| getrandom::u64().expect("random numbers"));
-    let cases = number("PROPTEST_CASES").and_then(|asked| u32::try_from(asked).ok()).map_or(cases, |n| n.max(cases));
-    let config = Config { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
+    let seed = wish("PROPTEST_RNG_SEED").unwrap_or_else(|| getrandom::u64().expect("random numbers"));
+    let cases = wish("PROPTEST_CASES").and_then(|asked| u32::try_from(asked).ok()).map_or(cases, |n| n.max(cases));
+    let config = Config {
+        cases,
+        rng_seed: RngSeed::Fixed(seed),
+        failure_persistence: None,
+        max_shrink_time: 60_000,
+        ..Config::default()
+    };
     if let Err(error) = TestRunner::new(config).run(&strategy, property) {
         panic!("{error}\nthe same again: PROPTEST_RNG_SEED={seed}");
     }

@@ -4,6 +4,8 @@ with a `DRIVER` that is listed in [`registry`]; what they share knows nothing of
 */
 
 mod claim;
+#[cfg(test)]
+mod conformance;
 pub(crate) mod driver;
 pub(crate) mod error;
 mod etcd;
@@ -204,7 +206,7 @@ impl Renewal {
 }
 
 /// What a lock that is given back was good for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Used {
     /// Nothing: no command was started under it, or we only waited for it. It is freed at once.
     No,

@@ -388,6 +388,11 @@ impl Contender for RedisContender {
 }
 
 #[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod model;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,0 +1,130 @@
+//! Random traces.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use proptest::prelude::*;
+
+use crate::backend::Used;
+use crate::lock::admission::Mode;
+
+/// How many contend.
+pub(super) const SEATS: usize = 4;
+
+/// What traces are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Locks are taken, extended and given back, and answers are lost.
+    Modes,
+    /// They stay taken for a minimum time, or a success is recorded.
+    Kept,
+    /// Holders die, are asked to stop, or lose their locks.
+    Broken,
+}
+
+/// One move. Contenders have numbers, and so have holders, the oldest first.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Move {
+    /// The contender tries, and waits.
+    Join(usize),
+    /// The contender tries, and does not wait.
+    Pass(usize),
+    Renew(usize),
+    Release(usize, Used),
+    /// An attempt is given up after so many of its steps, and made again.
+    Again(usize, u32),
+    /// An attempt is given up after so many of its steps, and taken back.
+    Undo(usize, u32),
+    /// A contender dies, and another one comes in its place.
+    Die(usize),
+    /// A holder is asked to stop.
+    Ask(usize),
+    /// A lock is taken away from a holder.
+    Take(usize),
+    /// Somebody looks at the lock.
+    Look,
+}
+
+/// One trace.
+#[derive(Clone)]
+pub(super) struct Play {
+    pub(super) modes: Vec<Mode>,
+    /// Which contenders have a minimum hold.
+    pub(super) hold: Vec<bool>,
+    /// Whether there is a period.
+    pub(super) once: bool,
+    pub(super) moves: Vec<Move>,
+}
+
+/// In a few lines, also where values are printed one word a line.
+impl fmt::Debug for Play {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { modes, hold, once, moves } = self;
+        let period = if *once { ", with a period" } else { "" };
+        let text = format!("{modes:?}{period}, minimum holds {hold:?}\n{moves:?}");
+        out.write_str(&text)
+    }
+}
+
+fn slots(slots: u32) -> Mode {
+    Mode::Slots(NonZeroU32::new(slots).expect("a slot"))
+}
+
+fn modes() -> impl Strategy<Value = Vec<Mode>> {
+    let of = |all: Vec<Mode>| proptest::collection::vec(proptest::sample::select(all), SEATS);
+    prop_oneof![
+        1 => of(vec![Mode::Exclusive]),
+        3 => of(vec![Mode::Shared, Mode::Exclusive]),
+        2 => of(vec![slots(2), slots(2), Mode::Exclusive]),
+        2 => of(vec![slots(2), slots(3), Mode::Shared]),
+        2 => of(vec![Mode::Exclusive, Mode::Shared, slots(2)]),
+    ]
+}
+
+fn used(kind: Kind) -> BoxedStrategy<Used> {
+    match kind {
+        Kind::Kept => prop_oneof![Just(Used::No), Just(Used::Yes), Just(Used::Success)].boxed(),
+        _ => Just(Used::No).boxed(),
+    }
+}
+
+fn moves(kind: Kind) -> impl Strategy<Value = Vec<Move>> {
+    let seat = || 0..SEATS;
+    let odd = if kind == Kind::Modes { 4 } else { 0 };
+    let breaks = if kind == Kind::Broken { 6 } else { 0 };
+    let one = prop_oneof![
+        24 => seat().prop_map(Move::Join),
+        5 => seat().prop_map(Move::Pass),
+        6 => seat().prop_map(Move::Renew),
+        16 => (seat(), used(kind)).prop_map(|(seat, used)| Move::Release(seat, used)),
+        odd => (seat(), 1..8_u32).prop_map(|(seat, cut)| Move::Again(seat, cut)),
+        odd => (seat(), 1..8_u32).prop_map(|(seat, cut)| Move::Undo(seat, cut)),
+        breaks => seat().prop_map(Move::Die),
+        breaks => seat().prop_map(Move::Ask),
+        breaks => seat().prop_map(Move::Take),
+        4 => Just(Move::Look),
+    ];
+    proptest::collection::vec(one, 1..30)
+}
+
+/// Traces of this kind.
+pub(super) fn plays(kind: Kind) -> impl Strategy<Value = Play> {
+    let hold = proptest::collection::vec(if kind == Kind::Kept { 0.5 } else { 0.0 }.prop_bool(), SEATS);
+    let once = if kind == Kind::Kept { 0.4 } else { 0.0 }.prop_bool();
+    (modes(), hold, once, moves(kind)).prop_map(|(modes, hold, once, moves)| {
+        let modes = if once { vec![Mode::Exclusive; SEATS] } else { modes };
+        let hold = if once { vec![false; SEATS] } else { hold };
+        Play { modes, hold, once, moves }
+    })
+}
+
+/// With which probability something is true.
+trait Probably {
+    fn prop_bool(self) -> proptest::bool::Weighted;
+}
+
+impl Probably for f64 {
+    fn prop_bool(self) -> proptest::bool::Weighted {
+        proptest::bool::weighted(self)
+    }
+}

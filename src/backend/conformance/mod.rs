@@ -1,0 +1,204 @@
+/*!
+Every lock service against [the model of the rule](rule): the contenders that runs use play random traces on a real server that
+lives as long as the test, each trace at a key of its own. A trace that fails shrinks to a few steps, and its seed is printed;
+`tests/run conformance` plays on for longer, or plays a seed again.
+
+Leases last a minute here, and nobody waits for their end: locks end because they are [taken away](crate::backend::survey).
+*/
+
+mod draw;
+mod play;
+pub(crate) mod rule;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use tokio::runtime::Runtime;
+
+use crate::backend::conformance::draw::{Kind, Move, Play, SEATS, plays};
+use crate::backend::conformance::play::Table;
+use crate::backend::conformance::rule::Lax;
+use crate::backend::url::Target;
+use crate::backend::{Options, Service, Used};
+use crate::clock::{Instant, sleep_until};
+use crate::lock::admission::Mode;
+use crate::property::{holds, wish};
+use crate::support::rendezvous::eventually_within;
+use crate::support::service::Service as Servers;
+
+/// How late a server may see that a client has gone.
+const LATE: Duration = Duration::from_secs(3);
+
+/// What is known of a service beforehand.
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools)] // Each is a fact of its own.
+struct Known {
+    lax: Lax,
+    /// For how many traces there is time in a second.
+    a_second: u32,
+    /// The longest time for which a waiter counts without a sign of life, in milliseconds.
+    patience: u64,
+    /// Whether the next one learns of it by a message that it may enter.
+    wakes: bool,
+    /// Whether a waiter watches the one before it, and hears of nothing else for a while.
+    watches_one: bool,
+    /// Whether an owner that has given the lock back may come again. Runs do not.
+    comes_again: bool,
+    /// Whether an attempt that is given up leaves nothing in this process.
+    may_be_cut: bool,
+    /// Whether those who wait are in a list that can be looked at.
+    lists: bool,
+}
+
+const REDIS: Known = Known {
+    lax: Lax {
+        turns: false,
+        no_queue: false,
+        shared_tokens: false,
+        any_slot: false,
+        loses_requests: false,
+        last_token: false,
+        mortal: false,
+        late_slots: false,
+    },
+    a_second: 50,
+    patience: 30_000,
+    wakes: true,
+    watches_one: false,
+    comes_again: true,
+    may_be_cut: true,
+    lists: true,
+};
+
+const REDLOCK: Known = Known {
+    lax: Lax { no_queue: true, any_slot: true, last_token: true, late_slots: true, ..REDIS.lax },
+    a_second: 30,
+    comes_again: false,
+    wakes: false,
+    lists: false,
+    ..REDIS
+};
+
+const ETCD: Known = Known {
+    lax: Lax { turns: true, shared_tokens: true, ..REDIS.lax },
+    a_second: 12,
+    comes_again: false,
+    patience: 60_000,
+    ..REDIS
+};
+
+const ZOOKEEPER: Known = Known { a_second: 10, ..ETCD };
+
+const POSTGRES: Known = Known { a_second: 12, comes_again: false, ..REDIS };
+
+const MYSQL: Known = Known { watches_one: true, ..POSTGRES };
+
+const FILE: Known = Known {
+    lax: Lax { turns: true, mortal: true, loses_requests: true, no_queue: true, late_slots: true, ..REDIS.lax },
+    a_second: 25,
+    comes_again: false,
+    may_be_cut: false,
+    wakes: false,
+    lists: false,
+    ..REDIS
+};
+
+/// Plays traces of this kind for some seconds.
+#[allow(clippy::print_stdout)] // How much was played is for those who run it.
+fn conform<S: Servers>(known: Known, kind: Kind) {
+    let servers = S::fresh();
+    let url = Target::parse(&servers.url()).expect("a URL");
+    let service: Box<dyn Service> = url.open(&Options::default()).expect("a service");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (keys, steps, began) = (RefCell::new(Vec::new()), Cell::new(0), Instant::now());
+    let one = |play: &Play| {
+        let key = format!("k{}", keys.borrow().len());
+        let mut table = Table::new(&*service, known, play, &key);
+        keys.borrow_mut().push(key);
+        let came = runtime.block_on(table.play(play));
+        steps.set(steps.get() + table.steps);
+        runtime.block_on(async { drop(table) });
+        came.map_err(|why| TestCaseError::fail(format!("trace {}: {why}", keys.borrow().len())))
+    };
+    let many = 3 * known.a_second;
+    // Tables are made by the first one who needs them.
+    let modes = [Mode::Exclusive, Mode::Shared, Mode::Exclusive, Mode::Exclusive];
+    let first = vec![Move::Join(0), Move::Release(0, Used::No), Move::Join(1)];
+    one(&Play { modes: modes.to_vec(), hold: vec![false; SEATS], once: false, moves: first }).expect("a first lock");
+    loop {
+        holds(many, plays(kind), |play| one(&play));
+        if Instant::now().since(began).as_secs() >= wish("CONFORMANCE_MINUTES").unwrap_or(0) * 60 {
+            break;
+        }
+    }
+    if kind == Kind::Modes && known.may_be_cut && !left(&runtime, &servers, &keys, &BTreeSet::new()).is_empty() {
+        // By whom?
+        let before = left(&runtime, &servers, &keys, &BTreeSet::new());
+        holds(many, plays(kind), |play| {
+            one(&play)?;
+            let left = left(&runtime, &servers, &keys, &before);
+            prop_assert!(left.is_empty(), "{left:?} is left");
+            Ok(())
+        });
+        panic!("{before:?} is left");
+    }
+    let (took, steps) = (Instant::now().since(began).as_secs_f64(), steps.get());
+    println!("{} traces, {steps} steps in {took:.1} s", keys.borrow().len());
+}
+
+/// What is left of these locks, and was not there before. A server may see a moment later that a client has gone.
+fn left<S: Servers>(
+    runtime: &Runtime,
+    servers: &S,
+    keys: &RefCell<Vec<String>>,
+    before: &BTreeSet<String>,
+) -> BTreeSet<String> {
+    let keys = keys.borrow();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let mut left = BTreeSet::new();
+    let _ = eventually_within(LATE, || {
+        // What the contenders have left to the runtime ends too.
+        runtime.block_on(sleep_until(Instant::now() + Duration::from_millis(10)));
+        // ZooKeeper ends a session by itself of which nobody was told.
+        let is_new = |one: &String| !before.contains(one) && !one.starts_with("session ");
+        left = servers.litter(&keys).into_iter().filter(is_new).collect();
+        left.is_empty().then_some(())
+    });
+    left
+}
+
+macro_rules! conforms {
+    ($($service:ident: $servers:ty, $known:expr;)*) => {
+        $(mod $service {
+            use super::*;
+
+            #[test]
+            fn modes_places_and_tokens_are_as_the_rule_says_and_nothing_is_left() {
+                conform::<$servers>($known, Kind::Modes);
+            }
+
+            #[test]
+            fn minimum_holds_and_periods_are_kept() {
+                conform::<$servers>($known, Kind::Kept);
+            }
+
+            #[test]
+            fn a_lock_is_broken_for_its_holder_alone() {
+                conform::<$servers>($known, Kind::Broken);
+            }
+        })*
+    };
+}
+
+conforms! {
+    file: crate::support::service::FileService, FILE;
+    redis: crate::support::service::RedisService, REDIS;
+    redlock: crate::support::redis_services::Redlock3, REDLOCK;
+    etcd: crate::support::service::EtcdService, ETCD;
+    zookeeper: crate::support::service::ZooKeeperService, ZOOKEEPER;
+    postgres: crate::support::database_services::PostgresService, POSTGRES;
+    mysql: crate::support::database_services::MysqlService, MYSQL;
+}

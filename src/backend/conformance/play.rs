@@ -1,0 +1,380 @@
+//! One trace, played with real contenders.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::backend::conformance::Known;
+use crate::backend::conformance::draw::{Move, Play};
+use crate::backend::conformance::rule::{Rule, Seen, Step, Wish};
+use crate::backend::survey::{Party, State, Survey};
+use crate::backend::{Attempt, Claim, Contender, Error, ErrorKind, Once, Queue, Released, Renewal, Service, Used};
+use crate::clock::{Instant, before, sleep_until, wall_millis};
+use crate::holder::ask::Ask;
+use crate::holder::{About, Owner};
+use crate::key::{Key, Namespace};
+
+const TTL: u64 = 60_000;
+const MIN_HOLD: u64 = 300_000;
+/// How long a request may take, and how late a message may come.
+const LATE: Duration = Duration::from_secs(5);
+/// Periods, of which one is far from its end.
+const PERIODS: [u64; 3] = [10 * 86_400_000, 7 * 86_400_000, 13 * 86_400_000];
+
+/// Those who play, and what is to be true of their lock.
+pub(super) struct Table<'a> {
+    service: &'a dyn Service,
+    known: Known,
+    key: Key,
+    survey: Box<dyn Survey>,
+    /// All owners, also those that are dead.
+    claims: Vec<Claim>,
+    wishes: Vec<Wish>,
+    /// Which of them sits on which seat.
+    seats: Vec<(usize, Box<dyn Contender>)>,
+    rule: Rule,
+    /// Who has been granted the lock since it was last given back.
+    granted: BTreeSet<usize>,
+    /// Whose last attempt has joined the line.
+    waits: BTreeSet<usize>,
+    /// Whose lock was taken away. Nobody takes such a lock again under the same id.
+    lost: BTreeSet<usize>,
+    /// How many steps were made.
+    pub(super) steps: u64,
+}
+
+fn period() -> Duration {
+    let now = wall_millis();
+    let is_far = |length: &&u64| (*length / 10..*length / 10 * 9).contains(&(now % **length));
+    Duration::from_millis(*PERIODS.iter().find(is_far).expect("one of them is not about to end"))
+}
+
+#[allow(clippy::needless_pass_by_value)] // As `map_err` gives it.
+fn wrong(error: Error) -> String {
+    format!("{error:?}")
+}
+
+/// Lets a request go on for so many steps, and gives it up.
+async fn cut<T>(request: impl Future<Output = T>, steps: u32) {
+    let mut request = pin!(request);
+    let mut made = 0;
+    std::future::poll_fn(|context| {
+        made += 1;
+        if made > steps { Poll::Ready(()) } else { request.as_mut().poll(context).map(|_| ()) }
+    })
+    .await;
+}
+
+async fn soon<T>(what: &str, request: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
+    let answered = before(Instant::now() + LATE, Box::pin(request)).await;
+    answered.map_err(|_| format!("{what} takes longer than {LATE:?}"))?.map_err(wrong)
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn new(service: &'a dyn Service, known: Known, play: &Play, key: &str) -> Self {
+        let key = Key::parse(key.as_ref()).expect("a key");
+        let namespace = Namespace::parse("dlock").expect("a namespace");
+        let once_per = play.once.then(|| Once::now(period()));
+        let claim = |(mode, hold): (_, &bool)| Claim {
+            key: key.clone(),
+            namespace: namespace.clone(),
+            owner: Owner::random().expect("random"),
+            mode,
+            ttl: Duration::from_millis(TTL),
+            min_hold: Duration::from_millis(if *hold { MIN_HOLD } else { 0 }),
+            once_per,
+            about: About {
+                ttl: Some(TTL),
+                stop: true,
+                host: "h".to_owned(),
+                pid: std::process::id().cast_signed(),
+                ..About::default()
+            },
+            ..Claim::example("", "k").expect("names")
+        };
+        let claims: Vec<Claim> = play.modes.iter().copied().zip(&play.hold).map(claim).collect();
+        let min_hold = |hold: &bool| if *hold { MIN_HOLD } else { 0 };
+        let wish = |(mode, hold): (_, &bool)| Wish {
+            mode,
+            ttl: TTL,
+            patience: known.patience,
+            min_hold: min_hold(hold),
+            once: play.once,
+        };
+        let wishes = play.modes.iter().copied().zip(&play.hold).map(wish).collect();
+        let seats = claims.iter().enumerate().map(|(who, claim)| (who, service.contend(claim.clone()))).collect();
+        let rule = Rule::of(known.lax);
+        Self {
+            service,
+            known,
+            survey: service.survey(namespace),
+            key,
+            claims,
+            wishes,
+            seats,
+            rule,
+            granted: BTreeSet::new(),
+            waits: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            steps: 0,
+        }
+    }
+
+    /// Plays the trace, and lets all go then.
+    pub(super) async fn play(&mut self, play: &Play) -> Result<(), String> {
+        for (number, made) in play.moves.iter().enumerate() {
+            self.make(*made).await.map_err(|why| format!("move {number}, {made:?}: {why}"))?;
+            self.steps += 1;
+        }
+        for seat in 0..self.seats.len() {
+            let gone = Move::Release(seat, Used::No);
+            self.make(gone).await.map_err(|why| format!("in the end, {gone:?}: {why}"))?;
+        }
+        let patience = Instant::now() + LATE;
+        loop {
+            // A file is open for a moment longer.
+            match self.make(Move::Look).await {
+                Err(_) if self.known.lax.mortal && Instant::now() < patience => {
+                    sleep_until(Instant::now() + Duration::from_millis(20)).await;
+                }
+                came => return came.map_err(|why| format!("in the end: {why}")),
+            }
+        }
+    }
+
+    async fn make(&mut self, made: Move) -> Result<(), String> {
+        let now = wall_millis();
+        self.rule.expire(&self.wishes, now);
+        let could = self.rule.could_enter(&self.wishes, now);
+        if let Move::Join(seat) | Move::Pass(seat) | Move::Again(seat, _) | Move::Undo(seat, _) = made
+            && self.lost.contains(&self.seats[seat].0)
+        {
+            self.replace(seat);
+        }
+        let done = match made {
+            Move::Join(seat) => self.attempt(seat, Queue::Join).await?,
+            Move::Pass(seat) => self.attempt(seat, Queue::Pass).await?,
+            Move::Renew(seat) => self.renew(seat).await?,
+            Move::Release(seat, used) => self.release(seat, used).await?,
+            Move::Again(seat, _) if !self.may_be_cut(seat) => self.attempt(seat, Queue::Join).await?,
+            Move::Undo(seat, _) if !self.may_be_cut(seat) => self.release(seat, Used::No).await?,
+            Move::Again(seat, steps) => {
+                let contender = &mut self.seats[seat].1;
+                soon("a connection", contender.connect()).await?;
+                cut(contender.attempt(Queue::Join), steps).await;
+                self.attempt(seat, Queue::Join).await?
+            }
+            Move::Undo(seat, steps) => {
+                let contender = &mut self.seats[seat].1;
+                soon("a connection", contender.connect()).await?;
+                cut(contender.attempt(Queue::Join), steps).await;
+                let step = self.release(seat, Used::No).await?;
+                step.map(|_| (Step::Undo(self.seats[seat].0), Seen::Nothing))
+            }
+            Move::Die(seat) => self.die(seat),
+            Move::Ask(holder) => self.ask(holder, false).await?,
+            Move::Take(holder) => self.ask(holder, true).await?,
+            Move::Look => return self.look().await,
+        };
+        let Some((step, seen)) = done else { return Ok(()) };
+        let now = wall_millis();
+        self.rule.step(&self.wishes, step, &seen, now)?;
+        if let Move::Release(seat, _) | Move::Undo(seat, _) = made
+            && (!self.known.comes_again && (seen != Seen::NotMine || matches!(made, Move::Undo(..)))
+                || self.lost.contains(&self.seats[seat].0))
+        {
+            self.replace(seat);
+        }
+        if let (Step::Take(who), Seen::Freed) = (step, &seen) {
+            self.lost.insert(who);
+            // Whoever has watched this one hears of it when its process has noticed.
+            if self.known.watches_one {
+                self.waits.clear();
+            }
+        }
+        let is_told = matches!(step, Step::Attempt(..) | Step::Release(..) | Step::Undo(_));
+        match self.rule.could_enter(&self.wishes, now) {
+            Some(head) if is_told && could != Some(head) && self.known.wakes && self.waits.contains(&head) => {
+                self.hears(head).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The waiter learns at once that it may enter.
+    async fn hears(&mut self, head: usize) -> Result<(), String> {
+        let Some((_, contender)) = self.seats.iter_mut().find(|(who, _)| *who == head) else { return Ok(()) };
+        let answered = before(Instant::now() + LATE, contender.changed()).await;
+        answered.map_err(|_| format!("{head} could enter and did not hear of it"))?.map_err(wrong)
+    }
+
+    async fn attempt(&mut self, seat: usize, queue: Queue) -> Result<Option<(Step, Seen)>, String> {
+        let may = self.known.lax.no_queue && self.rule.is_free_for(&self.wishes, self.seats[seat].0);
+        let (who, contender) = &mut self.seats[seat];
+        let mut tries = 0;
+        let seen = loop {
+            soon("a connection", contender.connect()).await?;
+            let attempt = before(Instant::now() + LATE, contender.attempt(queue)).await;
+            break match attempt.map_err(|_| "an attempt takes too long")? {
+                // Runs ask again, too.
+                Err(error) if error.kind == ErrorKind::Contended && tries < 3 => {
+                    tries += 1;
+                    continue;
+                }
+                Err(error) => return Err(wrong(error)),
+                Ok(attempt) => match attempt {
+                    Attempt::Held(grant) => Seen::Granted { token: grant.token, slot: grant.slot },
+                    // It is the kernel's turn, or servers were asked that have not answered another one yet.
+                    Attempt::Busy(_) if may && tries < 20 => {
+                        tries += 1;
+                        sleep_until(Instant::now() + Duration::from_millis(20)).await;
+                        continue;
+                    }
+                    Attempt::Busy(busy) => Seen::Busy { position: busy.position },
+                    Attempt::OtherSlots(other) => Seen::OtherSlots(other.slots),
+                    Attempt::Done(_) => Seen::Done,
+                    Attempt::Unprepared if tries < 3 => {
+                        tries += 1;
+                        continue;
+                    }
+                    other => return Err(format!("{other:?}")),
+                },
+            };
+        };
+        let is_next = matches!(seen, Seen::Busy { position: Some(1) });
+        if queue == Queue::Join && (is_next || !self.known.watches_one) {
+            self.waits.insert(*who);
+        } else {
+            self.waits.remove(who);
+        }
+        if let Seen::Granted { .. } = seen {
+            self.granted.insert(*who);
+        }
+        Ok(Some((Step::Attempt(*who, queue == Queue::Join), seen)))
+    }
+
+    async fn renew(&mut self, seat: usize) -> Result<Option<(Step, Seen)>, String> {
+        let (who, contender) = &mut self.seats[seat];
+        // Only what was granted is renewed.
+        if self.rule.holds.iter().all(|hold| hold.who != *who || hold.is_done) {
+            return Ok(None);
+        }
+        soon("a connection", contender.connect()).await?;
+        let seen = match soon("a renewal", contender.renew()).await? {
+            Renewal::Extended(_) => Seen::Extended,
+            Renewal::Asked(..) => Seen::Asked,
+            Renewal::NotMine(_) => Seen::NotMine,
+        };
+        Ok(Some((Step::Renew(*who), seen)))
+    }
+
+    async fn release(&mut self, seat: usize, used: Used) -> Result<Option<(Step, Seen)>, String> {
+        let (who, contender) = &mut self.seats[seat];
+        // Without a grant no command has run.
+        let used = if self.granted.remove(who) { used } else { Used::No };
+        soon("a connection", contender.connect()).await?;
+        let seen = match soon("a release", contender.release(used)).await? {
+            Released::Freed => Seen::Freed,
+            Released::Kept => Seen::Kept,
+            Released::NotMine => Seen::NotMine,
+        };
+        // Whoever waits may have what it does not know of, and what is kept belongs to nobody any more.
+        let hold = self.rule.holds.iter().find(|hold| hold.who == *who);
+        let is_open = hold.is_none_or(|hold| hold.is_done);
+        Ok(Some((Step::Release(*who, used), if is_open { Seen::Nothing } else { seen })))
+    }
+
+    /// Whether an attempt may be given up: a majority of servers may forget a hold then.
+    fn may_be_cut(&self, seat: usize) -> bool {
+        let holds = self.rule.holds.iter().any(|hold| hold.who == self.seats[seat].0);
+        self.known.may_be_cut && !(self.known.lax.no_queue && holds)
+    }
+
+    /// Somebody else takes this seat.
+    fn replace(&mut self, seat: usize) {
+        let who = self.seats[seat].0;
+        let claim = Claim { owner: Owner::random().expect("random"), ..self.claims[who].clone() };
+        self.seats[seat] = (self.claims.len(), self.service.contend(claim.clone()));
+        self.claims.push(claim);
+        self.wishes.push(self.wishes[who]);
+    }
+
+    fn die(&mut self, seat: usize) -> Option<(Step, Seen)> {
+        let who = self.seats[seat].0;
+        // How long a dead waiter keeps its place is another matter.
+        if self.rule.holds.iter().all(|hold| hold.who != who) {
+            return None;
+        }
+        self.replace(seat);
+        Some((Step::Die(who), Seen::Nothing))
+    }
+
+    async fn seen(&mut self) -> Result<crate::backend::survey::Seen, String> {
+        soon("a connection", self.survey.connect()).await?;
+        soon("a look", self.survey.look(&self.key)).await
+    }
+
+    /// Asks one of those who hold the lock to stop, or takes it away from that one.
+    async fn ask(&mut self, holder: usize, takes: bool) -> Result<Option<(Step, Seen)>, String> {
+        if self.rule.holds.is_empty() {
+            return Ok(None);
+        }
+        let hold = &self.rule.holds[holder % self.rule.holds.len()];
+        // A file's holder is who has locked it, which may be somebody who waits for the end of what is kept.
+        if hold.is_done || self.known.lax.mortal && !self.rule.line.is_empty() {
+            return Ok(None);
+        }
+        let who = hold.who;
+        let owner = self.claims[who].owner.clone();
+        let found = self.seen().await?;
+        let is_owner = |party: &&Party| party.published().is_some_and(|published| published.id == owner.as_str());
+        let party = found.holders.iter().find(is_owner);
+        let party = party.ok_or_else(|| format!("{who} holds it and is not shown: {:?}", found.holders))?.clone();
+        let ask = Ask::new(owner.as_str(), "a@b", None, wall_millis()).to("somebody", takes);
+        let done = if takes {
+            soon("a break", self.survey.take_away(&self.key, &party, &ask)).await
+        } else {
+            soon("a request", self.survey.ask_to_stop(&self.key, &party, &ask)).await
+        };
+        if takes && self.known.lax.mortal {
+            return Ok(None);
+        }
+        let seen = if done? { Seen::Freed } else { Seen::NotMine };
+        let trace = soon("a look", self.survey.last_break(&self.key)).await?;
+        if takes && trace.as_ref().is_none_or(|trace| trace.stop != owner.as_str() || !trace.taken) {
+            return Err(format!("the lock was taken from {who}, and the last break is {trace:?}"));
+        }
+        Ok(Some((if takes { Step::Take(who) } else { Step::Ask(who) }, seen)))
+    }
+
+    /// What those see who look.
+    async fn look(&mut self) -> Result<(), String> {
+        let found = self.seen().await?;
+        self.rule.expire(&self.wishes, wall_millis());
+        let unknown = || "?".to_owned();
+        let id = |party: &Party| party.published().map_or_else(unknown, |published| published.id.clone());
+        let holders: Vec<(String, Option<u32>)> = found.holders.iter().map(|party| (id(party), party.slot)).collect();
+        let queue: Vec<String> = found.queue.iter().map(id).collect();
+        let owner = |who: usize| self.claims[who].owner.as_str().to_owned();
+        let mut expected: Vec<_> = self.rule.holds.iter().map(|hold| (owner(hold.who), hold.slot)).collect();
+        let line: Vec<String> = self.rule.line.iter().map(|waiter| owner(waiter.who)).collect();
+        let mut told = holders.clone();
+        told.sort();
+        expected.sort();
+        let is_clear = line.is_empty()
+            || !self.known.lax.mortal && !self.known.lax.turns
+            || !self.known.lax.mortal && !self.rule.anyone_enters(&self.wishes);
+        if !is_clear {
+            return Ok(());
+        }
+        if told != expected || (found.state == State::Held) == expected.is_empty() {
+            return Err(format!("{:?} by {holders:?} is shown, and {expected:?} hold it", found.state));
+        }
+        if self.known.lists && queue != line {
+            return Err(format!("{queue:?} are shown to wait, and {line:?} do"));
+        }
+        Ok(())
+    }
+}
