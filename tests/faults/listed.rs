@@ -3,7 +3,8 @@
 use super::episode::Episode;
 use super::faults::{
     breaks, clocks, crowds, failover, files, group, kept, leftovers, limits, lock_delay, meetings, min_hold, mixed,
-    multitude, network, partitions, process, redis, servers, signals, storms, tampering, terminal, together, unseen,
+    multitude, neighbours, nested, network, partitions, process, redis, servers, signals, storms, tampering, terminal,
+    together, under, unseen,
 };
 use super::matrix::{Class, Fault, Needs};
 use super::world::Column;
@@ -25,6 +26,9 @@ const BREAKABLE: &[(Column, Class)] = &[
     (Postgres, Safe),
     (Mysql, Safe),
 ];
+/// Where commands run under handles.
+const HANDLES: &[(Column, Class)] =
+    &[(Redis, Safe), (Sentinel, Safe), (Redlock, Safe), (Etcd, Safe), (Postgres, Safe), (Mysql, Safe)];
 /// Where there are latches.
 const LATCHES: &[(Column, Class)] = &[(File, Safe), (Redis, Safe), (Redlock, Safe), (Etcd, Safe), (ZooKeeper, Safe)];
 const REDIS: &[(Column, Class)] = &[(Redis, Safe), (Redlock, Safe)];
@@ -69,6 +73,18 @@ pub static FAULTS: &[Fault] = &[
         EVERYWHERE,
         kept::kept,
     ),
+    fault(
+        "kept-runs",
+        "a run under the handle of a lock whose process ends, is killed or cancelled by `timeout -k`, or that is asked for",
+        HANDLES,
+        under::kept,
+    ),
+    fault(
+        "released-early",
+        "`dlock release` of a handle while the guard of a killed run still stops its command",
+        HANDLES,
+        under::released,
+    ),
     fault("guard-killed", "kill -9 the guard", EVERYWHERE, process::guard_killed),
     fault("guard-frozen", "SIGSTOP the guard", EVERYWHERE, process::guard_frozen),
     fault(
@@ -95,12 +111,28 @@ pub static FAULTS: &[Fault] = &[
     ),
     fault("group-hit", "SIGKILL or SIGSTOP to the caller's whole process group", EVERYWHERE, group::hit),
     fault("covered-run", "a nested run of the same key left in the background", EVERYWHERE, leftovers::covered_run),
+    Fault {
+        needs: Needs::Minutes,
+        ..fault(
+            "nested-1000",
+            "1,000 nested runs of one lock beside each other, and 100 deep",
+            EVERYWHERE,
+            nested::thousand,
+        )
+    },
+    fault(
+        "inherited-variables",
+        "variables of an outer run meet an inner one with another key",
+        EVERYWHERE,
+        nested::inherited_variables,
+    ),
     heavy(
         "fork-storm",
         "a fork storm or thousands of processes below the guard, and silent servers",
         SERVERS,
         storms::silent,
     ),
+    heavy("cpu-quota", "a CPU quota that busy processes use up, and silent servers", SERVERS, storms::throttled),
     fault(
         "unseen",
         "`/proc` of another PID namespace; processes that cannot be listed, the guard killed then",
@@ -200,6 +232,15 @@ pub static FAULTS: &[Fault] = &[
         SERVERS,
         tampering::foreign_in_the_way,
     ),
+    Fault {
+        needs: Needs::Own,
+        ..fault(
+            "neighbour",
+            "others in the same database make what is named like tables, functions and operators that are used",
+            &[(Postgres, Safe), (Mysql, Safe)],
+            neighbours::neighbour,
+        )
+    },
     fault("script-flush", "SCRIPT FLUSH, again and again", REDIS, redis::script_flush),
     fault("client-kill", "CLIENT KILL, again and again", REDIS, redis::client_kill),
     fault("readonly", "READONLY or NOREPLICAS, for a moment or for longer than a ttl", REDIS, redis::readonly),

@@ -70,7 +70,7 @@ fn main() {
 /// prove the same with less (`storms`, and a hundred contenders in `contract`).
 fn is_for_the_campaign(cell: &Cell) -> bool {
     match cell.fault.name {
-        "fork-storm" | "contenders-500" => true,
+        "fork-storm" | "cpu-quota" | "contenders-500" => true,
         "keys-500" | "two-at-once" => cell.column != Column::Redis,
         _ => cell.fault.needs == Needs::Minutes,
     }

@@ -61,7 +61,8 @@ fn owner_of(command: i32) -> Option<String> {
 impl Episode<'_> {
     /// `dlock run` for the lock, with the options that every contender gets.
     pub fn dlock(&self, way: Way) -> Dlock {
-        let url = if way == Way::Detour { self.world.detour() } else { self.world.url() };
+        let straight = || self.backend.clone().unwrap_or_else(|| self.world.url());
+        let url = if way == Way::Detour { self.world.detour() } else { straight() };
         let ttl = format!("{}s", self.ttl.as_secs());
         let dlock = self.scratch.dlock().run(KEY).backend(url).args(["-t", &ttl]);
         if let Way::From(island) = way { self.world.islands().all()[island].bring(dlock) } else { dlock }

@@ -45,6 +45,14 @@ impl Episode<'_> {
             let next = self.dlock(Way::Straight).command(self.section(&self.store.write())).spawn();
             self.waiters.push(next);
         }
+        self.serve_waiters();
+        self.see_them_off();
+        self.check_recovery(healed);
+        self.check_litter(&[KEY]);
+    }
+
+    /// Lets those who wait have their turn, and checks how they end.
+    pub fn serve_waiters(&mut self) {
         for waiter in std::mem::take(&mut self.waiters) {
             let overlap = Ending::Own(OVERLAP_CODE);
             let allowed: &[Ending] = match (self.documented, self.waiters_may_lose) {
@@ -60,9 +68,6 @@ impl Episode<'_> {
                 self.ended(&outcome, allowed);
             }
         }
-        self.see_them_off();
-        self.check_recovery(healed);
-        self.check_litter(&[KEY]);
     }
 
     /// The result, also of an episode that was given up half-way.

@@ -67,6 +67,8 @@ pub struct Episode<'w> {
     pub report: Report,
     company: Company,
     waiters: Vec<Running>,
+    /// The URL that dlocks are told instead of the servers' own one, unless they take a detour.
+    pub backend: Option<String>,
     /// Whether those that come after the first holder may lose the lock too.
     pub waiters_may_lose: bool,
     monitors: Vec<Monitor<'w>>,
@@ -109,6 +111,7 @@ impl<'w> Episode<'w> {
             report: Report::default(),
             company: Company::default(),
             waiters: Vec::new(),
+            backend: None,
             waiters_may_lose: false,
             monitors: world.monitors(),
             holders: 0,

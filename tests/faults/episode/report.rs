@@ -29,6 +29,8 @@ pub enum Invariant {
     EndsRight,
     /// Who has broken the lock, and whom that hit, is told to those who look later.
     BreaksTold,
+    /// Nothing is called that others have prepared in the same database.
+    NoneCalled,
     /// dlock and its guard leak neither memory nor descriptors.
     NoLeak,
     /// Not one of dlock's: the episode itself could not be carried out.

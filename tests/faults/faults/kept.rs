@@ -11,7 +11,7 @@ use super::breaks::{break_it, check_told};
 use crate::episode::{Episode, Invariant, KEY};
 use crate::quick::{Stay, section};
 use crate::support::process;
-use crate::support::rendezvous::{Gate, boottime, eventually_within, last_until};
+use crate::support::rendezvous::{Gate, boottime, eventually, eventually_within, last_until};
 use crate::world::Column;
 
 /// A process that works under the lock, and its keeper.
@@ -34,7 +34,7 @@ impl Drop for Ward {
 impl Ward {
     /// Waits for its end; returns the time of that.
     fn died_at(&mut self) -> Duration {
-        self.0.wait().unwrap();
+        eventually("the end of the process", || self.0.try_wait().unwrap());
         boottime()
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::episode::{Ending, Episode, Holder, Way};
+use crate::support::cgroup::CpuGroup;
 use crate::support::process;
 use crate::support::programs::unruly;
 use crate::support::proxy::Mode;
@@ -28,6 +29,39 @@ pub fn silent(episode: &mut Episode<'_>) {
     episode.world.set_way(Mode::Silent);
     episode.mended();
     episode.dies_in_time(&holder);
+    episode.ends(holder.running, &[Ending::Lost]);
+    episode.world.set_way(Mode::Forward);
+}
+
+/// A part of each second, in short and in long periods, as a quota and its period in milliseconds.
+const QUOTAS: [(u64, u64); 6] = [(10, 100), (50, 500), (20, 100), (100, 500), (25, 50), (250, 500)];
+
+/// The servers stop answering while busy processes of the command leave dlock and the guard hardly any processor: all of it is
+/// dead before the lease can expire. Without control groups there is no quota.
+pub fn throttled(episode: &mut Episode<'_>) {
+    let (granted, period) = QUOTAS[episode.rng.usize(..QUOTAS.len())];
+    let busy = if episode.coin() { 30 } else { 60 };
+    episode.ttl = LONG;
+    let Some(group) = CpuGroup::new(Duration::from_millis(granted), Duration::from_millis(period)) else { return };
+    let gate = Gate::new(episode.scratch.path("gate"));
+    let program = unruly(&episode.scratch, &format!("busy {busy}"));
+    let work = format!("{}; {program}; true", gate.wait());
+    let mut dlock = group.bring(episode.dlock(Way::Detour)).command(episode.section(&work));
+    if episode.coin() {
+        open_to_everybody(episode);
+        dlock = dlock.unprivileged();
+    }
+    let holder = episode.hold_as_told(dlock);
+    episode.queue_some();
+    gate.open();
+    holder.running.wait_stdout("busy ");
+    let some = Duration::from_millis(episode.rng.u64(..8000));
+    episode.linger(some);
+    episode.broken();
+    episode.world.set_way(Mode::Silent);
+    episode.mended();
+    episode.dies_in_time(&holder);
+    group.lift();
     episode.ends(holder.running, &[Ending::Lost]);
     episode.world.set_way(Mode::Forward);
 }
