@@ -44,8 +44,14 @@ _dlock() {
             dlock,config)
                 cmd="dlock__subcmd__config"
                 ;;
+            dlock,flock)
+                cmd="dlock__subcmd__flock"
+                ;;
             dlock,generate)
                 cmd="dlock__subcmd__generate"
+                ;;
+            dlock,held)
+                cmd="dlock__subcmd__held"
                 ;;
             dlock,help)
                 cmd="dlock__subcmd__help"
@@ -75,7 +81,7 @@ _dlock() {
 
     case "${cmd}" in
         dlock)
-            opts="-h -V --help --version break acquire renew release check config generate help run status list latch barrier"
+            opts="-h -V --help --version flock break acquire renew release check config generate help run status list held latch barrier"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -522,6 +528,48 @@ _dlock() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dlock__subcmd__flock)
+            opts="-s -x -u -n -w -E -o -F -c -h --shared --exclusive --unlock --nb --nonblock --wait --timeout --conflict-exit-code --close --no-fork --verbose --command --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -w)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --conflict-exit-code)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -E)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --command)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dlock__subcmd__generate)
             opts="-b -h --backend --help man bash zsh fish postgres mysql"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -535,6 +583,72 @@ _dlock() {
                     ;;
                 -b)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dlock__subcmd__held)
+            opts="-k -b -h --key --namespace --profile --require-backend --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --backend --connect-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -k)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --namespace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --profile)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --password-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-server-name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --backend)
+                    COMPREPLY=($(compgen -W "file: redis:// rediss:// valkey:// valkeys:// redis+unix:// redis+sentinel:// redis-sentinel:// rediss+sentinel:// redlock:// redlocks:// etcd:// etcds:// zk:// zks:// postgres:// postgress:// postgresql:// postgres+unix:// mysql:// mysqls:// mariadb:// mariadbs:// mysql+unix://" -- "${cur}"))
+                    return 0
+                    ;;
+                -b)
+                    COMPREPLY=($(compgen -W "file: redis:// rediss:// valkey:// valkeys:// redis+unix:// redis+sentinel:// redis-sentinel:// rediss+sentinel:// redlock:// redlocks:// etcd:// etcds:// zk:// zks:// postgres:// postgress:// postgresql:// postgres+unix:// mysql:// mysqls:// mariadb:// mariadbs:// mysql+unix://" -- "${cur}"))
+                    return 0
+                    ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -W "1s 5s 10s" -- "${cur}"))
                     return 0
                     ;;
                 *)

@@ -26,6 +26,7 @@ end
 
 complete -c dlock -n "__fish_dlock_needs_command" -s h -l help -d 'Print help'
 complete -c dlock -n "__fish_dlock_needs_command" -s V -l version -d 'Print version'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "flock" -d 'Take the command line of flock(1), with the lock on a backend where one is configured'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "break" -d 'Ask the holder of a lock to stop and release it; with --now take the lock away'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "acquire" -d 'Take a lock that outlives this process, and print its handle'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "renew" -d 'Extend a lock by its handle'
@@ -37,8 +38,20 @@ complete -c dlock -n "__fish_dlock_needs_command" -f -a "help" -d 'Print the hel
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "run" -d 'Hold a lock while a command runs'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "status" -d 'Show who holds a lock, and who waits for it'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "list" -d 'Show every lock that is held in the namespace'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "held" -d 'Find out whether this runs inside a dlock run that holds a lock'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "latch" -d 'Wait until enough jobs are done, in any order'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "barrier" -d 'Wait until enough processes are there at the same time'
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -s w -l timeout -l wait -d 'Wait no longer than this, such as 10 or 0.5; 0 is -n' -r
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired, instead of 1' -r
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -s c -l command -d 'Behind FILE only: run STRING with $SHELL -c, or with /bin/sh where that is not set' -r
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -s s -l shared -d 'Hold the lock together with others that share it'
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -s x -l exclusive -d 'Hold the lock alone, which is the default'
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -s u -l unlock -d 'Remove the lock from the open file, as the end of the last process that has it open does'
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -s n -l nonblock -l nb -d 'Do not wait: exit with 1 when the lock is held'
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -s o -l close -d 'Do not let the command inherit the locked descriptor'
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -s F -l no-fork -d 'Become the command instead of starting it; with a backend, dlock stays to keep the lock'
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -l verbose -d 'Also report how long it took to acquire the lock, or why it was not acquired'
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand break" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l owner -d 'The owner that dlock status shows; at least the first 8 characters of it' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l reason -d 'Why; the holder reports it, and dlock status shows it for a week' -r
@@ -48,7 +61,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand break" -l namespace -d 'Pref
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l profile -d 'Use the values that the config files have for this profile' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l user -d 'User name at the backend, if the URL has none' -r
-complete -c dlock -n "__fish_dlock_using_subcommand break" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
@@ -63,7 +76,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s b -l backend -d 
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l profile -d 'Use the values that the config files have for this profile' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s t -l ttl -d 'Length of the lease, from 1s to 24h: the lock is free that long after it was acquired or last renewed. It cannot be set by a variable, because it must fit the steps. Required without --while-pid; with it, 30s by default. etcd has a limit of its own (at least 2s by default) and grants the nearest length' -r
-complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l while-pid -d 'Leave a process behind, the keeper, that renews the lock until process PID has ended, and then releases it. In a script, PID is $$. If the lock is lost, the keeper stops PID, and not what PID has started. Works on every backend, but not for process 1, which no signal stops' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l while-pid -d 'Leave a process behind, the keeper, that renews the lock until process PID has ended, and then releases it. In a script, PID is $$. If the lock is lost, the keeper stops PID, and what PID has started only under dlock run --handle. Works on every backend, but not for process 1, which no signal stops' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s w -l wait -l timeout -d 'Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; not 0: the next step would start without it. A 0 from a variable or config file, which is meant for dlock run, counts as 75' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l reason -d 'Text shown to waiters, and by status and list' -r
@@ -74,7 +87,7 @@ kill\t'SIGKILL at once, without SIGTERM'
 ignore\t'Leave the command alone and keep its exit code'"
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l user -d 'User name at the backend, if the URL has none' -r
-complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
@@ -82,7 +95,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l tls-server-name 
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s n -l nonblock -l nb -d 'Do not wait: exit with 75 when the lock is held'
-complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l shell -d 'Print a line for eval in a shell: it exports DLOCK_HANDLE, DLOCK_KEY, DLOCK_TOKEN and DLOCK_OWNER, or fails with dlock\'s exit code'
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l shell -d 'Print a line for eval in a shell: it exports DLOCK_HANDLE, DLOCK_KEY, DLOCK_TOKEN and DLOCK_OWNER, and DLOCK_HANDLE_SHELL, by which dlock release knows that shell; or it unsets all of them, and fails with dlock\'s exit code'
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l json -d 'Print one JSON document, see dlock-json(7)'
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s q -l quiet -d 'Errors only'
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s v -l verbose -d 'Also report what was done'
@@ -91,7 +104,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s h -l help -d 'Pr
 complete -c dlock -n "__fish_dlock_using_subcommand renew" -l profile -d 'Use the values that the config files have for this profile' -r
 complete -c dlock -n "__fish_dlock_using_subcommand renew" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand renew" -l user -d 'User name at the backend, if the URL has none' -r
-complete -c dlock -n "__fish_dlock_using_subcommand renew" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand renew" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand renew" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand renew" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
@@ -104,7 +117,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand renew" -s h -l help -d 'Prin
 complete -c dlock -n "__fish_dlock_using_subcommand release" -l profile -d 'Use the values that the config files have for this profile' -r
 complete -c dlock -n "__fish_dlock_using_subcommand release" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand release" -l user -d 'User name at the backend, if the URL has none' -r
-complete -c dlock -n "__fish_dlock_using_subcommand release" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand release" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand release" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand release" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand release" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
@@ -120,7 +133,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand check" -l namespace -d 'Pref
 complete -c dlock -n "__fish_dlock_using_subcommand check" -l profile -d 'Use the values that the config files have for this profile' -r
 complete -c dlock -n "__fish_dlock_using_subcommand check" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand check" -l user -d 'User name at the backend, if the URL has none' -r
-complete -c dlock -n "__fish_dlock_using_subcommand check" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand check" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand check" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand check" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
@@ -136,7 +149,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand config" -l namespace -d 'Pre
 complete -c dlock -n "__fish_dlock_using_subcommand config" -l profile -d 'Use the values that the config files have for this profile' -r
 complete -c dlock -n "__fish_dlock_using_subcommand config" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand config" -l user -d 'User name at the backend, if the URL has none' -r
-complete -c dlock -n "__fish_dlock_using_subcommand config" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand config" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand config" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand config" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand config" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
@@ -163,7 +176,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -s c -l command -d 'Run
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l reason -d 'Text shown to waiters, and by status and list' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l events -d 'Append a JSON line for each thing that happens (waiting, acquired, started, renewed, lost, stopping, exited, released, end and more) to this file, or write it to an open descriptor from fd:3 on: see dlock-json(7). COMMAND does not inherit it, and nothing waits for its reader' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l user -d 'User name at the backend, if the URL has none' -r
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
@@ -221,7 +234,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l connect-timeout -d '
 10s\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s n -l nonblock -l nb -d 'Do not wait: exit with 75 when the lock is held'
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s x -l exclusive -d 'Hold the lock alone, which is the default; of -x and -s the last one counts'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s x -l exclusive -d 'Hold the lock alone, which is the default'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s s -l shared -d 'Hold the lock together with other --shared runs (readers), never next to an --exclusive or --slots run; waiters are served in their order, so that a stream of readers does not keep a writer out'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s o -l close -d 'file: do not let the command inherit the locked descriptor'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s q -l quiet -d 'Errors only'
@@ -232,7 +245,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand status" -s k -l key -d 'The 
 complete -c dlock -n "__fish_dlock_using_subcommand status" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
 complete -c dlock -n "__fish_dlock_using_subcommand status" -l profile -d 'Use the values that the config files have for this profile' -r
 complete -c dlock -n "__fish_dlock_using_subcommand status" -l user -d 'User name at the backend, if the URL has none' -r
-complete -c dlock -n "__fish_dlock_using_subcommand status" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand status" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand status" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand status" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
@@ -273,7 +286,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand list" -l limit -d 'Show at m
 complete -c dlock -n "__fish_dlock_using_subcommand list" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
 complete -c dlock -n "__fish_dlock_using_subcommand list" -l profile -d 'Use the values that the config files have for this profile' -r
 complete -c dlock -n "__fish_dlock_using_subcommand list" -l user -d 'User name at the backend, if the URL has none' -r
-complete -c dlock -n "__fish_dlock_using_subcommand list" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand list" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand list" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand list" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
@@ -310,6 +323,44 @@ complete -c dlock -n "__fish_dlock_using_subcommand list" -l watch -d 'Keep the 
 complete -c dlock -n "__fish_dlock_using_subcommand list" -s q -l quiet -d 'No remarks; status prints nothing then unless --json or --watch is given, and its exit code tells'
 complete -c dlock -n "__fish_dlock_using_subcommand list" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
 complete -c dlock -n "__fish_dlock_using_subcommand list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand held" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters. Repeat it to ask for several: all must be held' -r
+complete -c dlock -n "__fish_dlock_using_subcommand held" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
+complete -c dlock -n "__fish_dlock_using_subcommand held" -l profile -d 'Use the values that the config files have for this profile' -r
+complete -c dlock -n "__fish_dlock_using_subcommand held" -l user -d 'User name at the backend, if the URL has none' -r
+complete -c dlock -n "__fish_dlock_using_subcommand held" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand held" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand held" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand held" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand held" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
+complete -c dlock -n "__fish_dlock_using_subcommand held" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file:' -r -f -a "file:\t''
+redis://\t''
+rediss://\t''
+valkey://\t''
+valkeys://\t''
+redis+unix://\t''
+redis+sentinel://\t''
+redis-sentinel://\t''
+rediss+sentinel://\t''
+redlock://\t''
+redlocks://\t''
+etcd://\t''
+etcds://\t''
+zk://\t''
+zks://\t''
+postgres://\t''
+postgress://\t''
+postgresql://\t''
+postgres+unix://\t''
+mysql://\t''
+mysqls://\t''
+mariadb://\t''
+mariadbs://\t''
+mysql+unix://\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand held" -l connect-timeout -d 'How long connecting to the backend may take' -r -f -a "1s\t''
+5s\t''
+10s\t''"
+complete -c dlock -n "__fish_dlock_using_subcommand held" -l require-backend -d 'Exit with 64 if no backend is chosen, instead of using file:'
+complete -c dlock -n "__fish_dlock_using_subcommand held" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -s k -l key -d 'The latch\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l namespace -d 'Prefix for every key on a server; may be empty; file: ignores it' -r
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l profile -d 'Use the values that the config files have for this profile' -r
@@ -318,7 +369,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand latch" -l count -d 'wait: ho
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l reason -d 'fail: why, for those who wait' -r
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -s E -l conflict-exit-code -d 'Exit code when the wait ran out' -r
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l user -d 'User name at the backend, if the URL has none' -r
-complete -c dlock -n "__fish_dlock_using_subcommand latch" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
@@ -370,7 +421,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l parties -d 'How 
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l as -d 'This party\'s name, which no other party has; default: the host\'s name, on file: the process id' -r
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s E -l conflict-exit-code -d 'Exit code when the wait ran out' -r
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l user -d 'User name at the backend, if the URL has none' -r
-complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor' -r -F
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l tls-ca -d 'TLS: trust these authorities (PEM) instead of the system\'s' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l tls-cert -d 'TLS: the client certificate (PEM), for servers that require one' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F

@@ -28,10 +28,38 @@ _dlock() {
         (( CURRENT += 1 ))
         curcontext="${curcontext%:*:*}:dlock-command-$line[1]:"
         case $line[1] in
-            (break)
+            (flock)
 _arguments "${_arguments_options[@]}" : \
-'-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
-'--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'-w+[Wait no longer than this, such as 10 or 0.5; 0 is -n]:SECONDS:_default' \
+'--timeout=[Wait no longer than this, such as 10 or 0.5; 0 is -n]:SECONDS:_default' \
+'--wait=[Wait no longer than this, such as 10 or 0.5; 0 is -n]:SECONDS:_default' \
+'-E+[Exit code when the lock was not acquired, instead of 1]:N:_default' \
+'--conflict-exit-code=[Exit code when the lock was not acquired, instead of 1]:N:_default' \
+'-c+[Behind FILE only\: run STRING with \$SHELL -c, or with /bin/sh where that is not set]:STRING:_default' \
+'--command=[Behind FILE only\: run STRING with \$SHELL -c, or with /bin/sh where that is not set]:STRING:_default' \
+'-s[Hold the lock together with others that share it]' \
+'--shared[Hold the lock together with others that share it]' \
+'-x[Hold the lock alone, which is the default]' \
+'--exclusive[Hold the lock alone, which is the default]' \
+'-u[Remove the lock from the open file, as the end of the last process that has it open does]' \
+'--unlock[Remove the lock from the open file, as the end of the last process that has it open does]' \
+'-n[Do not wait\: exit with 1 when the lock is held]' \
+'--nonblock[Do not wait\: exit with 1 when the lock is held]' \
+'--nb[Do not wait\: exit with 1 when the lock is held]' \
+'-o[Do not let the command inherit the locked descriptor]' \
+'--close[Do not let the command inherit the locked descriptor]' \
+'-F[Become the command instead of starting it; with a backend, dlock stays to keep the lock]' \
+'--no-fork[Become the command instead of starting it; with a backend, dlock stays to keep the lock]' \
+'--verbose[Also report how long it took to acquire the lock, or why it was not acquired]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'*::words -- A file, which is made if it is missing, or a directory, and the command to run under its lock; or the number of an open descriptor:_default' \
+&& ret=0
+;;
+(break)
+_arguments "${_arguments_options[@]}" : \
+'*-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'*--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--owner=[The owner that dlock status shows; at least the first 8 characters of it]:ID:_default' \
 '--reason=[Why; the holder reports it, and dlock status shows it for a week]:TEXT:_default' \
 '-w+[Wait no longer than this for the lock to be released; default\: the length of the holder'\''s lease and 15s]:DURATION:_default' \
@@ -43,7 +71,7 @@ _arguments "${_arguments_options[@]}" : \
 '--profile=[Use the values that the config files have for this profile]:NAME:_default' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
-'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
 '--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
@@ -60,15 +88,15 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (acquire)
 _arguments "${_arguments_options[@]}" : \
-'-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
-'--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'*-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'*--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:_default' \
 '--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:_default' \
 '--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
 '--profile=[Use the values that the config files have for this profile]:NAME:_default' \
 '-t+[Length of the lease, from 1s to 24h\: the lock is free that long after it was acquired or last renewed. It cannot be set by a variable, because it must fit the steps. Required without --while-pid; with it, 30s by default. etcd has a limit of its own (at least 2s by default) and grants the nearest length]:DURATION:_default' \
 '--ttl=[Length of the lease, from 1s to 24h\: the lock is free that long after it was acquired or last renewed. It cannot be set by a variable, because it must fit the steps. Required without --while-pid; with it, 30s by default. etcd has a limit of its own (at least 2s by default) and grants the nearest length]:DURATION:_default' \
-'--while-pid=[Leave a process behind, the keeper, that renews the lock until process PID has ended, and then releases it. In a script, PID is \$\$. If the lock is lost, the keeper stops PID, and not what PID has started. Works on every backend, but not for process 1, which no signal stops]:PID:_default' \
+'--while-pid=[Leave a process behind, the keeper, that renews the lock until process PID has ended, and then releases it. In a script, PID is \$\$. If the lock is lost, the keeper stops PID, and what PID has started only under dlock run --handle. Works on every backend, but not for process 1, which no signal stops]:PID:_default' \
 '-w+[Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once]:DURATION:_default' \
 '--wait=[Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once]:DURATION:_default' \
 '--timeout=[Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once]:DURATION:_default' \
@@ -82,7 +110,7 @@ kill\:"SIGKILL at once, without SIGTERM"
 ignore\:"Leave the command alone and keep its exit code"))' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
-'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
 '--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
@@ -92,7 +120,7 @@ ignore\:"Leave the command alone and keep its exit code"))' \
 '-n[Do not wait\: exit with 75 when the lock is held]' \
 '--nonblock[Do not wait\: exit with 75 when the lock is held]' \
 '--nb[Do not wait\: exit with 75 when the lock is held]' \
-'--shell[Print a line for eval in a shell\: it exports DLOCK_HANDLE, DLOCK_KEY, DLOCK_TOKEN and DLOCK_OWNER, or fails with dlock'\''s exit code]' \
+'--shell[Print a line for eval in a shell\: it exports DLOCK_HANDLE, DLOCK_KEY, DLOCK_TOKEN and DLOCK_OWNER, and DLOCK_HANDLE_SHELL, by which dlock release knows that shell; or it unsets all of them, and fails with dlock'\''s exit code]' \
 '--json[Print one JSON document, see dlock-json(7)]' \
 '-q[Errors only]' \
 '--quiet[Errors only]' \
@@ -108,7 +136,7 @@ _arguments "${_arguments_options[@]}" : \
 '--profile=[Use the values that the config files have for this profile]:NAME:_default' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
-'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
 '--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
@@ -129,7 +157,7 @@ _arguments "${_arguments_options[@]}" : \
 '--profile=[Use the values that the config files have for this profile]:NAME:_default' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
-'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
 '--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
@@ -155,7 +183,7 @@ _arguments "${_arguments_options[@]}" : \
 '--profile=[Use the values that the config files have for this profile]:NAME:_default' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
-'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
 '--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
@@ -178,7 +206,7 @@ _arguments "${_arguments_options[@]}" : \
 '--profile=[Use the values that the config files have for this profile]:NAME:_default' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
-'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
 '--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
@@ -232,7 +260,7 @@ kill\:"Stop them, then release the lock"))' \
 '--reason=[Text shown to waiters, and by status and list]:TEXT:_default' \
 '--events=[Append a JSON line for each thing that happens (waiting, acquired, started, renewed, lost, stopping, exited, released, end and more) to this file, or write it to an open descriptor from fd\:3 on\: see dlock-json(7). COMMAND does not inherit it, and nothing waits for its reader]:FILE:_files' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
-'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
 '--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
@@ -255,8 +283,8 @@ kill\:"Stop them, then release the lock"))' \
 '-n[Do not wait\: exit with 75 when the lock is held]' \
 '--nonblock[Do not wait\: exit with 75 when the lock is held]' \
 '--nb[Do not wait\: exit with 75 when the lock is held]' \
-'-x[Hold the lock alone, which is the default; of -x and -s the last one counts]' \
-'--exclusive[Hold the lock alone, which is the default; of -x and -s the last one counts]' \
+'-x[Hold the lock alone, which is the default]' \
+'--exclusive[Hold the lock alone, which is the default]' \
 '-s[Hold the lock together with other --shared runs (readers), never next to an --exclusive or --slots run; waiters are served in their order, so that a stream of readers does not keep a writer out]' \
 '--shared[Hold the lock together with other --shared runs (readers), never next to an --exclusive or --slots run; waiters are served in their order, so that a stream of readers does not keep a writer out]' \
 '-o[file\: do not let the command inherit the locked descriptor]' \
@@ -273,12 +301,12 @@ kill\:"Stop them, then release the lock"))' \
 ;;
 (status)
 _arguments "${_arguments_options[@]}" : \
-'-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
-'--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'*-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'*--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
 '--profile=[Use the values that the config files have for this profile]:NAME:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
-'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
 '--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
@@ -301,7 +329,7 @@ _arguments "${_arguments_options[@]}" : \
 '--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
 '--profile=[Use the values that the config files have for this profile]:NAME:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
-'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
 '--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
@@ -319,10 +347,30 @@ _arguments "${_arguments_options[@]}" : \
 '::prefix -- Show only locks whose names begin like this:_default' \
 && ret=0
 ;;
+(held)
+_arguments "${_arguments_options[@]}" : \
+'*-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters. Repeat it to ask for several\: all must be held]:KEY:_default' \
+'*--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters. Repeat it to ask for several\: all must be held]:KEY:_default' \
+'--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
+'--profile=[Use the values that the config files have for this profile]:NAME:_default' \
+'--user=[User name at the backend, if the URL has none]:NAME:_default' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given]:FILE:_files' \
+'--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
+'--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
+'--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
+'--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
+'-b+[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
+'--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
+'--require-backend[Exit with 64 if no backend is chosen, instead of using file\:]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
 (latch)
 _arguments "${_arguments_options[@]}" : \
-'-k+[The latch'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
-'--key=[The latch'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'*-k+[The latch'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'*--key=[The latch'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
 '--profile=[Use the values that the config files have for this profile]:NAME:_default' \
 '--as=[down\: the name to put down; fail\: who reports the failure (default\: this host)]:NAME:_default' \
@@ -331,7 +379,7 @@ _arguments "${_arguments_options[@]}" : \
 '-E+[Exit code when the wait ran out]:N:_default' \
 '--conflict-exit-code=[Exit code when the wait ran out]:N:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
-'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
 '--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
@@ -359,8 +407,8 @@ forget\:"Forget the names and the failure"))' \
 ;;
 (barrier)
 _arguments "${_arguments_options[@]}" : \
-'-k+[The barrier'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
-'--key=[The barrier'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'*-k+[The barrier'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
+'*--key=[The barrier'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '--namespace=[Prefix for every key on a server; may be empty; file\: ignores it]:NS:_default' \
 '--profile=[Use the values that the config files have for this profile]:NAME:_default' \
 '--parties=[How many parties must be there]:N:_default' \
@@ -368,7 +416,7 @@ _arguments "${_arguments_options[@]}" : \
 '-E+[Exit code when the wait ran out]:N:_default' \
 '--conflict-exit-code=[Exit code when the wait ran out]:N:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
-'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor]:FILE:_files' \
+'--password-file=[Read the password for the backend from the first line of this file; - is standard input, fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if neither is given]:FILE:_files' \
 '--tls-ca=[TLS\: trust these authorities (PEM) instead of the system'\''s]:FILE:_files' \
 '--tls-cert=[TLS\: the client certificate (PEM), for servers that require one]:FILE:_files' \
 '--tls-key=[TLS\: the private key of the client certificate (PEM)]:FILE:_files' \
@@ -400,6 +448,7 @@ esac
 (( $+functions[_dlock_commands] )) ||
 _dlock_commands() {
     local commands; commands=(
+'flock:Take the command line of flock(1), with the lock on a backend where one is configured' \
 'break:Ask the holder of a lock to stop and release it; with --now take the lock away' \
 'acquire:Take a lock that outlives this process, and print its handle' \
 'renew:Extend a lock by its handle' \
@@ -411,6 +460,7 @@ _dlock_commands() {
 'run:Hold a lock while a command runs' \
 'status:Show who holds a lock, and who waits for it' \
 'list:Show every lock that is held in the namespace' \
+'held:Find out whether this runs inside a dlock run that holds a lock' \
 'latch:Wait until enough jobs are done, in any order' \
 'barrier:Wait until enough processes are there at the same time' \
     )
@@ -441,10 +491,20 @@ _dlock__subcmd__config_commands() {
     local commands; commands=()
     _describe -t commands 'dlock config commands' commands "$@"
 }
+(( $+functions[_dlock__subcmd__flock_commands] )) ||
+_dlock__subcmd__flock_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock flock commands' commands "$@"
+}
 (( $+functions[_dlock__subcmd__generate_commands] )) ||
 _dlock__subcmd__generate_commands() {
     local commands; commands=()
     _describe -t commands 'dlock generate commands' commands "$@"
+}
+(( $+functions[_dlock__subcmd__held_commands] )) ||
+_dlock__subcmd__held_commands() {
+    local commands; commands=()
+    _describe -t commands 'dlock held commands' commands "$@"
 }
 (( $+functions[_dlock__subcmd__help_commands] )) ||
 _dlock__subcmd__help_commands() {

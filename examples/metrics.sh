@@ -1,12 +1,21 @@
 #!/bin/sh
-# Prints how long locks have been held and how many wait for each, for node_exporter's textfile collector:
+# Prints whether locks can be looked at, how long they have been held and how many wait for each, for node_exporter's textfile
+# collector:
 #
-#   * * * * *  metrics.sh >/var/lib/node_exporter/dlock.prom.new && mv /var/lib/node_exporter/dlock.prom.new /var/lib/node_exporter/dlock.prom
+#   * * * * *  metrics.sh >/var/lib/node_exporter/dlock.prom.new; mv /var/lib/node_exporter/dlock.prom.new /var/lib/node_exporter/dlock.prom
 #
-# Needs jq. The right to read is enough at the backend.
-set -eu
-dlock list --json --limit 0 -b "${DLOCK_BACKEND:-redis://locks/}" | jq -r '
+# Alert on dlock_up == 0: then nothing else is known. Exits as dlock list does. Needs jq. The right to read is enough at the backend.
+set -u
+locks=$(dlock list --json --limit 0 -b "${DLOCK_BACKEND:-redis://locks/}")
+code=$?
+echo '# HELP dlock_up Whether the backend could be asked for its locks.'
+echo '# TYPE dlock_up gauge'
+echo "dlock_up $((code == 0))"
+[ "$code" -eq 0 ] || exit "$code"
+printf '%s\n' "$locks" | jq -r '
+  "# HELP dlock_held_seconds How long the lock has been held.",
   "# TYPE dlock_held_seconds gauge",
   (.locks[] | select(.holder.held_ms) | "dlock_held_seconds{key=\(.key // .place | tojson)} \(.holder.held_ms / 1000)"),
+  "# HELP dlock_waiting How many wait for the lock.",
   "# TYPE dlock_waiting gauge",
   (.locks[] | select(.waiting) | "dlock_waiting{key=\(.key // .place | tojson)} \(.waiting)")'
