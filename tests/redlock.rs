@@ -288,6 +288,23 @@ mod a_majority {
     }
 
     #[test]
+    fn that_answers_late_has_given_the_lock_back() {
+        let service = Redlock3::fresh();
+        let proxies = proxies(&service);
+        let url = urls(proxies.iter().map(Proxy::port));
+        let acquired = service.scratch().dlock().args(["acquire", "-k", "job", "-t", "10s", "-b", &url]).output();
+        let handle = acquired.success().stdout().trim_end().to_owned();
+        set_all(&proxies, Mode::Silent);
+        let before = proxies[0].counts().accepted;
+        let release = service.scratch().dlock().args(["release", &handle, "--connect-timeout", "1m"]).spawn();
+        // Each try has a connection of its own where the one before was not answered.
+        eventually("the fourth try", || (proxies[0].counts().accepted >= before + 4).then_some(()));
+        set_all(&proxies, Mode::Forward);
+        release.wait().success();
+        assert_eq!(votes(&service.servers), 0);
+    }
+
+    #[test]
     fn that_is_killed_is_survived_by_no_command() {
         let service = Redlock3::fresh();
         let harm = || service.servers[1..].iter().for_each(Redis::kill);

@@ -37,7 +37,7 @@ pub(crate) async fn release(
     connect: Duration,
 ) -> Result<Released, Failed> {
     retried(contender, Wait::No, async |contender| adopt(contender, held, connect).await).await?;
-    give_back_until(Instant::now(), contender, Used::Yes, connect).await
+    give_back_until(Instant::now() + connect, contender, Used::Yes, connect).await
 }
 
 /// Whether others have held the lock since it was held by its handle.

@@ -59,8 +59,16 @@ pub fn note_panics() {
 
 /// Plays one episode of a cell in which all choices follow from `seed`.
 pub fn play(cell: Cell, seed: u64, length: Length) -> Report {
+    play_beside(cell, seed, length, matches!(cell.fault.needs, Needs::Machine | Needs::Minutes))
+}
+
+/// Plays an episode as [`play`] does, while no other one is played.
+pub fn play_alone(cell: Cell, seed: u64, length: Length) -> Report {
+    play_beside(cell, seed, length, true)
+}
+
+fn play_beside(cell: Cell, seed: u64, length: Length, heavy: bool) -> Report {
     let (_together, _alone);
-    let heavy = matches!(cell.fault.needs, Needs::Machine | Needs::Minutes);
     if heavy {
         _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     } else {
