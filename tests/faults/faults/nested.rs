@@ -23,7 +23,7 @@ pub fn thousand(episode: &mut Episode<'_>) {
     let one = sh(&format!("{run} {} || echo $? >> '{failed}'", sh(&format!("echo >> '{done}'"))));
     let bottom = format!("[ $1 -gt 0 ] || {{ echo >> '{done}'; exit; }}");
     fs::write(&deep, format!("{bottom}; {run} sh \"$0\" $(($1 - 1)) || echo $? >> '{failed}'")).unwrap();
-    let work = format!("seq {MANY} | xargs -P {AT_ONCE} -I@ {one}; sh '{deep}' {DEEP}");
+    let work = format!("seq {MANY} | xargs -P {AT_ONCE} -I_NUMBER_ {one}; sh '{deep}' {DEEP}");
     // With so many on one machine, a renewal may be late.
     episode.ttl *= 10;
     let dlock = episode.dlock(Way::Straight).command(episode.section(&work));
