@@ -103,7 +103,11 @@ fn begun(episode: &Episode<'_>) {
 /// dlock is killed, alone or with its process group, and the lock is released at once, as by the last step of a pipeline.
 pub fn released(episode: &mut Episode<'_>) {
     let ttl = format!("{}s", episode.ttl.as_secs());
-    let acquire = episode.scratch.dlock().args(["acquire", "--key", KEY, "--ttl", &ttl]).backend(episode.world.url());
+    let acquire = episode
+        .scratch
+        .dlock()
+        .args(["acquire", "--key", KEY, "--ttl", &ttl, "-w", "10s"])
+        .backend(episode.world.url());
     let outcome = acquire.output();
     outcome.success();
     let handle = outcome.stdout().trim_end().to_owned();
