@@ -16,7 +16,7 @@ Reads the command line, runs the subcommand, and turns its outcome into an exit.
   `journal` writes what happens to a run as JSON lines (`--events`).
   `output` is the only place that writes to standard output: what was seen of locks as `report/picture` draws it, or as one
   of the JSON documents, all of which are in `schema`.
-* Leaves, which use no other module: `clock`, `handle` (of a lock without a process), `here` (this host's processes),
+* Leaves, which use no module but each other: `clock`, `handle` (of a lock without a process), `here` (this host's processes),
   `holder` (what holders publish), `key`, `printable`, `readable`, `variables`.
 
 # The life of `dlock run`

@@ -23,9 +23,10 @@ pub(crate) fn flag(name: &str, value: &str) -> String {
     format!(" {name}{between}{}", quoted(value))
 }
 
-/// With characters that are not safe to show as octal escapes in `$'…'`, which mean the same in every locale. Other text is
-/// cut as [`shown`] cuts it.
-fn quoted(text: &str) -> String {
+/// As a shell takes it, safe to show: with characters that are not safe to show as octal escapes in `$'…'`, which mean the same
+/// in every locale. Other text is cut as [`shown`] cuts it.
+#[must_use]
+pub(crate) fn quoted(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+,=".contains(&byte);
     match text {
         text if !text.is_empty() && text.len() < MAX_SHOWN && text.bytes().all(is_plain) => text.to_owned(),
@@ -76,6 +77,20 @@ impl fmt::Display for Shown<'_> {
         }
         Ok(())
     }
+}
+
+/// The one of the `known` names that `typed` was probably meant to be: it begins like it, or differs from it by a slip or two.
+#[must_use]
+pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let length = typed.chars().count();
+    // In a word of three letters, two slips leave nothing of it.
+    let most = if length < 2 { 0 } else { (length / 3).clamp(1, 2) };
+    let differences = |known: &str| match strsim::osa_distance(typed, known) {
+        _ if length > 2 && known.starts_with(typed) => 0,
+        differences => differences,
+    };
+    let likest = known.into_iter().map(|known| (differences(known), known)).min()?;
+    (likest.0 <= most).then_some(likest.1)
 }
 
 /// As much of the beginning of `text` as is shown in so many columns of a terminal.

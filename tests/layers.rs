@@ -41,7 +41,20 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "variables",
         ],
     ),
-    ("cli", &["cli", "backend::registry", "backend::url", "exit", "lock", "output", "report::event", "variables"]),
+    (
+        "cli",
+        &[
+            "cli",
+            "backend::registry",
+            "backend::url",
+            "exit",
+            "lock",
+            "output",
+            "printable",
+            "report::event",
+            "variables",
+        ],
+    ),
     (
         "settings",
         &[
@@ -109,7 +122,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("holder.rs", &["lock", "printable"]),
     ("holder/ask.rs", &["holder"]),
     ("holder/done.rs", &["holder", "lock", "printable"]),
-    ("key.rs", &[]),
+    ("key.rs", &["printable"]),
     ("printable.rs", &[]),
     ("readable.rs", &[]),
     ("variables.rs", &[]),

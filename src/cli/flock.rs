@@ -17,17 +17,17 @@ const SHELL: &str = "/bin/sh";
 
 /// What `dlock flock` does, at length.
 pub(super) const FLOCK_ABOUT: &str = "\
-Takes the command line of flock(1) from util-linux 2.38, with its exit codes. A link called flock that leads to dlock does the \
-same, so that crontabs and scripts need no edit. Without a configured backend this is flock(2) on FILE itself, a directory or an \
+Takes the command line of flock(1) from util-linux 2.38, with its exit codes. A link called flock that points to dlock does the \
+same, so crontabs and scripts need no edit. Without a configured backend, this is flock(2) on FILE itself, a directory or an \
 open descriptor, and excludes every other flock on this host.
 
-With DLOCK_BACKEND, it is dlock run for the key that is the absolute path of FILE as it was typed: links are not followed, and FILE \
-is neither opened nor made. With a backend in a config file, that goes only for the paths that flock-paths names there (see \
-dlock-config(5)); all others stay on this host, so that the scripts of the system's packages do not wait for a server.";
+With DLOCK_BACKEND, it is a dlock run whose key is the absolute path of FILE as it was typed: links are not followed, and FILE \
+is neither opened nor created. A backend in a config file applies only to the paths that flock-paths names there (see \
+dlock-config(5)). All other paths stay on this host, so that the scripts of the system's packages do not wait for a server.";
 
 /// What the help of `dlock flock` ends with.
 pub(super) const FLOCK_EXAMPLES: &str = "\
-Make every flock in the crontabs and scripts of this host one that knows of a backend:
+Let every flock in the crontabs and scripts of this host use the backend:
   ln -s \"$(command -v dlock)\" /usr/local/bin/flock
 
 What changes with a backend, and what a server cannot do: man dlock-flock";
@@ -85,7 +85,7 @@ const OPTIONS: &[Definition] = &[
         letters: "u",
         names: &["unlock"],
         value: None,
-        help: "Remove the lock from the open file, as the end of the last process that has it open does",
+        help: "Remove the lock from the open file, which otherwise goes when the last process closes it",
     },
     Definition {
         letters: "n",
@@ -141,10 +141,10 @@ fn arguments() -> Vec<Arg> {
     // The parser has these two already.
     let own = OPTIONS.iter().filter(|option| !["help", "version"].contains(&option.names[0]));
     let command = Arg::new("command").short('c').long("command").value_name("STRING");
-    let command = command.help("Behind FILE only: run STRING with $SHELL -c, or with /bin/sh where that is not set");
+    let command = command.help("After FILE only: run STRING with $SHELL -c, or with /bin/sh if SHELL is not set");
     let words = Arg::new("words").value_name("FILE").num_args(0..).trailing_var_arg(true).help(
-        "A file, which is made if it is missing, or a directory, and the command to run under its lock; or the number of an open \
-         descriptor",
+        "A file, which is created if it is missing, or a directory, and the command to run under its lock; or the number of \
+         an open descriptor",
     );
     own.map(argument).chain([command, words]).collect()
 }

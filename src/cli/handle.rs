@@ -10,29 +10,29 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use crate::cli::duration::{duration, handle_ttl};
-use crate::cli::options::{Connects, Durability, OnLost, Patience, Place, Reach, Told, connects};
+use crate::cli::options::{CONNECTION, Connects, Durability, OnLost, Patience, Place, RARE, Reach, Told, connects};
 use crate::exit::Exit;
 use crate::output;
 use crate::variables::{HANDLE, HANDLE_SHELL, KEY, OWNER, TOKEN};
 
 /// What `dlock acquire` does, at length.
 pub(super) const ACQUIRE_ABOUT: &str = "\
-Takes the lock KEY and prints its handle, one word with which later processes renew it, run commands under it and give it \
-back. For the rest of one script, use --while-pid $$. For steps that are processes of their own, perhaps on several hosts, use \
---ttl, longer than the longest pause between two steps: nothing renews the lock then but dlock renew and dlock run --handle.
+Takes the lock KEY and prints its handle: one word, with which later processes renew the lock, run commands under it and release \
+it. For the rest of one script, use --while-pid $$. For steps that are separate processes, perhaps on several hosts, use a --ttl \
+that is longer than the longest pause between two steps: only dlock renew and dlock run --handle renew the lock then.
 
-With --while-pid PID a process stays behind, the keeper, that renews the lock, and releases it when PID has ended, however it \
-ends, and every dlock run --handle of this lock. If the lock is lost, or dlock break asks for it, the keeper stops PID and these \
-runs first, and --events has the reason. Two commands can still overlap where they have no run of their own: what PID has \
-started may run on while somebody else has the lock; and if the keeper itself is killed, PID runs on, and the lock ends with its \
+With --while-pid PID, a process stays behind, the keeper. It renews the lock, and releases it when PID has ended, however it \
+ends, and so has every dlock run --handle of this lock. If the lock is lost, or dlock break asks for it, the keeper first stops \
+PID and these runs; --events has the reason. Commands that do not run under dlock run --handle can still overlap: what PID \
+started may run on while somebody else has the lock, and if the keeper itself is killed, PID runs on, and the lock ends with its \
 lease (on file: at once). Where that must never happen, use dlock run, or dlock run --handle, which then stops its command (79) \
-and is for the keeper's host only. On file: and zk:, where a lock ends with the process that holds it, there is only --while-pid, and a handle is for \
-dlock release alone.
+and works on the keeper's host only. On file: and zk:, where a lock ends with the process that holds it, only --while-pid can be \
+used, and a handle is for dlock release alone.
 
-A handle is an address and not a key: whoever may write to the backend can release any lock there. No password is in it. \
-The steps that use it need the same connection options (--password-file, --tls-ca and so on), but no --backend and no \
---namespace. A password from a variable or a config file is sent only to the servers of the backend that DLOCK_BACKEND or a \
-config file names beside it, if one does: for a handle of other servers, use --password-file.";
+A handle is an address and not a key: whoever may write to the backend can release any lock there. It contains no password. The \
+steps that use it need the same connection options (--password-file, --tls-ca and so on), but no --backend and no --namespace. \
+If DLOCK_BACKEND or a config file names a backend, a password from a variable or config file is sent only to the servers of that \
+backend; for a handle of other servers, use --password-file.";
 
 /// What the help of `dlock acquire` ends with.
 pub(super) const ACQUIRE_EXAMPLES: &str = "\
@@ -52,30 +52,31 @@ variables and ends in the same code, (exit 75); nothing is printed where dlock c
 
 /// What `dlock renew` does, at length.
 pub(super) const RENEW_ABOUT: &str = "\
-Extends a lock by its handle, for as long as it was granted at first. Ends with 79 if the lock is not held by that handle any \
-more. A lock that is gone is never made again.";
+Extends a lock by its handle, for as long as it was first granted. If the lock is no longer held by that handle, exits with 79. \
+A lock that is gone is never made again.";
 
 /// What `dlock release` does, at length.
 pub(super) const RELEASE_ABOUT: &str = "\
-Gives a lock back by its handle, and never one that somebody else holds by now. It may be repeated: a lock that was released \
-before, or whose lease has ended, is a success. Ends with 79 if others hold it, or are known to have held it since. An empty \
-HANDLE is a success too, so that a step that always runs can follow a dlock acquire that failed.
+Releases a lock by its handle, but never one that somebody else holds by now. It may be repeated: if the lock was released \
+before, or its lease has ended, that is a success. If others hold the lock, or are known to have held it since, exits with 79. \
+An empty HANDLE is a success too, so that a step that always runs can follow a dlock acquire that failed.
 
-Without HANDLE, a shell releases what it has acquired itself by --shell. A script that has inherited DLOCK_HANDLE from it does \
-not: dlock says so and exits with 0. If the lock is to be released there, use dlock release \"$DLOCK_HANDLE\".
+Without HANDLE, a shell releases what it acquired itself with --shell. A script that has inherited DLOCK_HANDLE from that shell \
+does not: dlock says so and exits with 0. To release the lock there, use dlock release \"$DLOCK_HANDLE\".
 
-While a dlock run under its handle goes on on this host, the lock is not released: dlock waits for that run, for as long as \
---connect-timeout, and then exits with 69. A run that is stopping its command, or whose command was told to end, is waited for as long \
-as the lease can last, also if its dlock was killed. Runs on other hosts, and in other PID or network namespaces, are not seen: they \
-hear of the release with their next renewal, within a third of --ttl, and until then two commands can run at the same time.
+While a dlock run under the handle goes on on this host, the lock is not released: dlock waits for that run as long as \
+--connect-timeout, and then exits with 69. If the run is stopping its command, or its command was told to end, dlock waits as \
+long as the lease can last, even if the dlock of that run was killed. Runs on other hosts, and in other PID or network \
+namespaces, are not seen. They notice the release at their next renewal, within a third of --ttl; until then two commands can \
+run at the same time.
 
-A lock that was taken with --while-pid is released on the host of its keeper, which ends then; its process runs on.";
+A lock that was taken with --while-pid is released on the host of its keeper. The keeper then ends, and its process runs on.";
 
 /// Reads a process id.
 fn pid(text: &str) -> Result<i32, String> {
     match text.parse() {
         Ok(pid) if pid > 0 => Ok(pid),
-        _ => Err("a process id is a number from 1 on, such as $$ in a script".to_owned()),
+        _ => Err("must be a process id, such as $$ in a script".to_owned()),
     }
 }
 
@@ -89,23 +90,23 @@ pub(crate) struct AcquireArgs {
     #[command(flatten)]
     pub place: Place,
 
-    /// Length of the lease, from 1s to 24h: the lock is free that long after it was acquired or last renewed. It cannot be
-    /// set by a variable, because it must fit the steps. Required without --while-pid; with it, 30s by default. etcd has a limit of
-    /// its own (at least 2s by default) and grants the nearest length
+    /// Length of the lease, from 1s to 24h: the lock is free that long after it was acquired or last renewed. No variable sets
+    /// it, because it must fit the steps. Required without --while-pid; with it, 30s by default. etcd has its own limit (at least
+    /// 2s by default), and grants the nearest length
     #[arg(short, long, value_name = "DURATION", value_parser = handle_ttl, allow_hyphen_values = true)]
     pub ttl: Option<Duration>,
 
-    /// Leave a process behind, the keeper, that renews the lock until process PID has ended, and then releases it. In a script, PID
-    /// is $$. If the lock is lost, the keeper stops PID, and what PID has started only under dlock run --handle. Works on every backend, but not for process 1,
-    /// which no signal stops
+    /// Leave a process behind, the keeper, that renews the lock until process PID has ended, and then releases it. In a script,
+    /// PID is $$. If the lock is lost, the keeper stops PID, but of what PID started only the runs under dlock run --handle. Works
+    /// on every backend, but not for process 1, which no signal stops
     #[arg(long, value_name = "PID", value_parser = pid, allow_hyphen_values = true)]
     pub while_pid: Option<i32>,
 
     #[command(flatten)]
     pub patience: Patience,
 
-    /// Exit code when the lock was not acquired; not 0: the next step would start without it. A 0 from a variable or config file,
-    /// which is meant for dlock run, counts as 75
+    /// Exit code when the lock was not acquired; not 0, because the next step would start without the lock. A 0 in a variable or
+    /// config file is meant for dlock run, and counts as 75
     #[arg(
         short = 'E',
         long,
@@ -121,14 +122,14 @@ pub(crate) struct AcquireArgs {
     #[arg(long, value_name = "TEXT", env = "DLOCK_REASON", hide_env_values = true)]
     pub reason: Option<String>,
 
-    /// Append a JSON line for each thing that happens (waiting, acquired, trouble, refused, end) to this file, or write it to an
-    /// open descriptor from fd:3 on: see dlock-json(7). Nothing waits for its reader. With --while-pid the keeper has it open until
-    /// PID has ended: use a file, because the reader of a pipe would wait for that
-    #[arg(long, value_name = "FILE", env = "DLOCK_EVENTS", hide_env_values = true)]
+    /// Append a JSON line for each event (waiting, acquired, trouble, refused, end) to this file, or write it to an open
+    /// descriptor, fd:3 or higher; see dlock-json(7). dlock never waits for a reader. With --while-pid the keeper has it open
+    /// until PID has ended: use a file, because the reader of a pipe would wait that long
+    #[arg(long, value_name = "FILE", help_heading = RARE, env = "DLOCK_EVENTS", hide_env_values = true)]
     pub events: Option<PathBuf>,
 
-    /// Print a line for eval in a shell: it exports DLOCK_HANDLE, DLOCK_KEY, DLOCK_TOKEN and DLOCK_OWNER, and DLOCK_HANDLE_SHELL,
-    /// by which dlock release knows that shell; or it unsets all of them, and fails with dlock's exit code
+    /// Print a line for eval in a shell. It exports DLOCK_HANDLE, DLOCK_KEY, DLOCK_TOKEN and DLOCK_OWNER, and DLOCK_HANDLE_SHELL,
+    /// by which dlock release knows that shell. On failure, it unsets all of them and fails with dlock's exit code
     #[arg(long, action = ArgAction::SetTrue)]
     pub shell: Option<bool>,
 
@@ -142,7 +143,7 @@ pub(crate) struct AcquireArgs {
     #[command(flatten)]
     pub told: Told,
 
-    #[command(flatten, next_help_heading = "Connection options")]
+    #[command(flatten, next_help_heading = CONNECTION)]
     pub reach: Reach,
 
     #[command(flatten)]
@@ -153,8 +154,8 @@ pub(crate) struct AcquireArgs {
 #[derive(Debug, Args)]
 pub(crate) struct Stopping {
     /// With --while-pid: time between SIGTERM and SIGKILL, at most half of the ttl (zk: a quarter); default: the smaller of 5s and a
-    /// quarter of the ttl. A shell runs a trap when the command has ended that it waits for: give it time
-    #[arg(long, value_name = "DURATION", env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
+    /// quarter of the ttl. A shell runs a trap only after the command that it waits for has ended: give it time
+    #[arg(long, value_name = "DURATION", help_heading = RARE, env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub kill_after: Option<Duration>,
 
     /// With --while-pid: what happens to PID when the lock is lost, or dlock break asks for it
@@ -162,6 +163,7 @@ pub(crate) struct Stopping {
         long,
         value_enum,
         value_name = "ACTION",
+        help_heading = RARE,
         env = "DLOCK_ON_LOST",
         hide_env_values = true,
         default_value = "stop"
@@ -172,18 +174,18 @@ pub(crate) struct Stopping {
 /// `dlock renew` and `dlock release`.
 #[derive(Debug, Args)]
 pub(crate) struct HandleArgs {
-    /// What dlock acquire has printed
+    /// The handle that dlock acquire printed
     #[arg(value_name = "HANDLE", env = "DLOCK_HANDLE", hide_env_values = true)]
     pub handle: Option<OsString>,
 
-    /// Use the values that the config files have for this profile
+    /// Use the values of this profile in the config files
     #[arg(long, value_name = "NAME", env = "DLOCK_PROFILE", hide_env_values = true)]
     pub profile: Option<String>,
 
     #[command(flatten)]
     pub told: Told,
 
-    #[command(flatten, next_help_heading = "Connection options")]
+    #[command(flatten, next_help_heading = CONNECTION)]
     pub reach: Reach,
 
     #[command(flatten)]

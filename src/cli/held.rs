@@ -6,34 +6,34 @@ use std::ffi::OsString;
 
 use clap::{ArgAction, Args};
 
-use crate::cli::options::{Place, Reach, connects};
+use crate::cli::options::{CONNECTION, Place, Reach, connects};
 
 /// What `dlock held` does, at length.
 pub(super) const HELD_ABOUT: &str = "\
-Ends with 0 if it runs inside a dlock run that holds the lock KEY, and with 75 if it does not. Prints nothing but errors. This \
-is found out as by a nested dlock run: the run in DLOCK_HELD must be around this process and alive, and the backend must say \
-that it holds the lock. A variable alone, as a daemon may have inherited it, does not count. Takes no lock, and says nothing of \
-what comes later.
+Exits with 0 if this process runs inside a dlock run that holds the lock KEY, and with 75 if it does not. Prints nothing but \
+errors. The check is that of a nested dlock run: the run that DLOCK_HELD names must be an ancestor of this process and alive, \
+and the backend must confirm that it holds the lock. A variable alone, as a daemon may have inherited it, does not count. dlock \
+held takes no lock, and the answer holds for this moment only.
 
-Give it the --key, --backend and --namespace of the dlock run that is meant. If it cannot be told, it ends with 69.";
+Use the --key, --backend and --namespace of the dlock run in question. If there is no telling, the exit code is 69.";
 
 /// What the help of `dlock held` ends with.
 pub(super) const HELD_EXAMPLES: &str = "\
-Example, as the first line of a script that is to run once at a time:
+Example: the first line of a script that must not overlap with itself:
   dlock held -k me || exec dlock run -n -k me -- \"$0\" \"$@\"";
 
 /// `dlock held`.
 #[derive(Debug, Args)]
 #[command(override_usage = "dlock held --key <KEY> [OPTIONS]")]
 pub(crate) struct HeldArgs {
-    /// The lock's name: 1 to 512 bytes of UTF-8 without control characters. Repeat it to ask for several: all must be held
+    /// The lock's name: 1 to 512 bytes of UTF-8 without control characters. Repeat it to ask for several locks: all must be held
     #[arg(short, long, value_name = "KEY", required = true, action = ArgAction::Append)]
     pub key: Vec<OsString>,
 
     #[command(flatten)]
     pub place: Place,
 
-    #[command(flatten, next_help_heading = "Connection options")]
+    #[command(flatten, next_help_heading = CONNECTION)]
     pub reach: Reach,
 }
 

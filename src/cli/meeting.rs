@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::duration::{duration, positive, ttl};
-use crate::cli::options::{Durability, Place, Reach, Told, connects, switch};
+use crate::cli::options::{CONNECTION, Durability, Place, Reach, Told, connects, switch};
 
 /// For how many names or parties one can wait.
 const MOST_NAMES: u32 = 1000;
@@ -17,23 +17,23 @@ const MOST_PARTIES: u32 = 100;
 
 /// What `dlock latch` does, at length.
 pub(super) const LATCH_ABOUT: &str = "\
-A latch opens when enough names are down, such as the jobs of a pipeline that others wait for. It remembers them for a day \
-(--keep), so it does not matter who comes first, and a name that is put down twice counts once. It has nothing to do with \
-the lock of the same name. Options may come before or after the action.";
+A latch opens when enough names are down, for example when all build jobs of a pipeline are done that a deployment waits for. It \
+remembers the names for a day (--keep), so the order does not matter, and a name that is put down twice counts once. A latch has \
+nothing to do with a lock of the same name. Options may come before or after the action.";
 
 /// What `dlock barrier` does, at length.
 pub(super) const BARRIER_ABOUT: &str = "\
-Waits until N parties wait here at the same moment, and then exits with 0 for each of them. Nothing is remembered: the same \
-key can be used again at once, in a loop too. It has nothing to do with the lock of the same name.
+Waits until N parties wait at the barrier at the same moment, and then exits with 0 for each of them. Nothing is remembered: the \
+same key can be used again at once, even in a loop. A barrier has nothing to do with a lock of the same name.
 
-If one of those who wait leaves (its --wait ran out, or a signal ended it) or dies, the others exit with 79, unless they \
-are --patient. A newer process with the same --as NAME takes the place of an older one, which exits with 79.";
+If a waiting party leaves (its --wait ran out, or a signal ended it) or dies, the others exit with 79, unless they are \
+--patient. A newer process with the same --as NAME takes the place of an older one, which exits with 79.";
 
 /// How long to wait, and what is reported.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Waits {
-    /// Wait no longer than this, and for the backend no longer either; 0 does not wait. Without it, the wait has no
-    /// limit, and an error of the backend ends it
+    /// Wait no longer than this, for the backend too; 0 means not to wait. By default, the wait has no limit, and an error of the
+    /// backend ends it
     #[arg(short, long, value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
 
@@ -60,7 +60,7 @@ pub(crate) enum LatchAction {
     Down,
     /// Wait until --count names are down
     Wait,
-    /// Let the latch fail: whoever waits, now or later, exits with 79
+    /// Mark the latch as failed: all who wait, now or later, exit with 79
     Fail,
     /// Forget the names and the failure
     Forget,
@@ -91,18 +91,18 @@ pub(crate) struct LatchArgs {
     #[arg(long, value_name = "N", env = "DLOCK_COUNT", hide_env_values = true, value_parser = names, allow_hyphen_values = true)]
     pub count: Option<u32>,
 
-    /// fail: why, for those who wait
+    /// fail: the reason, shown to those who wait
     #[arg(long, value_name = "TEXT", env = "DLOCK_REASON", hide_env_values = true)]
     pub reason: Option<String>,
 
-    /// down and fail: how long that is remembered
+    /// down and fail: how long this is remembered
     #[arg(long, value_name = "DURATION", env = "DLOCK_KEEP", hide_env_values = true, default_value = "24h", value_parser = positive, allow_hyphen_values = true)]
     pub keep: Option<Duration>,
 
     #[command(flatten)]
     pub waits: Waits,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = CONNECTION)]
     pub reach: Reach,
 
     #[command(flatten)]
@@ -124,23 +124,23 @@ pub(crate) struct BarrierArgs {
     #[arg(long, value_name = "N", env = "DLOCK_PARTIES", hide_env_values = true, value_parser = parties, allow_hyphen_values = true)]
     pub parties: Option<u32>,
 
-    /// This party's name, which no other party has; default: the host's name, on file: the process id
+    /// This party's name, which must be unique; default: the name of the host, on file: the process id
     #[arg(long = "as", value_name = "NAME", env = "DLOCK_AS", hide_env_values = true)]
     pub name: Option<String>,
 
-    /// Go on waiting when others leave or die
+    /// Keep waiting when others leave or die
     #[arg(long, env = "DLOCK_PATIENT", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub patient: Option<bool>,
 
-    /// How long a party that died is waited for, at least 1s. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have
-    /// limits of their own; file: knows at once
+    /// How long it takes to notice that a party died, at least 1s. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have
+    /// their own limits; file: notices at once
     #[arg(short, long, value_name = "DURATION", env = "DLOCK_TTL", hide_env_values = true, default_value = "30s", value_parser = ttl, allow_hyphen_values = true)]
     pub ttl: Option<Duration>,
 
     #[command(flatten)]
     pub waits: Waits,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = CONNECTION)]
     pub reach: Reach,
 
     #[command(flatten)]
@@ -161,7 +161,7 @@ fn parties(text: &str) -> Result<u32, String> {
 
 fn number(text: &str, most: u32) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("it is a number from 1 to {most}"))
+    number.ok_or_else(|| format!("must be between 1 and {most}"))
 }
 
 #[cfg(test)]

@@ -5,8 +5,10 @@ What is wrong with a command line, in one sentence: an error of the parser, its 
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, Error};
+use clap::{Arg, Command, Error};
 
+use crate::cli::flock::{Object, Request, read};
+use crate::printable::{nearest, quoted};
 use crate::variables::of_option;
 
 /// What is wrong, and where to read on.
@@ -34,10 +36,10 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
             "list takes a prefix: dlock list PREFIX; for one lock: dlock status --key KEY".to_owned()
         }
         ErrorKind::UnknownArgument if command(cli, words) == "dlock status" && !name.starts_with('-') => {
-            format!("{name} is one argument too many: did you mean --key {name}?")
+            format!("unexpected argument {name}: did you mean --key {name}?")
         }
         ErrorKind::UnknownArgument if name.starts_with('-') => format!("there is no option {name}"),
-        ErrorKind::UnknownArgument => format!("{name} is one argument too many"),
+        ErrorKind::UnknownArgument => format!("unexpected argument {name}"),
         ErrorKind::InvalidSubcommand => {
             format!("there is no subcommand {}", text(error, ContextKind::InvalidSubcommand).unwrap_or_default())
         }
@@ -53,7 +55,7 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
         ErrorKind::TooManyValues => format!("{name} takes no value"),
         ErrorKind::InvalidUtf8 => "an argument is not UTF-8".to_owned(),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            "there is no subcommand: use dlock run --key KEY -- COMMAND".to_owned()
+            "no command given; try: dlock run --key KEY -- COMMAND".to_owned()
         }
         _ => {
             let text = error.to_string();
@@ -61,8 +63,9 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
             first.strip_prefix("error: ").unwrap_or(first).to_owned()
         }
     };
-    let meant = in_other_tools(error)
-        .or_else(|| suggestion(error))
+    let meant = as_flock(error, words)
+        .or_else(|| in_other_tools(error))
+        .or_else(|| alike(error, cli, words, name))
         .or_else(|| without_run(error, cli, words, name))
         .or_else(|| bare_key(error, words));
     match meant {
@@ -74,26 +77,58 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
 /// The subcommand that other tools call by the unknown name.
 fn in_other_tools(error: &Error) -> Option<String> {
     let ours = match text(error, ContextKind::InvalidSubcommand)?.as_str() {
-        "lock" => "run",
+        "lock" | "exec" => "run",
         "unlock" => "release",
+        "refresh" | "extend" => "renew",
         "force-unlock" | "steal" => "break",
-        "who" | "ps" => "status",
-        "doctor" | "ping" => "check",
+        "who" | "ps" | "show" => "status",
+        "ls" => "list",
+        "doctor" | "ping" | "test" => "check",
         "completion" | "completions" => "generate bash",
+        "man" => "generate man",
         "version" => "--version",
         _ => return None,
     };
     Some(ours.to_owned())
 }
 
-/// What was probably meant.
-fn suggestion(error: &Error) -> Option<String> {
-    let kinds = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
-    kinds.into_iter().find_map(|kind| match error.get(kind)? {
-        ContextValue::String(one) => Some(one.clone()),
-        ContextValue::Strings(several) => several.first().cloned(),
+/// The subcommand, option or value that is spelled almost like the unknown one.
+fn alike(error: &Error, cli: &Command, words: &[OsString], name: &str) -> Option<String> {
+    let of_this = || words.get(1).and_then(|word| cli.find_subcommand(word)).unwrap_or(cli);
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let typed = text(error, ContextKind::InvalidSubcommand)?;
+            nearest(&typed, cli.get_subcommands().map(Command::get_name)).map(str::to_owned)
+        }
+        ErrorKind::UnknownArgument => {
+            let options = of_this().get_arguments().filter_map(Arg::get_long_and_visible_aliases).flatten();
+            let option = nearest(name.strip_prefix("--")?, options.chain(["help", "version"]))?;
+            Some(format!("--{option}"))
+        }
+        ErrorKind::InvalidValue => {
+            let typed = text(error, ContextKind::InvalidValue)?;
+            let Some(ContextValue::Strings(known)) = error.get(ContextKind::ValidValue) else { return None };
+            nearest(&typed, known.iter().map(String::as_str)).map(str::to_owned)
+        }
         _ => None,
-    })
+    }
+}
+
+/// The line that takes flock's command line as it is: `-n /var/lock/x COMMAND`, perhaps after `dlock run`.
+fn as_flock(error: &Error, words: &[OsString]) -> Option<String> {
+    let rest = match error.kind() {
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => words.get(1..)?,
+        ErrorKind::MissingRequiredArgument if words.get(1).is_some_and(|word| word == "run") => words.get(2..)?,
+        _ => return None,
+    };
+    let Ok(Request::Lock(_, Object::Path { file, argv })) = read(rest.to_vec(), None) else { return None };
+    let file = file.to_str()?;
+    let is_lock = ["/var/lock/", "/run/lock/", "/tmp/"].iter().any(|place| file.starts_with(place))
+        || [".lock", ".lck"].iter().any(|ending| file.ends_with(ending));
+    // Else it is the key of a dlock run.
+    let is_flocks = is_lock && argv.first().is_none_or(|first| first != "--");
+    let rest: Option<Vec<String>> = rest.iter().map(|word| word.to_str().map(quoted)).collect();
+    rest.filter(|_| is_flocks).map(|rest| format!("dlock flock {}", rest.join(" ")))
 }
 
 /// What was probably meant by an option of `dlock run` that follows `dlock`, as flock's options follow `flock`.
@@ -149,30 +184,62 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
+    /// What is wrong with a command line or a variable, the sentence, and the command whose help says more.
+    type Row = (&'static [&'static str], bool, &'static str, Option<&'static str>);
+
+    fn check(rows: &[Row]) {
+        for &(words, is_variable, expected, help) in rows {
+            let words: Vec<OsString> = std::iter::once(&"dlock").chain(words).map(OsString::from).collect();
+            let error = Cli::command().try_get_matches_from(&words).expect_err("a mistake");
+            let found = mistake(&error, &Cli::command(), &words, is_variable);
+            let expected = Mistake { text: expected.to_owned(), help: help.map(str::to_owned) };
+            assert_eq!(found, expected, "{words:?}");
+        }
+    }
+
     #[test]
     fn every_mistake_is_one_sentence_with_one_hint() {
-        for (words, is_variable, expected, help) in [
-            (&["run", "--unknown"][..], false, "there is no option --unknown", Some("dlock run")),
+        check(&[
+            (&["run", "--unknown"], false, "there is no option --unknown", Some("dlock run")),
             (&["run", "-Z"], false, "there is no option -Z", Some("dlock run")),
-            (&["-n", "/var/lock/x", "true"], false, "there is no option -n: did you mean dlock run -n?", None),
+            (
+                &["-n", "/var/lock/x", "echo", "a b"],
+                false,
+                "there is no option -n: did you mean dlock flock -n /var/lock/x echo 'a b'?",
+                None,
+            ),
+            (&["x.lock", "true"], false, "there is no subcommand x.lock: did you mean dlock flock x.lock true?", None),
+            (
+                &["run", "-n", "/var/lock/x", "true"],
+                false,
+                "--key <KEY> is missing: did you mean dlock flock -n /var/lock/x true?",
+                None,
+            ),
+            (&["-n", "x", "true"], false, "there is no option -n: did you mean dlock run -n?", None),
+            (&["run", "--dry-run"], false, "there is no option --dry-run", Some("dlock run")),
+            (&["run", "--conflict"], false, "there is no option --conflict: did you mean --conflict-exit-code?", None),
+            (&["run", "--tiemout", "1"], false, "there is no option --tiemout: did you mean --timeout?", None),
             (&["--wait", "1"], false, "there is no option --wait: did you mean dlock run --wait?", None),
             (&["-Z"], false, "there is no option -Z", Some("dlock")),
             (&["run", "--nonblok"], false, "there is no option --nonblok: did you mean --nonblock?", None),
-            (&["generate", "man", "run", "x"], false, "x is one argument too many", Some("dlock generate")),
+            (&["generate", "man", "run", "x"], false, "unexpected argument x", Some("dlock generate")),
             (
                 &["list", "-k", "job"],
                 false,
                 "list takes a prefix: dlock list PREFIX; for one lock: dlock status --key KEY",
                 Some("dlock list"),
             ),
-            (&["status", "job"], false, "job is one argument too many: did you mean --key job?", Some("dlock status")),
+            (&["status", "job"], false, "unexpected argument job: did you mean --key job?", Some("dlock status")),
             (&["mutex"], false, "there is no subcommand mutex", Some("dlock")),
             (&["rum"], false, "there is no subcommand rum: did you mean run?", None),
-            (&["lock", "x"], false, "there is no subcommand lock: did you mean run?", None),
-            (&["force-unlock"], false, "there is no subcommand force-unlock: did you mean break?", None),
-            (&["completions"], false, "there is no subcommand completions: did you mean generate bash?", None),
             (&["run", "true"], false, "--key <KEY> is missing", Some("dlock run")),
             (&["run", "job", "--", "true"], false, "--key <KEY> is missing: did you mean --key job?", None),
+        ]);
+    }
+
+    #[test]
+    fn a_missing_or_wrong_value_is_named() {
+        check(&[
             (&["generate"], false, "<WHAT> is missing", Some("dlock generate")),
             (&["run", "-k", "k", "-w"], false, "--wait <DURATION>: the value is missing", Some("dlock run")),
             (
@@ -188,7 +255,7 @@ mod tests {
                 "--on-lost x: use one of stop, kill, ignore",
                 Some("dlock run"),
             ),
-            (&["run", "-k", "k", "--slots", "0"], false, "--slots 0: use a number from 1 to 1000", Some("dlock run")),
+            (&["run", "-k", "k", "--slots", "0"], false, "--slots 0: must be between 1 and 1000", Some("dlock run")),
             (
                 &["generate", "fsh"],
                 false,
@@ -196,13 +263,41 @@ mod tests {
                 None,
             ),
             (&["run", "-k", "k", "--close=x"], false, "--close takes no value", Some("dlock run")),
-            (&[], false, "there is no subcommand: use dlock run --key KEY -- COMMAND", Some("dlock")),
+            (&[], false, "no command given; try: dlock run --key KEY -- COMMAND", Some("dlock")),
+        ]);
+    }
+
+    #[test]
+    fn a_subcommand_of_other_tools_or_with_a_slip_names_the_right_one() {
+        for (typed, meant) in [
+            ("relase", Some("release")),
+            ("refresh", Some("renew")),
+            ("extend", Some("renew")),
+            ("lock", Some("run")),
+            ("rnu", Some("run")),
+            ("unlock", Some("release")),
+            ("force-unlock", Some("break")),
+            ("steal", Some("break")),
+            ("who", Some("status")),
+            ("ps", Some("status")),
+            ("stauts", Some("status")),
+            ("stat", Some("status")),
+            ("ls", Some("list")),
+            ("doctor", Some("check")),
+            ("ping", Some("check")),
+            ("completion", Some("generate bash")),
+            ("completions", Some("generate bash")),
+            ("version", Some("--version")),
+            ("mutex", None),
+            ("reset", None),
+            ("start", None),
+            ("x", None),
         ] {
-            let words: Vec<OsString> = std::iter::once(&"dlock").chain(words).map(OsString::from).collect();
+            let words: Vec<OsString> = ["dlock", typed].map(OsString::from).to_vec();
             let error = Cli::command().try_get_matches_from(&words).expect_err("a mistake");
-            let found = mistake(&error, &Cli::command(), &words, is_variable);
-            let expected = Mistake { text: expected.to_owned(), help: help.map(str::to_owned) };
-            assert_eq!(found, expected, "{words:?}");
+            let text = mistake(&error, &Cli::command(), &words, false).text;
+            let meant = meant.map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
+            assert_eq!(text, format!("there is no subcommand {typed}{meant}"));
         }
     }
 }

@@ -3,6 +3,7 @@ The command line. Help, man pages and completions are all made from these defini
 */
 
 mod breaking;
+mod brief;
 mod check;
 mod config;
 pub(crate) mod defaults;
@@ -18,6 +19,7 @@ pub(crate) mod plain;
 use std::ffi::OsString;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, Resettable, TypedValueParser};
+use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -35,7 +37,7 @@ use self::held::{HELD_ABOUT, HELD_EXAMPLES};
 use self::meeting::{BARRIER_ABOUT, LATCH_ABOUT};
 pub(crate) use self::meeting::{BarrierArgs, LatchAction, LatchArgs, Waits};
 use self::mistake::{Mistake, is_of_a_variable, mistake};
-use self::options::connects;
+use self::options::{CONNECTION, connects};
 pub(crate) use self::options::{
     Connects, Durability, EXCLUSIONS, Leftovers, OnLost, Place, Reach, RunOptions, Showing, is_on,
 };
@@ -48,35 +50,36 @@ use crate::report::event::Event;
 
 /// What `dlock run` does, at length.
 const RUN_ABOUT: &str = "\
-Takes the lock KEY from the backend, runs COMMAND while keeping the lock alive, and releases the lock when COMMAND has \
-ended. Signals are passed on, and COMMAND's exit code is dlock's own.
+Takes the lock KEY from the backend, runs COMMAND while it keeps the lock alive, and releases the lock when COMMAND has ended. \
+Signals are passed on, and the exit code is that of COMMAND.
 
-The command never outlives its lease: when the lock cannot be kept (the server died or went silent, the network drops \
-packets, dlock was frozen or killed), COMMAND and everything it started are told to end with SIGTERM and are killed \
-before the server can give the lock to another holder. Then dlock exits with 79. On file: there is no lease, and COMMAND \
-holds the locked file itself: the lock lives as long as COMMAND.
+The command never outlives its lease. When the lock cannot be kept (the server dies or goes silent, the network drops packets, \
+dlock is frozen or killed), COMMAND and everything it started get SIGTERM, and are killed before the server can give the lock to \
+another holder. dlock then exits with 79. On file: there is no lease: COMMAND holds the locked file itself, so the lock lives as \
+long as COMMAND.
 
-Each --key adds a lock. Of any other option that is repeated the last one counts, and so does the last of -n and -w, of -q and \
--v, and of -x, -s and --slots.";
+Each --key adds a lock. Any other option may be repeated, and the last one counts; so does the last of -n and -w, of -q and -v, \
+and of -x, -s and --slots.";
 
 /// What `dlock status` does, at length.
 const STATUS_ABOUT: &str = "\
-Shows who holds the lock KEY, since when and for how much longer, and who waits for it. Looking takes no lock, joins no queue \
-and extends no lease, and the right to read is enough. What dlock break has done to the lock is shown for a week.
+Shows who holds the lock KEY, since when and for how much longer, and who waits for it. This takes no lock, joins no queue and \
+extends no lease; the right to read is enough. For a week, it also shows what dlock break has done to the lock.
 
-Ends with 0 if the lock is free, and with 75 if it is not. With file: in a container, the kernel does not show the locks of \
-processes outside of it: where the lock file names such a holder, this ends with 69.";
+The exit code is 0 if the lock is free, and 75 if it is not. With file: in a container, the kernel hides the locks of processes \
+outside it: if the lock file names such a holder, the exit code is 69.";
 
 /// What `dlock list` does, at length.
 const LIST_ABOUT: &str = "\
-Shows every lock in the namespace that is held or blocked, sorted by name, with its holder and the number of its waiters. \
-Looking takes no lock, joins no queue and extends no lease, and the right to read is enough. Ends with 0 whatever it finds.";
+Shows every lock in the namespace that is held or blocked, sorted by name, with its holder and the number of its waiters. This \
+takes no lock, joins no queue and extends no lease; the right to read is enough. The exit code is 0, whatever is found.";
 
 /// flock(1) for clusters: run a command under a lock.
 #[derive(Debug, Parser)]
 #[command(
     name = "dlock",
     version,
+    propagate_version = true,
     about = "flock(1) for clusters: run a command under a lock, and stop it before the lock can pass to someone else",
     disable_help_subcommand = true,
     args_override_self = true,
@@ -93,7 +96,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   dlock run -k backup -- ./backup.sh
   dlock run -b redis://locks/ -k job -n -E 0 -q -- ./job.sh
-  dlock run -b redis://locks/ -k tests --slots 3 -c 'make test DB=test_$DLOCK_SLOT'
+  dlock run -b redis://locks/ -k tests --slots 3 -c 'make DB=test_$DLOCK_SLOT'
 
 Exit codes, the command's variables and more examples: man dlock-run
 Config files: dlock help config";
@@ -104,7 +107,7 @@ pub(crate) enum Command {
     /// Hold a lock while a command runs
     #[command(long_about = RUN_ABOUT, after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
-    /// Take the command line of flock(1), with the lock on a backend where one is configured
+    /// Take the command line of flock(1); the lock is at a backend if one is configured
     #[command(long_about = FLOCK_ABOUT, after_help = FLOCK_EXAMPLES)]
     Flock(FlockArgs),
     /// Show who holds a lock, and who waits for it
@@ -113,7 +116,7 @@ pub(crate) enum Command {
     /// Show every lock that is held in the namespace
     #[command(long_about = LIST_ABOUT)]
     List(Box<ListArgs>),
-    /// Find out whether this runs inside a dlock run that holds a lock
+    /// Test whether this process runs inside a dlock run that holds a lock
     #[command(long_about = HELD_ABOUT, after_help = HELD_EXAMPLES)]
     Held(Box<HeldArgs>),
     /// Ask the holder of a lock to stop and release it; with --now take the lock away
@@ -134,10 +137,10 @@ pub(crate) enum Command {
     /// Wait until enough processes are there at the same time
     #[command(long_about = BARRIER_ABOUT, mut_arg("backend", |backend| backend.help(help_of(Meetings::Both))))]
     Barrier(Box<BarrierArgs>),
-    /// Find out whether locks at this backend work, how far away it is, and what could make them unsafe
+    /// Test whether locks at a backend work, how far away it is, and what could make them unsafe
     #[command(long_about = CHECK_ABOUT)]
     Check(Box<CheckArgs>),
-    /// Show the settings, and the option, variable or config file that each comes from
+    /// Show the effective settings, and where each comes from
     #[command(long_about = CONFIG_ABOUT)]
     Config(Box<ConfigArgs>),
     /// Print the man page, a completion script, or the SQL that creates the tables
@@ -200,14 +203,14 @@ fn generated() -> impl TypedValueParser<Value = Generated> {
     override_usage = "dlock run --key <KEY> [OPTIONS] [--] <COMMAND> [ARG]...\n       dlock run --key <KEY> [OPTIONS] -c <STRING>\n       dlock run --handle <HANDLE> [OPTIONS] [--] <COMMAND> [ARG]..."
 )]
 pub(crate) struct RunArgs {
-    /// The lock's name: 1 to 512 bytes of UTF-8 without control characters. Give it up to 16 times to hold several locks at
-    /// once, all or none; every dlock takes them in the same order, so that no two wait for each other
+    /// The lock's name: 1 to 512 bytes of UTF-8 without control characters. Repeat it to hold up to 16 locks at once, all or
+    /// none; every dlock takes them in the same order, so that runs cannot deadlock
     #[arg(short, long, value_name = "KEY", required_unless_present = "handle", action = ArgAction::Append)]
     pub key: Vec<OsString>,
 
-    /// Run under a lock that dlock acquire has taken, instead of taking one: it is renewed while the command runs, and stays
-    /// held. Exit with 79, without running the command, if it is not held any more. Runs under one handle do not exclude each
-    /// other. Not with options that say which lock, or how it is taken
+    /// Run under a lock that dlock acquire has taken, instead of taking one. The lock is renewed while the command runs, and stays
+    /// held afterwards. If it is no longer held, exit with 79 without running the command. Runs under one handle do not exclude
+    /// each other. Excludes the options that say which lock to take, and how
     #[arg(long, value_name = "HANDLE", env = "DLOCK_HANDLE", hide_env_values = true)]
     pub handle: Option<OsString>,
 
@@ -217,7 +220,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub run: RunOptions,
 
-    #[command(flatten, next_help_heading = "Connection options")]
+    #[command(flatten, next_help_heading = CONNECTION)]
     pub reach: Reach,
 
     #[command(flatten)]
@@ -237,18 +240,18 @@ pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub place: Place,
 
-    #[command(flatten, next_help_heading = "Connection options")]
+    #[command(flatten, next_help_heading = CONNECTION)]
     pub reach: Reach,
 }
 
 /// `dlock list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// Show only locks whose names begin like this
+    /// Show only locks whose names begin with PREFIX
     #[arg(value_name = "PREFIX")]
     pub prefix: Option<String>,
 
-    /// Show at most this many locks, the first by name; 0 for all
+    /// Show at most N locks, the first by name; 0 for all
     #[arg(long, value_name = "N", default_value = "1000", allow_hyphen_values = true)]
     pub limit: Option<usize>,
 
@@ -258,7 +261,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     pub place: Place,
 
-    #[command(flatten, next_help_heading = "Connection options")]
+    #[command(flatten, next_help_heading = CONNECTION)]
     pub reach: Reach,
 }
 
@@ -317,7 +320,7 @@ pub(crate) fn shown() -> clap::Command {
     run.args(others).arg(json).mut_arg("key", key)
 }
 
-/// Reads the command line of `dlock config`, which the parser has let pass, with the variables of all that is [`shown`].
+/// Reads the command line of `dlock config` or `dlock check`, which the parser has let pass, with the variables of all that is [`shown`].
 pub(crate) fn read_shown() -> Result<clap::ArgMatches, Failure> {
     let words: Vec<OsString> = std::env::args_os().collect();
     unset_empty_variables(shown()).try_get_matches_from(&words[1..]).map_err(|error| misunderstood(&error, &words))
@@ -359,12 +362,14 @@ pub(crate) fn help(name: Option<&str>) -> Result<Exit, Failure> {
 /// Turns an error of the parser into output and an exit: help and version are printed, everything else is one line on
 /// standard error.
 pub(crate) fn explain(error: &clap::Error) -> Result<Exit, Failure> {
-    if !error.use_stderr() {
-        output::print(error.render().to_string().as_bytes())?;
-        return Ok(Exit::Success);
-    }
     let words: Vec<OsString> = std::env::args_os().collect();
-    Err(misunderstood(error, &words))
+    let text = match error.kind() {
+        ErrorKind::DisplayVersion => parser().render_version(),
+        ErrorKind::DisplayHelp => brief::help(&parser(), &words).unwrap_or_else(|| error.render().to_string()),
+        _ => return Err(misunderstood(error, &words)),
+    };
+    output::print(text.as_bytes())?;
+    Ok(Exit::Success)
 }
 
 /// The failure for an error of the parser in `words`: one line on standard error.

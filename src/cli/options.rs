@@ -19,6 +19,12 @@ use crate::lock::admission::MOST_SLOTS;
 pub(crate) const EXCLUSIONS: &[&[&str]] =
     &[&["nonblock", "wait"], &["quiet", "verbose"], &["exclusive", "shared", "slots"]];
 
+/// The heading of the options that say where a lock service is, and how it is reached.
+pub(super) const CONNECTION: &str = "Connection options";
+
+/// The heading of the options that few runs need.
+pub(super) const RARE: &str = "Rarely needed options";
+
 /// Where the lock is.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Place {
@@ -26,16 +32,16 @@ pub(crate) struct Place {
     #[arg(short, long, value_name = "URL", env = "DLOCK_BACKEND", hide_env_values = true, help = help(Meetings::None))]
     pub backend: Option<OsString>,
 
-    /// Prefix for every key on a server; may be empty; file: ignores it
-    #[arg(long, value_name = "NS", env = "DLOCK_NAMESPACE", hide_env_values = true, default_value = "dlock")]
+    /// Prefix for every key on a server; may be empty. Ignored by file:
+    #[arg(long, value_name = "NS", help_heading = CONNECTION, env = "DLOCK_NAMESPACE", hide_env_values = true, default_value = "dlock")]
     pub namespace: Option<String>,
 
-    /// Use the values that the config files have for this profile
-    #[arg(long, value_name = "NAME", env = "DLOCK_PROFILE", hide_env_values = true)]
+    /// Use the values of this profile in the config files
+    #[arg(long, value_name = "NAME", help_heading = CONNECTION, env = "DLOCK_PROFILE", hide_env_values = true)]
     pub profile: Option<String>,
 
-    /// Exit with 64 if no backend is chosen, instead of using file:
-    #[arg(long, env = "DLOCK_REQUIRE_BACKEND", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    /// If no backend is chosen, exit with 64 instead of using file:
+    #[arg(long, help_heading = CONNECTION, env = "DLOCK_REQUIRE_BACKEND", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub require_backend: Option<bool>,
 }
 
@@ -88,8 +94,8 @@ pub(crate) struct Patience {
     #[arg(short, long, visible_alias = "nb", env = "DLOCK_NONBLOCK", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub nonblock: Option<bool>,
 
-    /// Wait no longer than this for the lock, and for a backend that cannot be reached; 0 is --nonblock. Without it, the wait for
-    /// the lock has no limit, and a backend that cannot be reached at first is an error at once
+    /// Wait no longer than this for the lock, or for a backend that cannot be reached; 0 means --nonblock. By default, the wait
+    /// for the lock has no limit, and a backend that cannot be reached at first is an error at once
     #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
 }
@@ -113,15 +119,15 @@ pub(crate) struct RunOptions {
     pub patience: Patience,
 
     /// Hold the lock alone, which is the default
-    #[arg(short = 'x', short_alias = 'e', long, env = "DLOCK_EXCLUSIVE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    #[arg(short = 'x', short_alias = 'e', long, help_heading = RARE, env = "DLOCK_EXCLUSIVE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub exclusive: Option<bool>,
 
-    /// Hold the lock together with other --shared runs (readers), never next to an --exclusive or --slots run; waiters are
-    /// served in their order, so that a stream of readers does not keep a writer out
+    /// Hold the lock together with other --shared runs (readers), but never together with an --exclusive or --slots run. Waiters
+    /// are served in order, so a stream of readers does not keep a writer out
     #[arg(short, long, env = "DLOCK_SHARED", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub shared: Option<bool>,
 
-    /// Let up to N runs (1 to 1000) hold the lock at the same time; each finds a number of its own, from 0 to N-1, in
+    /// Let up to N runs (1 to 1000) hold the lock at the same time. Each run finds its own number, from 0 to N-1, in
     /// DLOCK_SLOT. While the lock is in use with another N, exit with 64
     #[arg(long, value_name = "N", env = "DLOCK_SLOTS", hide_env_values = true, value_parser = slots, allow_hyphen_values = true)]
     pub slots: Option<NonZeroU32>,
@@ -139,40 +145,41 @@ pub(crate) struct RunOptions {
     pub conflict_exit_code: Option<u8>,
 
     /// Length of the lease, at least 1s: how long the lock outlives a dead holder. etcd (at least 2s by default) and
-    /// ZooKeeper (4s to 40s) have limits of their own and grant the nearest length
+    /// ZooKeeper (4s to 40s) have their own limits, and grant the nearest length
     #[arg(short, long, value_name = "DURATION", env = "DLOCK_TTL", hide_env_values = true, default_value = "30s", value_parser = ttl, allow_hyphen_values = true)]
     pub ttl: Option<Duration>,
 
-    /// Keep the lock taken for at least this long after it was acquired, even if the command ends or fails sooner or dlock is
-    /// killed: with -n, a job that several hosts start at about the same time then runs once. A command that cannot be executed
-    /// frees the lock. Ignored in a nested run for the same lock
+    /// Keep the lock for at least this long after it was acquired, even if the command ends or fails sooner, or dlock is killed.
+    /// With -n, a job that several hosts start at about the same time then runs once: make it longer than the clock skew between
+    /// the hosts, but shorter than the interval between runs. A command that cannot be executed frees the lock. Ignored in a
+    /// nested run for the same lock
     #[arg(long, value_name = "DURATION", env = "DLOCK_MIN_HOLD", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub min_hold: Option<Duration>,
 
-    /// Keep the lock taken for this long in addition when its holder vanished without releasing it (its host died, dlock was
-    /// killed): time for work that cannot check DLOCK_TOKEN to come to its end. The command still ends within --ttl, and a
-    /// release frees the lock at once, also after the command was stopped. zk: at most a sixth of --ttl. Not for file:.
-    /// Ignored in a nested run for the same lock
-    #[arg(long, value_name = "DURATION", env = "DLOCK_LOCK_DELAY", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
+    /// Keep the lock for this much longer if its holder vanishes without releasing it (its host died, dlock was killed), so that
+    /// work that cannot check DLOCK_TOKEN can finish. The command still ends within --ttl, and a release frees the lock at once,
+    /// also after the command was stopped. zk: at most a sixth of --ttl. Not for file:. Ignored in a nested run for the same lock
+    #[arg(long, value_name = "DURATION", help_heading = RARE, env = "DLOCK_LOCK_DELAY", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub lock_delay: Option<Duration>,
 
-    /// Of all runs for this lock with the same PERIOD, let at most one succeed (exit code 0) in each period, such as 1h; the
-    /// others are skipped with the code of a lock that was not acquired. Without -n they wait, and one of them takes over when
-    /// the command fails. Periods are multiples of their length since 1970 in UTC, and the clock of this host says which one it
-    /// is. Not with --shared or --slots, nor in a nested run for the same lock
+    /// Let at most one run for this lock succeed (exit code 0) in each PERIOD, such as 1h. The other runs with the same PERIOD
+    /// wait: if it succeeds they are skipped, with the exit code of a lock that was not acquired, and if it fails one of them
+    /// takes over. With -n they do not wait. Periods are multiples of their length since 1970 in UTC, by the clock of this host.
+    /// Not with --shared or --slots, nor in a nested run for the same lock
     #[arg(long, value_name = "PERIOD", env = "DLOCK_ONCE_PER", hide_env_values = true, value_parser = period, allow_hyphen_values = true)]
     pub once_per: Option<Duration>,
 
     /// Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a
     /// quarter of the ttl
-    #[arg(long, value_name = "DURATION", env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", help_heading = RARE, env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub kill_after: Option<Duration>,
 
-    /// What to do with the command when the lock is lost
+    /// Action on the command when the lock is lost
     #[arg(
         long,
         value_enum,
         value_name = "ACTION",
+        help_heading = RARE,
         env = "DLOCK_ON_LOST",
         hide_env_values = true,
         default_value = "stop"
@@ -183,12 +190,13 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "DURATION", env = "DLOCK_MAX_RUN", hide_env_values = true, value_parser = positive, allow_hyphen_values = true)]
     pub max_run: Option<Duration>,
 
-    /// What to do with processes that the command left running. They are always stopped if a signal ended the command, or
-    /// if the command was told to end and did so within --kill-after
+    /// Action on processes that the command leaves running. If a signal ended the command, or it was told to end and did so
+    /// within --kill-after, they are always stopped
     #[arg(
         long,
         value_enum,
         value_name = "ACTION",
+        help_heading = RARE,
         env = "DLOCK_LEFTOVERS",
         hide_env_values = true,
         default_value = "leave"
@@ -200,17 +208,17 @@ pub(crate) struct RunOptions {
     pub shell: Option<OsString>,
 
     /// file: do not let the command inherit the locked descriptor
-    #[arg(short = 'o', long, env = "DLOCK_CLOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    #[arg(short = 'o', long, help_heading = RARE, env = "DLOCK_CLOSE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub close: Option<bool>,
 
     /// Text shown to waiters, and by status and list
     #[arg(long, value_name = "TEXT", env = "DLOCK_REASON", hide_env_values = true)]
     pub reason: Option<String>,
 
-    /// Append a JSON line for each thing that happens (waiting, acquired, started, renewed, lost, stopping, exited, released, end
-    /// and more) to this file, or write it to an open descriptor from fd:3 on: see dlock-json(7). COMMAND does not inherit it, and
-    /// nothing waits for its reader
-    #[arg(long, value_name = "FILE", env = "DLOCK_EVENTS", hide_env_values = true)]
+    /// Append a JSON line for each event (waiting, acquired, started, renewed, lost, stopping, exited, released, end and more) to
+    /// this file, or write it to an open descriptor, fd:3 or higher; see dlock-json(7). COMMAND does not inherit the descriptor,
+    /// and dlock never waits for a reader
+    #[arg(long, value_name = "FILE", help_heading = RARE, env = "DLOCK_EVENTS", hide_env_values = true)]
     pub events: Option<PathBuf>,
 
     /// Errors only
@@ -233,11 +241,11 @@ pub(crate) struct Showing {
     #[arg(long, action = ArgAction::SetTrue)]
     pub json: Option<bool>,
 
-    /// Keep the picture up to date until Ctrl-C
+    /// Keep the output up to date until Ctrl-C
     #[arg(long, action = ArgAction::SetTrue)]
     pub watch: Option<bool>,
 
-    /// No remarks; status prints nothing then unless --json or --watch is given, and its exit code tells
+    /// Print no remarks; status then prints nothing unless --json or --watch is given, and only its exit code tells
     #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub quiet: Option<bool>,
 }
@@ -253,13 +261,13 @@ pub(crate) struct Reach {
     #[arg(long, value_name = "NAME", env = "DLOCK_USER", hide_env_values = true)]
     pub user: Option<String>,
 
-    /// Read the password for the backend from the first line of this file; - is standard input, fd:N an open descriptor. A FIFO
-    /// must be opened for writing within --connect-timeout, and written within that or --wait, whichever is longer; within 2m if
-    /// neither is given
+    /// Read the password for the backend from the first line of this file; - is standard input, and fd:N an open descriptor. A
+    /// FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is
+    /// longer; if neither is given, within 2m
     #[arg(long, value_name = "FILE", env = "DLOCK_PASSWORD_FILE", hide_env_values = true)]
     pub password_file: Option<PathBuf>,
 
-    /// TLS: trust these authorities (PEM) instead of the system's
+    /// TLS: trust these certificate authorities (PEM) instead of the system's
     #[arg(long, value_name = "FILE", env = "DLOCK_TLS_CA", hide_env_values = true)]
     pub tls_ca: Option<PathBuf>,
 
@@ -283,6 +291,7 @@ pub(crate) struct Durability {
     #[arg(
         long,
         value_name = "N",
+        help_heading = RARE,
         env = "DLOCK_REPLICAS",
         hide_env_values = true,
         default_value = "0",
@@ -291,7 +300,7 @@ pub(crate) struct Durability {
     pub replicas: Option<u32>,
 
     /// redlock: refuse servers that could forget a fencing token (appendfsync always is needed)
-    #[arg(long, env = "DLOCK_STRICT_FENCING", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
+    #[arg(long, help_heading = RARE, env = "DLOCK_STRICT_FENCING", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub strict_fencing: Option<bool>,
 }
 
@@ -322,7 +331,7 @@ pub(crate) enum Leftovers {
 /// Reads a number of slots.
 fn slots(text: &str) -> Result<NonZeroU32, String> {
     let slots = text.parse().ok().filter(|slots: &NonZeroU32| slots.get() <= MOST_SLOTS);
-    slots.ok_or_else(|| format!("use a number from 1 to {MOST_SLOTS}"))
+    slots.ok_or_else(|| format!("must be between 1 and {MOST_SLOTS}"))
 }
 
 /// The parser for the variable of an option without a value, which may also turn the option off.

@@ -4,13 +4,26 @@ Variables that look like dlock's and are not: a misspelt one would otherwise be 
 
 use std::ffi::OsString;
 
+use crate::printable::nearest;
 use crate::report::event::Event;
 use crate::variables::{OF_NO_OPTION, OF_OPTIONS};
 
 /// What all variables of dlock begin with.
 const PREFIX: &str = "DLOCK_";
-/// Names with more differences than this are not taken for each other.
-const MOST_DIFFERENCES: usize = 2;
+/// What people call a variable who know other tools, or an option's other name.
+const OTHER_NAMES: &[(&str, &str)] = &[
+    ("CA", "TLS_CA"),
+    ("CERT", "TLS_CERT"),
+    ("DB", "BACKEND"),
+    ("HOST", "BACKEND"),
+    ("LEASE", "TTL"),
+    ("NB", "NONBLOCK"),
+    ("NS", "NAMESPACE"),
+    ("SERVER", "BACKEND"),
+    ("TIMEOUT", "WAIT"),
+    ("URL", "BACKEND"),
+    ("USERNAME", "USER"),
+];
 
 /// The warning about unknown variables in the environment; `None` if there are none.
 pub(crate) fn variables() -> Option<Event> {
@@ -29,16 +42,18 @@ fn unknown(names: impl Iterator<Item = OsString>) -> Option<Event> {
     names.sort();
     let meant = match names.as_slice() {
         [] => return None,
-        [name] => nearest(name),
+        [name] => meant(name),
         _ => None,
     };
     Some(Event::UnknownVariables { names, meant })
 }
 
-/// The known name that is most like `name`, if there is one that is like it.
-fn nearest(name: &str) -> Option<String> {
-    let (differences, nearest) = known().map(|known| (strsim::osa_distance(name, known), known)).min()?;
-    (differences <= MOST_DIFFERENCES).then(|| nearest.to_owned())
+/// The variable that `name` was probably meant to be.
+fn meant(name: &str) -> Option<String> {
+    let typed = name.strip_prefix(PREFIX)?;
+    let known = known().filter_map(|known| known.strip_prefix(PREFIX));
+    let other = OTHER_NAMES.iter().find(|(other, _)| *other == typed).map(|(_, known)| *known);
+    other.or_else(|| nearest(typed, known)).map(|known| format!("{PREFIX}{known}"))
 }
 
 #[cfg(test)]
@@ -57,7 +72,14 @@ mod tests {
             (&["DLOCK_WIAT"][..], event(&["DLOCK_WIAT"], Some("DLOCK_WAIT"))),
             (&["DLOCK_TLL", "DLOCK_TTL"], event(&["DLOCK_TLL"], Some("DLOCK_TTL"))),
             (&["DLOCK_SOMETHING"], event(&["DLOCK_SOMETHING"], None)),
-            (&["DLOCK_"], event(&["DLOCK_"], Some("DLOCK_AS"))),
+            (&["DLOCK_"], event(&["DLOCK_"], None)),
+            // The variables of a Kubernetes service of this name.
+            (&["DLOCK_PORT"], event(&["DLOCK_PORT"], None)),
+            (&["DLOCK_TIMEOUT"], event(&["DLOCK_TIMEOUT"], Some("DLOCK_WAIT"))),
+            (&["DLOCK_NB"], event(&["DLOCK_NB"], Some("DLOCK_NONBLOCK"))),
+            (&["DLOCK_URL"], event(&["DLOCK_URL"], Some("DLOCK_BACKEND"))),
+            (&["DLOCK_PASS"], event(&["DLOCK_PASS"], Some("DLOCK_PASSWORD"))),
+            (&["DLOCK_REQUIRE"], event(&["DLOCK_REQUIRE"], Some("DLOCK_REQUIRE_BACKEND"))),
             (&["DLOCK_WIAT", "DLOCK_A"], event(&["DLOCK_A", "DLOCK_WIAT"], None)),
         ] {
             assert_eq!(found(names), expected, "{names:?}");

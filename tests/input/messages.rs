@@ -125,6 +125,16 @@ fn help_is_there_as_a_subcommand_too() {
     assert_eq!(print(&["help", "run"]), print(&["run", "--help"]));
     assert_eq!(print(&["help", "generate"]), print(&["generate", "--help"]));
     assert_eq!(print(&["help"]), print(&["--help"]));
+    let (short, long) = (print(&["run", "-h"]), print(&["run", "--help"]));
+    assert!(short.contains(" options: dlock run --help\n") && !short.contains("--lock-delay"), "{short}");
+    assert!(short.lines().count() < 40 && long.contains("--lock-delay"), "{short}");
+    let version = print(&["--version"]);
+    for name in [
+        "run", "status", "list", "held", "break", "acquire", "renew", "release", "latch", "barrier", "check", "config",
+        "generate",
+    ] {
+        assert_eq!(print(&[name, "--version"]), version, "{name}");
+    }
     let unknown = scratch.dlock().args(["help", "fly"]).output();
     unknown.code(64).stdout_is("").stderr_is_one_line("there is no subcommand fly: see dlock --help");
 }

@@ -333,7 +333,7 @@ fn every_option_has_a_variable_and_a_test_that_is_named_after_it() {
     // What an option does is indented further than its name.
     let is_option = |line: &&str| line.find('-').is_some_and(|at| at < 8 && line[..at].trim().is_empty());
     let options = help.lines().filter(|line| is_option(line) && line.contains("--")).count();
-    assert_eq!(options, tested.len() + 2, "all but --key and --help have one:\n{help}");
+    assert_eq!(options, tested.len() + 3, "all but --key, --help and --version have one:\n{help}");
 }
 
 /// What can be seen of a file, and would show any change to it.
@@ -531,7 +531,7 @@ fn options_that_cannot_be_are_refused() {
         (run_file(&scratch).arg("--"), "add -- COMMAND"),
         (run_file(&scratch).command([""]), "name a program"),
         (scratch.dlock().arg("run").backend(scratch.file_url()).command(["touch", "ran"]), "--key"),
-        (scratch.dlock(), "use dlock run"),
+        (scratch.dlock(), "no command given; try: dlock run"),
         (scratch.dlock().arg("mutex"), "there is no subcommand mutex; see dlock --help"),
         (scratch.dlock().arg(OsStr::from_bytes(b"\xff")), "see dlock --help"),
     ] {

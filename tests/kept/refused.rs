@@ -1,6 +1,6 @@
 //! Processes for which no lock is kept, and options that do not go together.
 
-use crate::kept::{Ward, acquire, by, taken};
+use crate::kept::{Ward, acquire, by, kept, taken};
 use crate::support::process;
 use crate::support::service::{RedisService, Service};
 
@@ -10,7 +10,7 @@ fn a_process_that_is_not_there_or_cannot_be_stopped_is_refused() {
     for (pid, part) in [
         (1, "--while-pid 1: no signal stops process 1 if the lock is lost: use dlock run"),
         (i32::MAX, "--while-pid 2147483647: there is no such process, or it has ended"),
-        (0, "--while-pid 0: a process id is a number from 1 on"),
+        (0, "--while-pid 0: must be a process id"),
         (-1, "--while-pid -1: "),
     ] {
         acquire(&service, pid).output().code(64).stdout_is("").stderr_is_one_line(part);
@@ -40,6 +40,18 @@ fn a_lock_is_released_by_the_user_of_its_keeper() {
     let outcome = script.unprivileged().reachable().output();
     assert!(outcome.success().stdout().contains(": held for "), "{outcome:?}");
     service.assert_free("job");
+}
+
+/// Its keeper has the password, and goes on renewing the lock.
+#[test]
+fn a_run_without_the_password_says_what_it_lacks() {
+    let (service, ward) = (RedisService::fresh(), Ward::idle());
+    service.redis.cli(&["CONFIG", "SET", "requirepass", "geheim"]);
+    let kept = kept(&acquire(&service, ward.pid()).env("DLOCK_PASSWORD", "geheim").arg("--json").output());
+    let run = service.scratch().dlock().args(["run", "--handle", &kept.handle]).command(["echo", "ran"]).output();
+    run.code(77).stdout_is("").stderr_is_one_line("password");
+    assert!(!run.stderr().contains("expire"), "{run:?}");
+    by(&service, "release", &kept.handle).env("DLOCK_PASSWORD", "geheim").output().success();
 }
 
 #[test]

@@ -44,12 +44,12 @@ fn what_is_wrong_with_the_options_is_told_in_one_line() {
     for (words, said) in [
         (&["latch", "down"][..], "add --as NAME"),
         (&["latch", "wait"], "add --count N"),
-        (&["latch", "wait", "--count", "0"], "--count 0: it is a number from 1 to 1000"),
+        (&["latch", "wait", "--count", "0"], "--count 0: must be between 1 and 1000"),
         (&["latch", "fly"], "<ACTION> fly: use one of down, wait, fail, forget"),
         (&["latch", "forget", "--reason", "x"], "--reason is only for dlock latch fail"),
         (&["latch", "down", "--as", "a\nb"], "--as: a name must not contain control characters"),
         (&["barrier"], "the number of parties is missing: add --parties N"),
-        (&["barrier", "--parties", "101"], "--parties 101: it is a number from 1 to 100"),
+        (&["barrier", "--parties", "101"], "--parties 101: must be between 1 and 100"),
     ] {
         let outcome = dlock(&service, words[0]).args(&words[1..]).output();
         outcome.code(64).stdout_is("").stderr_is_one_line(said);
