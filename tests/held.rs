@@ -138,7 +138,7 @@ fn what_says_how_a_run_takes_its_lock_does_not_reach_its_command() {
         ("DLOCK_SLOTS", "2"),
         ("DLOCK_ONCE_PER", "1h"),
         ("DLOCK_MIN_HOLD", "1ms"),
-        ("DLOCK_LOCK_DELAY", "1s"),
+        ("DLOCK_LOCK_DELAY", "0"),
         ("DLOCK_CONFLICT_EXIT_CODE", "0"),
     ] {
         let outcome = service.run("job").env(name, value).env("DLOCK_TTL", "9s").shell("env").output();

@@ -94,8 +94,14 @@ fn a_server_that_grants_too_little_is_refused_with_the_numbers<S: Service>(servi
 fn a_lock_file_has_no_lease_to_be_longer() {
     let scratch = Scratch::new();
     let run = || scratch.dlock().run("job").backend(scratch.file_url());
-    let refused = run().args(["--lock-delay", "5s"]).command(["echo", "ran"]).output();
-    refused.code(64).stdout_is("").stderr_is_one_line("--lock-delay is only for locks with a lease, not for file:");
-    // A variable may be set for all backends of a user.
-    run().env("DLOCK_LOCK_DELAY", "5s").command(["true"]).output().success();
+    for (run, origin) in [
+        (run().args(["--lock-delay", "5s"]), "--lock-delay"),
+        (run().env("DLOCK_LOCK_DELAY", "5s"), "DLOCK_LOCK_DELAY"),
+    ] {
+        let said = format!("{origin} is only for locks with a lease, not for file:");
+        run.command(["echo", "ran"]).output().code(64).stdout_is("").stderr_is_one_line(&said);
+    }
+    // Who sets the variable for all backends can turn it off for this one.
+    let off = run().env("DLOCK_LOCK_DELAY", "5s").args(["--lock-delay", "0"]);
+    off.command(["true"]).output().success();
 }

@@ -11,6 +11,7 @@ use crate::exit::Failure;
 use crate::report::Verbosity;
 use crate::report::event::Event;
 use crate::settings::connection::{Connection, ConnectionValues};
+use crate::settings::effective::effective;
 use crate::settings::layers::Layers;
 use crate::settings::origin::Origin;
 use crate::settings::unknown;
@@ -35,8 +36,10 @@ pub(crate) struct CheckSettings {
 }
 
 impl CheckSettings {
-    /// The settings of `dlock check`, from what the parser found. Reads the password file.
+    /// The settings of `dlock check`, from what the parser found. Fails for settings of a run that `dlock run` would refuse. Reads
+    /// the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+        effective()?;
         let layers = Layers::<CheckArgs>::read(matches)?;
         let way = ConnectionValues::settle(&layers);
         let quiet = layers.get("quiet", |args| args.quiet);

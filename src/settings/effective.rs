@@ -31,8 +31,8 @@ pub(crate) struct Setting {
     pub origin: Origin,
 }
 
-/// The settings of all subcommands with the options of this `dlock config`, in the order of the help. Fails for what `dlock run`
-/// would refuse, but reads no file that settings name.
+/// The settings of all subcommands with the options of this `dlock config` or `dlock check`, in the order of the help. Fails for
+/// what `dlock run` would refuse, but reads no file that settings name.
 pub(crate) fn effective() -> Result<Vec<Setting>, Failure> {
     let matches = read_shown()?;
     let files = files(chosen(&matches))?;

@@ -160,19 +160,20 @@ impl RunValues {
         Ok(())
     }
 
-    /// How much longer the lock stays taken when its holder is gone, checked against what the leases of `target` allow. Where
-    /// there are no leases a flag is an error, and a variable, which may be set for all backends of a user, means nothing.
+    /// How much longer the lock stays taken when its holder is gone, checked against what the leases of `target` allow. Fails
+    /// where there are no leases, wherever the value comes from: the lock would not be kept as it says.
     pub(super) fn delay(&self, target: &Target) -> Result<Delay, Failure> {
         let Some(Given { value: length, origin }) = &self.lock_delay else { return Ok(Delay::default()) };
         let length = *length;
         let Some(share) = target.delay_share() else {
-            return match origin {
-                Origin::Flag(_) => Err(usage(format!(
-                    "{origin} is only for locks with a lease, not for {target}, where a lock ends with the last process of \
-                     its command: leave it out"
-                ))),
-                Origin::Variable(_) | Origin::File { .. } | Origin::Default => Ok(Delay::default()),
-            };
+            if length.is_zero() {
+                return Ok(Delay::default());
+            }
+            let message = format!(
+                "{origin} is only for locks with a lease, not for {target}, where a lock ends with the last process of its \
+                 command: leave it out, or use --lock-delay 0"
+            );
+            return Err(refused(origin, message));
         };
         let delay = Delay { length, share };
         if !length.is_zero() && self.ttl.value < delay.least() {

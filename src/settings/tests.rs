@@ -381,7 +381,8 @@ fn a_lock_delay_needs_a_lease_and_leaves_enough_of_it() {
         ),
         (&["--ttl", "6"], &["--lock-delay", "2"], "zk", Err("DLOCK_LOCK_DELAY may be at most 1s with a --ttl of 6s")),
         (&["--lock-delay", "5"], &[], "file:", Err("--lock-delay is only for locks with a lease, not for file:")),
-        (&[], &["--lock-delay", "5"], "file:", Ok(Delay::default())),
+        (&[], &["--lock-delay", "5"], "file:", Err("DLOCK_LOCK_DELAY is only for locks with a lease, not for file:")),
+        (&["--lock-delay", "0"], &["--lock-delay", "5"], "file:", Ok(Delay::default())),
     ] {
         let layers = layers(flags, variables);
         let target = Target::parse(backend).expect("a backend");

@@ -20,6 +20,7 @@ fn what_is_wrong_in_a_file_is_said_with_its_line() {
         ("wait = 1\n\u{0}", "config.toml:2: "),
         ("require-backend = true", "config.toml:1): no backend was chosen"),
         ("kill-after = \"1h\"", "config.toml:1) may be at most half of --ttl"),
+        ("lock-delay = 5", "config.toml:1) is only for locks with a lease, not for file:"),
         ("once-per = \"1h\"\nslots = 2", "config.toml:2) exclude each other"),
         ("tls-ca = \"ca\"\nbackend = \"redis://h\"", "config.toml:1) is given, but redis://h:6379 does not use TLS"),
         ("profile = \"x\"", "config.toml:1): no config file has a profile x: there are none"),
@@ -29,8 +30,10 @@ fn what_is_wrong_in_a_file_is_said_with_its_line() {
         let file = scratch.secret("config.toml", text);
         let run = with(&scratch, &file).run("k").command(["echo", "ran"]).output();
         run.code(78).stdout_is("").stderr_is_one_line(&scratch.root().display().to_string()).stderr_is_one_line(said);
-        let config = with(&scratch, &file).arg("config").output();
-        assert_eq!(config.code(78).stdout_is("").stderr(), run.stderr(), "{text}");
+        for other in ["config", "check"] {
+            let outcome = with(&scratch, &file).arg(other).output();
+            assert_eq!(outcome.code(78).stdout_is("").stderr(), run.stderr(), "{other}: {text}");
+        }
     }
     // It opens none of the files that are named there.
     let file = scratch.secret("config.toml", "password-file = \"none\"\nbackend = \"redis://h\"");
