@@ -46,6 +46,14 @@ pub(crate) struct Handle {
     pub keeper: Option<Keeper>,
 }
 
+impl Handle {
+    /// How long the lock lasts at most if nobody renews it by this handle; `None` where its keeper renews it.
+    #[must_use]
+    pub(crate) fn lasts(&self) -> Option<Duration> {
+        self.keeper.is_none().then_some(self.ttl)
+    }
+}
+
 /// The process that keeps a lock while another one lives, with what tells it apart from every other process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Keeper {

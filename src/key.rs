@@ -8,6 +8,8 @@ use std::fmt::{self, Write};
 
 use sha2::{Digest, Sha256};
 
+use crate::printable::quoted;
+
 /// The longest key, in bytes.
 pub(crate) const MAX_KEY: usize = 512;
 /// The longest namespace, in bytes.
@@ -83,9 +85,10 @@ pub(crate) fn encoded(beginning: &str) -> String {
     }
 }
 
+/// For messages: as a shell takes it, so that a key with spaces does not run into the sentence.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&quoted(&self.0))
     }
 }
 
@@ -135,7 +138,7 @@ impl From<Key> for Keys {
     }
 }
 
-/// As a list: `a, b`.
+/// For messages, as a list: `a, 'b c'`.
 impl fmt::Display for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.first)?;
@@ -270,6 +273,11 @@ mod tests {
     fn several_names_are_a_list_without_repetitions_in_the_order_given() {
         let keys = Keys::of(["b", "a", "b", "c", "a"].map(key)).expect("names");
         assert_eq!((keys.to_string().as_str(), keys.count(), keys.first()), ("b, a, c", 3, &key("b")));
+        // A word of a sentence, and not several.
+        assert_eq!(
+            Keys::of([key("a b"), key("it's"), key("c/d:e")]).expect("keys").to_string(),
+            r"'a b', 'it'\''s', c/d:e"
+        );
         assert_eq!(keys.iter().map(Key::as_str).collect::<Vec<_>>(), ["b", "a", "c"]);
         assert_eq!(Keys::of([]), None);
         assert_eq!((Keys::from(key("k")).to_string().as_str(), Keys::from(key("k")).count()), ("k", 1));

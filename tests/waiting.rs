@@ -61,9 +61,9 @@ fn longer_wait<S: Service>(service: &S) {
     assert!(silent_for < SILENCE + Duration::from_secs(3), "too late: {silent_for:?}");
     let who = format!(", pid {} (sh), since 2", holder.pid());
     assert!(line.starts_with("dlock: waiting for job: held by ") && line.contains(&who), "{line:?} lacks {who:?}");
-    assert!(line.contains(", reason: nightly backup; number 2 in line"), "{line:?}");
+    assert!(line.contains(", reason: nightly backup; 1 ahead of you"), "{line:?}");
     let line = third.running.wait_stderr("waiting for job");
-    assert!(line.ends_with("; number 3 in line"), "{line:?}");
+    assert!(line.ends_with("; 2 ahead of you"), "{line:?}");
     // The first of them has waited for longer than those that have said so.
     assert_eq!(silent.running.stderr_so_far(), "");
     let first = service.run("job").args(["-w", "1"]).command(["true"]).output();
@@ -126,7 +126,7 @@ mod silent_server {
 #[test]
 fn the_next_in_line_is_told_so() {
     for line in [next_in_line(&FileService::fresh()), next_in_line(&RedisService::fresh())] {
-        assert!(line.ends_with("; next in line"), "{line:?}");
+        assert!(line.ends_with("; you are next"), "{line:?}");
     }
 }
 
@@ -147,10 +147,10 @@ fn on_a_terminal_what_changes_comes_first_and_is_kept_up_to_date() {
     command.args(["run", "--key", "job", "--backend", &service.url(), "--", "echo", "it is ours"]);
     command.current_dir(service.scratch().root()).env_clear();
     let terminal = Pty::spawn(&mut command);
-    let (begins, user) = ("\r\x1b[2Kdlock: job: waiting ", " in line; held ");
-    terminal.expect(&format!("{begins}0s, next{user}"));
+    let (begins, user) = ("\r\x1b[2Kdlock: job: waiting ", "you are next; held ");
+    terminal.expect(&format!("{begins}0s, {user}"));
     // The ages of the wait and of the hold are updated in place.
-    terminal.expect(&format!("{begins}1s, next{user}"));
+    terminal.expect(&format!("{begins}1s, {user}"));
     holder.let_go().success();
     let rest = terminal.expect("it is ours");
     let last = rest.rsplit("\r\x1b[2K").next().unwrap();
@@ -189,7 +189,7 @@ fn a_flock_that_holds_the_file_is_named() {
     refused.code(75).stdout_is("").stderr_is_one_line(&format!("did not get job: {who}"));
     let waiter = service.queue_up("job", &[]);
     let line = waiter.running.wait_stderr("waiting for job");
-    assert_eq!(line, format!("dlock: waiting for job: {who}; next in line"));
+    assert_eq!(line, format!("dlock: waiting for job: {who}; you are next"));
     flock.let_go();
     waiter.wait_held();
     waiter.let_go().stderr_is_one_line("waiting for job");
@@ -557,7 +557,7 @@ fn without_a_terminal_a_new_holder_is_told_before_the_next_line_is_due() {
     let line = waiter.running.wait_stderr(&who(pid));
     assert!(line.starts_with("dlock: waiting for job: ") && line.contains("s so far; held by "), "{line:?}");
     assert!(!line.contains(" 30s so far"), "when the next line is due: {line:?}");
-    assert!(line.ends_with("; next in line"), "{line:?}");
+    assert!(line.ends_with("; you are next"), "{line:?}");
     next.let_go().success();
     let outcome = waiter.let_go();
     outcome.code(0);
@@ -580,9 +580,10 @@ fn on_a_narrow_terminal_a_long_name_leaves_room_for_what_matters() {
         terminal.send("\n");
         terminal
     };
-    let (narrow, dumb) = (wait(40, "xterm"), wait(40, "dumb"));
+    let narrow = wait(40, "xterm");
     // 39 columns, of which the name has a quarter.
-    narrow.expect("\r\x1b[2Kdlock: a-name-t…: waiting 0s, next in …");
+    narrow.expect("\r\x1b[2Kdlock: a-name-t…: waiting 0s, you are …");
+    let dumb = wait(40, "dumb");
     let who = format!("pid {} (sh), since ", holder.pid());
     let line = dumb.expect(&who);
     assert!(line.contains(&format!("dlock: waiting for {key}: held by ")) && !line.contains('\x1b'), "{line:?}");

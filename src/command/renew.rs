@@ -32,7 +32,7 @@ pub(crate) fn renew(settings: &HandleSettings) -> Result<Exit, Failure> {
             }
             Ok(Renewal::NotMine(why)) => Err(lost(grip.handle, why)),
             Err(failed) => {
-                let (place, ttl) = (grip.place(), grip.handle.ttl);
+                let (place, ttl) = (grip.place(), grip.handle.lasts());
                 let event = HandleEvent::NotRenewed { key, place, reason: failed.trouble, ttl };
                 Err(Failure::new(exit_of(failed.kind), Event::Handle(event)))
             }

@@ -236,8 +236,7 @@ fn hindrance(lock: &Lock, why: &Hindrance) -> String {
             let place = match position {
                 None if *queued => "; others wait for it ahead of this run".to_owned(),
                 None => String::new(),
-                Some(1) => "; next in line".to_owned(),
-                Some(position) => format!("; number {position} in line"),
+                Some(position) => format!("; {}", ahead(*position)),
             };
             format!("{}{place}", holder.describe_with(*beside, *now))
         }
@@ -264,8 +263,7 @@ pub(super) fn state(event: &Event) -> Option<(String, String)> {
         Hindrance::Held { holder, beside, now, position, .. } => {
             let place = match position {
                 None => String::new(),
-                Some(1) => ", next in line".to_owned(),
-                Some(position) => format!(", {} in line", ordinal(*position)),
+                Some(position) => format!(", {}", ahead(*position)),
             };
             (place, held_briefly(holder, *beside, *now))
         }
@@ -295,15 +293,12 @@ fn held_briefly(holder: &Holder, beside: u64, now: u64) -> String {
     format!("{held} {}@{}, {}{program}{reason}", about.user, about.host, about.process())
 }
 
-fn ordinal(number: u64) -> String {
-    let ending = match (number % 10, number % 100) {
-        (_, 11..=13) => "th",
-        (1, _) => "st",
-        (2, _) => "nd",
-        (3, _) => "rd",
-        _ => "th",
-    };
-    format!("{number}{ending}")
+/// The waiters in front of the one at this position, the first of which is 1.
+fn ahead(position: u64) -> String {
+    match position.saturating_sub(1) {
+        0 => "you are next".to_owned(),
+        others => format!("{others} ahead of you"),
+    }
 }
 
 /// What is wrong with the backend at `place`.

@@ -176,17 +176,17 @@ mod tests {
 
     #[test]
     fn on_a_narrow_terminal_the_state_is_left_of_a_long_name_and_what_matters_most_of_the_state() {
-        let state = "waiting 12s, 2nd in line; held 2m 3s by deploy@web1";
+        let state = "waiting 12s, 1 ahead of you; held 2m 3s by deploy@web1";
         for (name, columns, expected) in [
-            ("k", 79, "dlock: k: waiting 12s, 2nd in line; held 2m 3s by deploy@web1"),
-            ("k", 40, "dlock: k: waiting 12s, 2nd in line; hel…"),
+            ("k", 79, "dlock: k: waiting 12s, 1 ahead of you; held 2m 3s by deploy@web1"),
+            ("k", 40, "dlock: k: waiting 12s, 1 ahead of you; …"),
             (
                 "a-name-that-is-long",
-                79,
-                "dlock: a-name-that-is-long: waiting 12s, 2nd in line; held 2m 3s by deploy@web1",
+                82,
+                "dlock: a-name-that-is-long: waiting 12s, 1 ahead of you; held 2m 3s by deploy@web1",
             ),
-            ("a-name-that-is-long", 40, "dlock: a-name-th…: waiting 12s, 2nd in …"),
-            ("備份備份備份", 40, "dlock: 備份備份…: waiting 12s, 2nd in l…"),
+            ("a-name-that-is-long", 40, "dlock: a-name-th…: waiting 12s, 1 ahead…"),
+            ("備份備份備份", 40, "dlock: 備份備份…: waiting 12s, 1 ahead …"),
             ("k", 1, "…"),
         ] {
             assert_eq!(line_of(name, state, columns), expected, "{name} in {columns}");

@@ -41,8 +41,8 @@ fn it_stops_and_the_next_one_gets_the_lock_without_an_overlap<S: Service>(servic
     broken.code(0).stdout_is("");
     let said = broken.stderr();
     let lines: Vec<&str> = said.lines().collect();
-    assert!(lines[0].starts_with("dlock: asked; it looks at least every "), "{said}");
-    assert!(lines[0].ends_with(", and stops its command within 1s more"), "{said}");
+    assert!(lines[0].starts_with("dlock: asked ") && lines[0].contains(" to stop: it checks every "), "{said}");
+    assert!(lines[0].ends_with(", and then has 1s to end its command"), "{said}");
     assert!(lines.len() == 2 && lines[1].starts_with("dlock: job was released after "), "{said}");
     let lost = first.wait();
     let why = " asked it to stop: restore \"first\"; stopping sh";

@@ -203,7 +203,7 @@ fn what_a_refusal_and_a_look_name_can_be_typed_as_it_stands() {
     let picture = seen.stdout();
     let words =
         picture.lines().find_map(|line| line.strip_prefix("  next     to ask it to stop: dlock ")).expect("a command");
-    as_typed(&service, words).code(0).stderr_ends_with_line("a b's was released after ");
+    as_typed(&service, words).code(0).stderr_ends_with_line(r"'a b'\''s' was released after ");
     gated.running.wait().code(79).stderr_is_one_line("asked it to stop");
 }
 

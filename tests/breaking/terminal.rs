@@ -32,7 +32,7 @@ fn only_a_yes_is_a_yes() {
     assert!(holder.running.is_running());
     let terminal = on_a_terminal(&service, &id, &[], " to stop sh? [y/N] ");
     terminal.send("y\n");
-    terminal.expect("dlock: asked; it looks at least every ");
+    terminal.expect(" to stop: it checks every ");
     terminal.expect("dlock: job was released after ");
     assert_eq!(terminal.wait().code(), Some(0));
     holder.running.wait().code(79).stderr_is_one_line("asked it to stop");

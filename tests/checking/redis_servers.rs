@@ -33,7 +33,7 @@ fn settings_that_lose_locks_are_told_one_by_one() {
     assert_eq!(best.0["result"], "ok", "{:#}", best.0);
     found(&["--replicas", "1"], 69).has("fail", "replicas", "0 replicas, and --replicas asks for 1");
     service.redis.cli(&["ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all"]);
-    found(&[], 0).has("warn", "identity", "no user is given, and the server knows 2");
+    found(&[], 0).has("warn", "identity", "no user given, and the server knows 2");
     assert_untouched(&service);
 }
 

@@ -97,11 +97,11 @@ fn others_are_waited_for_whatever_their_spelling_and_named() {
         refused.code(75).stdout_is("").stderr_is_one_line("held by another program: 10.1.2.3");
         let waiter = Gated::spawn(service.scratch(), service.run("job"));
         let line = waiter.running.wait_stderr("waiting for job");
-        assert!(line.ends_with("held by another program: 10.1.2.3; next in line"), "{line}");
+        assert!(line.ends_with("held by another program: 10.1.2.3; you are next"), "{line}");
         assert!(!waiter.has_held());
         foreign.close().unwrap();
         waiter.wait_held();
-        waiter.let_go().code(0).stderr_ends_with_line("next in line");
+        waiter.let_go().code(0).stderr_ends_with_line("you are next");
     }
     // A node without a session never goes by itself.
     service.zookeeper.create("/dlock/job/left-0000000000", "");

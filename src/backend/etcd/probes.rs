@@ -64,7 +64,7 @@ impl State {
         let text = format!("etcd {}", shown(self.version.as_bytes()));
         match version::objection(&self.version) {
             _ if self.version.is_empty() => {
-                Finding::skip("version", "it did not say", "ask it again when it has a leader")
+                Finding::skip("version", "unknown: there is no leader", "check again once there is one")
             }
             None => Finding::ok("version", text),
             Some((true, said)) => Finding::said("version", Verdict::Fail(ErrorKind::Unusable), &said),
@@ -146,7 +146,7 @@ impl Member {
             self.state = Some(state);
             let who = match &location.login.user {
                 Some(user) => format!("user {}", shown(user.as_bytes())),
-                None => "no user is given".to_owned(),
+                None => "no user given".to_owned(),
             };
             Finding::ok("identity", who).at(&address)
         });

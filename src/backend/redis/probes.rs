@@ -115,7 +115,7 @@ pub(in crate::backend) fn identity(server: &Server, users: Option<&Value>) -> Fi
         (Some(user), _) => Finding::ok("identity", format!("user {user}")),
         (None, Some(_)) => Finding::ok("identity", "user default"),
         (None, None) if known > 1 => {
-            let text = format!("no user is given, and the server knows {known}");
+            let text = format!("no user given, and the server knows {known}");
             Finding::warn("identity", text, "use --user and --password-file")
         }
         (None, None) => Finding::ok("identity", "no password is given, and none is needed"),

@@ -101,9 +101,8 @@ async fn ask(session: &mut Session<'_>, settings: &BreakSettings, party: &Party)
     let ask = ask_of(settings, party);
     put(session, settings, party, &ask).await.map_err(|error| broke(&settings.key, &error))?;
     tell_untraced(session, &settings.key);
-    session
-        .report
-        .tell(&Event::Break(BreakEvent::Asked { notices: notices_within(party), stops: stops_within(party) }));
+    let (who, notices, stops) = (party.who.name(), notices_within(party), stops_within(party));
+    session.report.tell(&Event::Break(BreakEvent::Asked { who, notices, stops }));
     let limit = begun + settings.wait.unwrap_or_else(|| patience(party));
     loop {
         let now = Instant::now();

@@ -58,7 +58,7 @@ pub(super) async fn adopt(
         Ok(Renewal::NotMine(why)) => Err(lost(handle, why)),
         Err(failed) => {
             let (key, place) = (handle.key.clone(), settings.connection.target.to_string());
-            let event = HandleEvent::NotRenewed { key, place, reason: failed.trouble, ttl: handle.ttl };
+            let event = HandleEvent::NotRenewed { key, place, reason: failed.trouble, ttl: handle.lasts() };
             Err(Failure::new(exit_of(failed.kind), Event::Handle(event)))
         }
     }

@@ -140,7 +140,7 @@ fn remark(held: &Held, fate: Fate, about: &Circumstances) -> Option<Event> {
         }
         Fate::StaysHeld { renewed: Some(Err(reason)), .. } => {
             let Lock { key, place, .. } = about.lock.clone();
-            let (key, ttl) = (key.first().clone(), about.ttl.unwrap_or_default());
+            let (key, ttl) = (key.first().clone(), about.ttl);
             Some(Event::Handle(HandleEvent::NotRenewed { key, place, reason, ttl }))
         }
         Fate::GivenBack { .. } | Fate::StaysHeld { .. } | Fate::Outer { .. } => None,
@@ -336,7 +336,7 @@ mod tests {
         let ttl = Duration::from_secs(30);
         let stays = Event::Handle(HandleEvent::StaysHeld { key: key.clone(), ttl });
         let place = about().lock.place;
-        let silent = Event::Handle(HandleEvent::NotRenewed { key, place, reason: Trouble::Silent, ttl });
+        let silent = Event::Handle(HandleEvent::NotRenewed { key, place, reason: Trouble::Silent, ttl: Some(ttl) });
         let told = Held { told_of_loss: true, ..held(Some(Cause::Lost), Some((Ended::Signal(15), 0))) };
         for (held, fate, exit, remark) in [
             (done(), fate(Some(Ok(true)), false), Exit::Command(3), Some(stays)),

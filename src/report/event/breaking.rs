@@ -62,6 +62,8 @@ pub(crate) enum BreakEvent {
     },
     /// The holder was asked to stop.
     Asked {
+        /// The holder, as people call it.
+        who: String,
         /// How soon it notices, at most.
         notices: Option<Duration>,
         /// How long it gives its command to end.

@@ -25,8 +25,8 @@ pub(crate) enum HandleEvent {
         place: String,
         /// Why not.
         reason: Trouble,
-        /// How long it lasts at most.
-        ttl: Duration,
+        /// How long it lasts at most; `None` where its keeper goes on renewing it.
+        ttl: Option<Duration>,
     },
     /// It is not held any more; what is known of the reason.
     Lost {

@@ -28,10 +28,10 @@ pub(super) fn broken(event: &BreakEvent) -> String {
         BreakEvent::Deaf { key, why, can_be_taken } => deaf(key, why, taking(*can_be_taken)),
         BreakEvent::Declined { key, typed: false } => format!("{key}: nothing was done"),
         BreakEvent::Declined { key, typed: true } => format!("{key} was not typed, and nothing was done"),
-        BreakEvent::Asked { notices, stops } => {
-            let notices = notices.map(|every| format!("; it looks at least every {}", format_duration(every)));
-            let stops = stops.map(|within| format!(", and stops its command within {} more", format_duration(within)));
-            format!("asked{}{}", notices.unwrap_or_default(), stops.unwrap_or_default())
+        BreakEvent::Asked { who, notices, stops } => {
+            let notices = notices.map(|every| format!(": it checks every {} or sooner", format_duration(every)));
+            let stops = stops.map(|within| format!(", and then has {} to end its command", format_duration(within)));
+            format!("asked {who} to stop{}{}", notices.unwrap_or_default(), stops.unwrap_or_default())
         }
         BreakEvent::Gone { key, after, next, now } => {
             let gone = match after {
@@ -126,10 +126,10 @@ mod tests {
                 "backup is held by ci@runner-7, pid 812 (deploy.sh), owner ab: nothing was done",
             ),
             (
-                BreakEvent::Asked { notices: Some(seconds(10)), stops: Some(seconds(5)) },
-                "asked; it looks at least every 10s, and stops its command within 5s more",
+                BreakEvent::Asked { who: dlock().name(), notices: Some(seconds(10)), stops: Some(seconds(5)) },
+                "asked ci@runner-7, pid 812 (deploy.sh) to stop: it checks every 10s or sooner, and then has 5s to end its command",
             ),
-            (BreakEvent::Asked { notices: None, stops: None }, "asked"),
+            (BreakEvent::Asked { who: "flock".to_owned(), notices: None, stops: None }, "asked flock to stop"),
             (
                 gone(Some(seconds(7)), Some(dlock())),
                 "backup was released after 7s; held by ci@runner-7, pid 812 (deploy.sh)",

@@ -11,11 +11,10 @@ use crate::report::event::handle::HandleEvent;
 pub(super) fn line(event: &HandleEvent, trouble: fn(&str, &Trouble) -> String) -> String {
     match event {
         HandleEvent::Renewed { key, ttl } => format!("renewed {key}, ttl {}", format_duration(*ttl)),
-        HandleEvent::NotRenewed { key, place, reason, ttl } => format!(
-            "could not renew {key}: {}; it will expire on its own within {}",
-            trouble(place, reason),
-            format_duration(*ttl)
-        ),
+        HandleEvent::NotRenewed { key, place, reason, ttl } => {
+            let expires = |ttl| format!("; it will expire on its own within {}", format_duration(ttl));
+            format!("could not renew {key}: {}{}", trouble(place, reason), ttl.map(expires).unwrap_or_default())
+        }
         HandleEvent::Lost { key, why } => format!("lost {key}: {why}"),
         HandleEvent::PassedOn(key) => format!("lost {key}: its lease ended, and others have held it since"),
         HandleEvent::NotHeld(key) => {

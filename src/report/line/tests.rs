@@ -197,8 +197,8 @@ fn waits() -> Vec<(Event, &'static str)> {
     vec![
         (Event::GotIt { key: key(), waited: 130 * S }, "k: got it after 2m 10s"),
         (Event::Waiting { lock: lock(), why: held(None), waited: S / 2 }, "waiting for k: held by flock (pid 7)"),
-        (waiting(held(Some(1))), "waiting for k: 12s so far; held by flock (pid 7); next in line"),
-        (waiting(held(Some(2))), "waiting for k: 12s so far; held by flock (pid 7); number 2 in line"),
+        (waiting(held(Some(1))), "waiting for k: 12s so far; held by flock (pid 7); you are next"),
+        (waiting(held(Some(2))), "waiting for k: 12s so far; held by flock (pid 7); 1 ahead of you"),
         (waiting(said("it is down")), "waiting for k: 12s so far; it is down"),
         (
             waiting(trouble(Trouble::Unanswered(Duration::from_micros(1_500_900)))),

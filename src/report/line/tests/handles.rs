@@ -15,7 +15,11 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
     let rows = vec![
         (HandleEvent::Renewed { key: key(), ttl }, "renewed k, ttl 10m"),
         (
-            HandleEvent::NotRenewed { key: key(), place: lock().place, reason: Trouble::Silent, ttl },
+            HandleEvent::NotRenewed { key: key(), place: lock().place, reason: Trouble::Silent, ttl: None },
+            "could not renew k: the backend does not answer",
+        ),
+        (
+            HandleEvent::NotRenewed { key: key(), place: lock().place, reason: Trouble::Silent, ttl: Some(ttl) },
             "could not renew k: the backend does not answer; it will expire on its own within 10m",
         ),
         (HandleEvent::Lost { key: key(), why: "held by ci@web1, pid 7".to_owned() }, "lost k: held by ci@web1, pid 7"),

@@ -58,12 +58,12 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
     vec![
         (
             waiting(read(0)),
-            "waiting for k: 12s so far; held shared by deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); next in line",
+            "waiting for k: 12s so far; held shared by deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); you are next",
         ),
         (
             waiting(read(2)),
-            "waiting for k: 12s so far; held by 3 readers, among them deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); next in \
-             line",
+            "waiting for k: 12s so far; held by 3 readers, among them deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); you are \
+             next",
         ),
         (
             refused(None, queued),

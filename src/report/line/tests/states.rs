@@ -17,19 +17,19 @@ fn on_a_terminal_what_changes_comes_first() {
         (
             published(full),
             Some(2),
-            "waiting 12s, 2nd in line; held 2m 3s by deploy@web1, pid 4711 (backup.sh): nightly load",
+            "waiting 12s, 1 ahead of you; held 2m 3s by deploy@web1, pid 4711 (backup.sh): nightly load",
         ),
         (
             published(full),
             Some(1),
-            "waiting 12s, next in line; held 2m 3s by deploy@web1, pid 4711 (backup.sh): nightly load",
+            "waiting 12s, you are next; held 2m 3s by deploy@web1, pid 4711 (backup.sh): nightly load",
         ),
         (published(bare), None, "waiting 12s; held by deploy@web1, pid 4711"),
         (published(handle), None, "waiting 12s; held by deploy@web1, taken by dlock acquire"),
-        (flock(), Some(3), "waiting 12s, 3rd in line; held by flock (pid 7)"),
-        (flock(), Some(11), "waiting 12s, 11th in line; held by flock (pid 7)"),
-        (flock(), Some(21), "waiting 12s, 21st in line; held by flock (pid 7)"),
-        (flock(), Some(1000), "waiting 12s, 1000th in line; held by flock (pid 7)"),
+        (flock(), Some(3), "waiting 12s, 2 ahead of you; held by flock (pid 7)"),
+        (flock(), Some(11), "waiting 12s, 10 ahead of you; held by flock (pid 7)"),
+        (flock(), Some(21), "waiting 12s, 20 ahead of you; held by flock (pid 7)"),
+        (flock(), Some(1000), "waiting 12s, 999 ahead of you; held by flock (pid 7)"),
     ] {
         let held = Hindrance::Held { holder, beside: 0, now: 124_000, position, queued: false };
         assert_eq!(told(&waiting(held)), ("k".to_owned(), expected.to_owned()));
@@ -45,7 +45,7 @@ fn on_a_terminal_what_changes_comes_first() {
             r#"{{"v":1,"id":"x","mode":"{mode}","since":1000,"host":"web1","user":"deploy","pid":4711,"reason":"load"}}"#
         ));
         let why = Hindrance::Held { holder, beside, now: 124_000, position: Some(2), queued: false };
-        assert_eq!(told(&waiting(why)).1, format!("waiting 12s, 2nd in line; {expected}"));
+        assert_eq!(told(&waiting(why)).1, format!("waiting 12s, 1 ahead of you; {expected}"));
     }
     let done = published(r#"{"v":1,"id":"x","done":true,"until":125000,"host":"web1","user":"deploy","pid":4711}"#);
     let why = Hindrance::Held { holder: done, beside: 0, now: 124_000, position: None, queued: false };
