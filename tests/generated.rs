@@ -34,6 +34,9 @@ fn current(place: &str, arguments: &[&str]) -> PathBuf {
 /// The exit codes of a run.
 const CODES: &[&str] = &["75", "79", "69", "77", "64", "73", "78", "70", "124", "126, 127"];
 
+/// A section that only the pages of dlock and of its run have.
+const PROMISE: &str = "WHAT DLOCK DOES NOT PROMISE";
+
 /// Runs a checker that must accept a file without a word.
 fn accepted(program: &str, package: &str, arguments: &[&str], file: &Path) {
     let output = Command::new(need(program, package)).args(arguments).arg(file).stdin(Stdio::null()).output().unwrap();
@@ -59,11 +62,13 @@ fn man_pages_are_current_clean_and_complete() {
         accepted("mandoc", "mandoc", &["-Tlint", "-Wwarning"], &path);
         let page = fs::read_to_string(&path).unwrap();
         let about_locks: &[&str] = if ["man/dlock.1", "man/dlock-run.1"].contains(&place) {
-            &["BACKENDS", "ENVIRONMENT", "FILES"]
+            &["BACKENDS", "ENVIRONMENT", "FILES", PROMISE]
         } else {
+            assert!(page.contains("See WHAT DLOCK DOES NOT PROMISE and BUGS in dlock(1)."), "{place}: {page}");
+            assert!(!page.contains(&format!(".SH \"{PROMISE}\"")), "{place}: what dlock(1) says is repeated");
             &[]
         };
-        let others = ["EXIT STATUS", "EXAMPLES", "WHAT DLOCK DOES NOT PROMISE", "BUGS", "SEE ALSO"];
+        let others = ["EXIT STATUS", "EXAMPLES", "BUGS", "SEE ALSO"];
         for section in others.iter().chain(about_locks) {
             assert!(
                 page.contains(&format!(".SH \"{section}\"")) || page.contains(&format!(".SH {section}")),

@@ -20,16 +20,18 @@ const OWN: Row = (
 );
 const INCOMPATIBLE: Row = (
     "64",
-    "wrong usage; also if the lock is in use with another number of --slots, or if the dlock run around this one holds it in \
-         a way that does not include this one's (shared, for an exclusive one)",
+    "wrong usage; also if the lock is in use with another number of --slots, or if the dlock run around this one holds it in a \
+         weaker mode (shared, if this one is exclusive)",
 );
 const NOT_MADE: Row =
     ("73", "the lock file, or the tables of a database, cannot be made; or what --events names cannot be opened");
 const GUARD: Row = ("70", "a bug, or the guard process was killed");
 const MAX_RUN: Row = ("124", "--max-run ran out");
 const NOT_RUN: Row = ("126, 127", "the command was found but cannot be executed; it was not found");
-const BEFORE: Row =
-    ("by signal", "dlock itself was told to stop by that signal while it waited (queue left, nothing held)");
+const BEFORE: Row = (
+    "by signal",
+    "dlock itself was told to stop by that signal while it waited (it left the queue, and holds nothing)",
+);
 
 /// The exit codes of dlock as a whole.
 pub(crate) const ALL: &[Row] = &[
@@ -48,8 +50,8 @@ pub(crate) const ALL: &[Row] = &[
     ),
     (
         "69",
-        "the backend is unreachable or too slow, also when --wait ran out, or the machine lacks what supervising a command needs; \
-         from dlock status also: it cannot be told whether the lock is free",
+        "the backend is unreachable or too slow, also when --wait ran out, or this host cannot supervise a command; \
+         from dlock status also: the state of the lock cannot be told",
     ),
     REFUSED,
     INCOMPATIBLE,
@@ -74,10 +76,7 @@ pub(crate) const RUN: &[Row] = &[
         "the lock was lost while the command ran, or its holder was asked to stop (dlock break); the command was stopped; with \
          --handle also: the lock is not held by the handle any more, and no command was started",
     ),
-    (
-        "69",
-        "the backend is unreachable or too slow, also when --wait ran out, or the machine lacks what supervising a command needs",
-    ),
+    ("69", "the backend is unreachable or too slow, also when --wait ran out, or this host cannot supervise a command"),
     REFUSED,
     INCOMPATIBLE,
     NOT_MADE,
@@ -100,13 +99,13 @@ pub(crate) const FLOCK: &[Row] = &[
     ("66", "the file cannot be opened"),
     ("69", "the command cannot be executed; with a backend: the backend is unreachable or too slow"),
     ("71", "the system lacks something"),
-    ("73", "the file cannot be made"),
+    ("73", "the file cannot be created"),
     ("78", "a config file is wrong or cannot be trusted, also for a lock on this host: see dlock-config(5)"),
     ("70, 77, 79, 124, 126, 127", "with a backend: as from dlock run"),
 ];
 
 /// The exit codes of `dlock generate`.
-pub(crate) const GENERATE: &[Row] = &[("0", "it was printed"), USAGE, BUG];
+pub(crate) const GENERATE: &[Row] = &[("0", "success"), USAGE, BUG];
 
 /// The exit codes of latches and barriers.
 pub(crate) const MEETINGS: &[Row] = &[
@@ -114,13 +113,13 @@ pub(crate) const MEETINGS: &[Row] = &[
     ("75", "--wait ran out (--conflict-exit-code changes the number)"),
     (
         "79",
-        "a latch that has failed; a barrier that is broken, because a party that waited there left or died, or where a newer \
-         process has the name of this one or this one was counted as dead",
+        "the latch has failed; or the barrier is broken: a waiting party left or died, a newer process took the name of this one, \
+         or this one was taken for dead",
     ),
     ("69", "the backend is unreachable or too slow, also when --wait ran out"),
     REFUSED,
-    ("64", "wrong usage; a barrier that is in use with another number of parties, or a backend without barriers"),
-    ("73", "the file cannot be made"),
+    ("64", "wrong usage; the barrier is in use with another number of parties; or the backend has no barriers"),
+    ("73", "the file cannot be created"),
     CONFIG_FILE,
     BUG,
     SIGNAL,
@@ -130,16 +129,16 @@ pub(crate) const MEETINGS: &[Row] = &[
 pub(crate) const CONFIG: &[Row] = &[
     ("0", "the settings were printed"),
     ("64", "wrong usage, or a variable is wrong"),
-    ("78", "a config file is wrong, or is not to be trusted; or there is no such profile"),
+    ("78", "a config file is wrong or cannot be trusted, or has no such profile"),
 ];
 
 /// The exit codes of `dlock status`.
 pub(crate) const STATUS: &[Row] = &[
     (
         "0",
-        "the lock is free, also if the next in line is about to take it; with --watch, that was ended by Ctrl-C or its reader",
+        "the lock is free, even if the next waiter is about to take it; with --watch: ended by Ctrl-C, or its reader closed the pipe",
     ),
-    ("75", "the lock is held, blocked by something that is not a lock, or held by nobody with a majority (redlock)"),
+    ("75", "the lock is held, is blocked by something that is not a lock, or no holder has a majority (redlock)"),
     ("69", "the backend is unreachable or too slow, or does not tell whether the lock is held"),
     NOT_READABLE,
     USAGE,
@@ -151,10 +150,10 @@ pub(crate) const STATUS: &[Row] = &[
 /// The exit codes of `dlock held`.
 pub(crate) const HELD: &[Row] = &[
     ("0", "a dlock run around this process holds the lock"),
-    ("75", "none does"),
+    ("75", "no dlock run around this process holds it"),
     (
         "69",
-        "it cannot be told: the backend is unreachable or too slow, or the run that holds the lock cannot be watched from here",
+        "there is no telling: the backend is unreachable or too slow, or the run that holds the lock cannot be watched from here",
     ),
     NOT_READABLE,
     USAGE,
@@ -168,7 +167,7 @@ pub(crate) const CHECK: &[Row] = &[
     ("0", "locks work, whatever the warnings"),
     (
         "69",
-        "the backend is unreachable, too slow for --ttl or not fit to keep locks, or the machine lacks what supervising a command needs",
+        "the backend is unreachable, too slow for --ttl or not fit to keep locks, or this host cannot supervise a command",
     ),
     REFUSED,
     USAGE,
@@ -180,7 +179,7 @@ pub(crate) const CHECK: &[Row] = &[
 
 /// The exit codes of `dlock list`.
 pub(crate) const LIST: &[Row] = &[
-    ("0", "the locks were listed, whatever they are; with --watch, that was ended by Ctrl-C or its reader"),
+    ("0", "the locks were listed; with --watch: ended by Ctrl-C, or its reader closed the pipe"),
     UNREACHABLE,
     NOT_READABLE,
     USAGE,
@@ -194,17 +193,17 @@ pub(crate) const BREAK: &[Row] = &[
     ("0", "that owner does not hold the lock any more, or nobody does"),
     (
         "75",
-        "the lock was still held when the wait was over; or nothing was done, because its holder cannot be asked, it is not \
-         clear who that is, or the answer on the terminal was no",
+        "the lock was still held when the wait was over; or nothing was done, because the holder cannot be asked or is not known, \
+         or the answer on the terminal was no",
     ),
     ("79", "somebody else holds the lock, and nothing was done"),
     UNREACHABLE,
     REFUSED,
-    ("64", "wrong usage, or an ID with which those of several holders begin"),
+    ("64", "wrong usage, or the ids of several holders begin with ID"),
     NO_DIRECTORY,
     CONFIG_FILE,
     BUG,
-    ("by signal", "dlock was told to stop by that signal while it waited; a request that was made stays"),
+    ("by signal", "dlock was told to stop by that signal while it waited; the request stays in place"),
 ];
 
 /// The exit codes of `dlock acquire`.

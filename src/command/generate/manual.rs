@@ -24,36 +24,36 @@ use crate::variables;
 
 /// What the command finds in its environment.
 const GIVEN: &[(&str, &str)] = &[
-    (variables::KEY, "the lock's name; of several, that of the first --key"),
+    (variables::KEY, "the lock's name; with several locks, that of the first --key"),
     (
         variables::TOKEN,
-        "the fencing token, a decimal integer below 2^53: larger than that of every earlier holder that this one excludes, so \
-         that a resource can refuse the older holder. Runs with --shared do not exclude each other, and runs with --slots \
-         only those in the same slot: there a resource compares DLOCK_TOKEN for each DLOCK_SLOT",
+        "the fencing token, a decimal integer below 2^53. It is larger than that of every earlier holder that this one excludes, so \
+         a resource can refuse the older holder. Runs with --shared do not exclude each other; runs with --slots exclude only \
+         those in the same slot, so a resource must compare DLOCK_TOKEN for each DLOCK_SLOT",
     ),
     (
         variables::TOKENS,
-        "the fencing tokens of all locks, in the order of the --key options, separated by spaces: each is compared with those of \
-         its own key. DLOCK_TOKEN is the first of them",
+        "the fencing tokens of all locks, in the order of the --key options, separated by spaces. Compare each only with tokens of \
+         the same key. DLOCK_TOKEN is the first of them",
     ),
     (
         variables::SLOT,
-        "with --slots N: the number of the run's slot, from 0 to N-1, which no other run has at the same time but those inside it; unset otherwise",
+        "with --slots N: the number of the slot, from 0 to N-1, which no other run has at the same time, except nested runs; otherwise unset",
     ),
     (
         variables::OWNER,
-        "the id of this acquisition, as the holder's published text has it; of several locks, that of the first --key",
+        "the id of this acquisition, as dlock status shows it; with several locks, that of the first --key",
     ),
     (
         variables::LEASE_TTL,
-        "the granted lease in seconds, of several the shortest; 0 for file:, where the lock has none",
+        "the granted lease in seconds, with several locks the shortest; 0 for file:, which has no lease",
     ),
     // What it may be is for the backends to say.
     (variables::BACKEND_KIND, ""),
     (
         variables::HELD,
-        "for nested runs of dlock: the locks that are held around the command; dlock run for one of them starts its command \
-         at once under the lock that is held already, and of several keys takes only the others",
+        "for nested runs of dlock: the locks that the command runs under. A dlock run for one of them starts its command at once, \
+         under the lock that is already held; with several keys it takes only the others",
     ),
 ];
 
@@ -61,15 +61,15 @@ const GIVEN: &[(&str, &str)] = &[
 const OTHERS: &[(&str, &str)] = &[
     (
         variables::PASSWORD,
-        "the password for the backend, where neither the URL nor --password-file gives one; never passed on to the command",
+        "the password for the backend, if neither the URL nor --password-file gives one; never passed on to the command",
     ),
     (
         variables::HANDLE_SHELL,
-        "the shell that has DLOCK_HANDLE from dlock acquire --shell: a process id, a colon, and the owner id of the lock",
+        "the shell that got DLOCK_HANDLE from dlock acquire --shell: a process id, a colon, and the owner id of the lock",
     ),
     (
         variables::CONFIG,
-        "the absolute path of a config file that is read instead of those of the user and the system; /dev/null for none. See \
+        "the absolute path of a config file to read instead of those of the user and the system; /dev/null for none. See \
          dlock-config(5)",
     ),
 ];
@@ -78,15 +78,15 @@ const OTHERS: &[(&str, &str)] = &[
 const MEETING_FILES: &[(&str, &str)] = &[
     (
         "KEY.latch",
-        "on file:, in the directory of the lock files: what a latch remembers; stays until it is forgotten (dlock latch forget)",
+        "on file:, in the directory of the lock files: the names of a latch; stays until dlock latch forget removes it",
     ),
-    ("KEY.meet", "on file:, in the same place: who waits at a barrier; the last one to leave removes it"),
+    ("KEY.meet", "on file:, in the same directory: the parties at a barrier; the last one to leave removes it"),
 ];
 
 /// What is known to be wrong with latches and barriers.
 const MEETING_BUGS: &[&str] = &[
-    "On file: and zk: what a latch remembers stays until it is forgotten, although it does not count after --keep.",
-    "A single Redis server that fails over or restarts empty forgets latches, and breaks barriers.",
+    "On file: and zk:, the names of a latch stay until dlock latch forget removes them, although they do not count after --keep.",
+    "A single Redis server that fails over or restarts empty forgets its latches and breaks its barriers.",
 ];
 
 /// Files that dlock makes, and those that it reads.
@@ -94,21 +94,21 @@ const FILES: &[(&str, &str)] = &[
     ("~/.config/dlock/config.toml, /etc/dlock/config.toml", "values for options, see dlock-config(5)"),
     (
         "/run/dlock/KEY.lock",
-        "the lock of root with file:, and its fencing counter; other users have /run/lock/dlock-UID/KEY.lock, or \
-         /tmp/dlock-UID/KEY.lock where /run/lock is not sticky and writable for all. With file:///dir it is /dir/KEY.lock",
+        "the lock of root with file:, and its fencing counter. Other users have /run/lock/dlock-UID/KEY.lock, or \
+         /tmp/dlock-UID/KEY.lock if /run/lock is not sticky and writable for all. With file:///dir, it is /dir/KEY.lock",
     ),
-    ("FILE.dlock", "the fencing counter of file:///FILE?path, which all users of FILE must be able to write"),
-    ("/var/lib/dlock", "for root: a lower bound of the counters of file:, for a clock that is older after a restart"),
+    ("FILE.dlock", "the fencing counter of file:///FILE?path; all users of FILE must be able to write it"),
+    ("/var/lib/dlock", "for root: a lower bound of the counters of file:, in case the clock is behind after a restart"),
 ];
 
 /// What cannot be seen, and how that is told.
 const UNSEEN: &[&str] = &[
-    "In a PID namespace (a container), the kernel does not show the locks of processes outside, nor a lock whose process has \
-     ended while another one goes on with the open file. A lock file that exists there and that nobody is seen to hold may be \
-     held: dlock status ends with 69, and dlock list says on standard error that locks may be missing.",
-    "A lock file that this user may not read is shown with the process that the kernel names, without what is written in it. \
-     Without the right to reach it, or where only its content tells (--min-hold), dlock status ends with 77.",
-    "Waiters of redlock are in no queue, and so cannot be seen.",
+    "In a PID namespace (a container), the kernel shows neither the locks of processes outside, nor a lock whose process has \
+     ended while another one has the file open. A lock file there without a visible holder may be held: dlock status exits with \
+     69, and dlock list says on standard error that locks may be missing.",
+    "Of a lock file that this user may not read, only the process that the kernel names is shown, without its details. If the \
+     file cannot be reached, or only its content tells (--min-hold), dlock status exits with 77.",
+    "The waiters of redlock are in no queue, so they are not shown.",
 ];
 
 /// How to find out who holds a lock, without dlock.
@@ -116,64 +116,68 @@ const LOOK: &[(&str, &str)] = &[
     ("file", "fuser -v /run/dlock/KEY.lock"),
     (
         "redis",
-        "redis-cli GET dlock:KEY; what is left of its lease, in milliseconds: redis-cli PTTL dlock:KEY; all who hold it \
-         together: redis-cli HVALS $'{dlock:KEY}\\x01details'",
+        "redis-cli GET dlock:KEY; the rest of its lease in milliseconds: redis-cli PTTL dlock:KEY; all holders of a \
+         shared lock: redis-cli HVALS $'{dlock:KEY}\\x01details'",
     ),
-    ("redlock", "as redis, on each server: the value that a majority of them has"),
+    ("redlock", "as for redis, on each server: the value that a majority of them has"),
     ("etcd", "etcdctl get --prefix dlock/KEY/ --sort-by=CREATE --limit=1"),
     ("zookeeper", "ls /dlock/KEY in zkCli.sh (below the chroot), then get of the node with the lowest number"),
     (
         "postgres",
-        "SELECT * FROM shedlock WHERE name = 'dlock:KEY'; all who hold it with --shared or --slots are in dlock_member",
+        "SELECT * FROM shedlock WHERE name = 'dlock:KEY'; all holders with --shared or --slots are in dlock_member",
     ),
     ("mysql", "as postgres"),
 ];
 
 /// What is known to be wrong.
 const BUGS: &[&str] = &[
-    "dlock keeps commands from overlapping. Without --min-hold it does not keep a job from running once on each of several \
-     hosts whose clocks differ by more than the job takes.",
-    "While --min-hold keeps a lock whose command has ended, only other dlocks wait on file: and zk:, while flock(1), Curator and \
-     kazoo do not. On file:, a reboot ends the hold, and a waiter that is suspended then keeps all others waiting.",
-    "On file:, a waiter that is suspended (Ctrl-Z) when its turn comes keeps those behind it waiting until it goes on or ends, \
-     and keeps those of several locks that it has already. Elsewhere its place is lost after --ttl at the latest.",
-    "Runs inside one run share its lock, and do not exclude each other. Nor do runs under one handle at the same time: it is \
+    "dlock keeps commands from overlapping. It does not keep a job from running once on each of several hosts whose clocks differ \
+     by more than the job takes: use --once-per or --min-hold.",
+    "On file: and zk:, a lock that --min-hold keeps after its command has ended keeps out only other dlocks, not flock(1), Curator \
+     or kazoo. On file:, a reboot ends the hold, and a waiter that is suspended at that time keeps all others waiting.",
+    "On file:, a waiter that is suspended (Ctrl-Z) when its turn comes keeps those behind it waiting until it goes on or ends; \
+     with several keys it also keeps the locks that it already has. Elsewhere it loses its place after --ttl at the latest.",
+    "Nested runs share the lock of the run around them, and do not exclude each other. Nor do runs under one handle: a handle is \
      one holder, on however many hosts.",
-    "Runs with several keys do not wait for each other, because they take them in one order. Runs inside each other take theirs in \
-     the order of their nesting, and other programs take them in their own: where those orders cross, --wait ends the wait.",
-    "With --once-per, a job may run again in a period if dlock was killed, or its lock lost, between the success of its command \
-     and the record of it, and if the record was lost with the server's data (on file:, with the lock file, also by a reboot). A job \
+    "Runs with several keys cannot deadlock, because all of them take the locks in the same order. Nested runs take theirs in the \
+     order of their nesting, and other programs in an order of their own. If those orders cross, only --wait ends the wait.",
+    "With --once-per, a job may run again in a period if dlock was killed, or its lock was lost, between the success of the command \
+     and its record, or if the record was lost with the data of the server (on file:, with the lock file, also by a reboot). A job \
      whose start is spread at random over the boundary between two periods may run in either: boundaries are multiples of the \
-     period since 1970 in UTC. etcd does not tell its time: there a host whose clock is ahead keeps the others out for two periods. \
-     What was done is remembered for two periods: a run that waits for longer than that, or is suspended, may do it again. Of \
-     several locks one that is lost unnoticed makes dlock exit with 79, while the others have recorded the success.",
-    "A URL with a password can be seen in the list of processes when dlock starts: use --password-file or DLOCK_PASSWORD.",
+     period since 1970 in UTC. etcd does not tell its time, so a host whose clock is ahead keeps the others out for two periods. A \
+     success is remembered for two periods: a run that waits longer than that, or is suspended, may do the work again. If one of \
+     several locks is lost unnoticed, dlock exits with 79, although the other locks have recorded the success.",
+    "A password in a URL can be seen in the list of processes while dlock starts: use --password-file or DLOCK_PASSWORD.",
 ];
 
 /// What is different with a backend for a command line of flock.
 const FLOCK: &[&str] = &[
-    "Variables and config files apply as they do to dlock run: DLOCK_TTL, DLOCK_NAMESPACE and DLOCK_MIN_HOLD, for instance, say what \
-     flock has no option for. Like flock, dlock says nothing while it waits and when the lock is held, unless --verbose or DLOCK_VERBOSE \
-     is given. It always says when it has stopped the command, and why.",
-    "The key is the path as it was typed, so all hosts must type the same one: dlock status -k /var/lock/jobs/backup shows who holds \
-     it. A relative path begins at the working directory. A path over 512 bytes is refused (64).",
-    "The command does not hold the lock itself, so what it leaves in the background does not keep it: DLOCK_LEFTOVERS=wait does. dlock stays \
-     its parent, also with -F: it passes signals on, and ends as the command does. -o matters on file: only.",
-    "A server cannot lock a descriptor (flock 9), nor remove a lock by -u: both are refused (64), with what to write instead. Where only \
-     config files name a backend, that goes for a descriptor whose file flock-paths names. A flock inside another one of the same file \
-     starts its command at once, as a nested dlock run does; without a backend it waits for itself.",
-    "DLOCK_REQUIRE_BACKEND=1 refuses (64) what would be locked on this host only. In a config file, require-backend has no effect on flock. \
-     A path that flock-paths names is refused (78) while no backend is configured.",
+    "Variables and config files apply as to dlock run: DLOCK_TTL, DLOCK_NAMESPACE and DLOCK_MIN_HOLD, for example, set what flock \
+     has no option for. Like flock, dlock prints nothing while it waits or when the lock is held, unless --verbose or DLOCK_VERBOSE \
+     is given. When it stops the command, it always says so, and why.",
+    "The key is the path as it was typed, so it must be the same on all hosts: dlock status -k /var/lock/jobs/backup shows who holds \
+     it. A relative path starts at the working directory. A path over 512 bytes is refused (64).",
+    "The command does not hold the lock itself, so processes that it leaves in the background do not keep it, unless \
+     DLOCK_LEFTOVERS=wait. dlock stays the parent of the command, even with -F: it passes signals on, and ends as the command does. \
+     -o has an effect on file: only.",
+    "A server can neither lock a descriptor (flock 9) nor remove a lock with -u: both are refused (64), with the line to write instead. \
+     If only config files name a backend, that applies to descriptors whose file flock-paths names. A flock inside another one of the \
+     same file starts its command at once, as a nested dlock run does; without a backend it waits for itself.",
+    "With DLOCK_REQUIRE_BACKEND=1, a lock on this host only is refused (64). In a config file, require-backend has no effect on flock. \
+     A path that flock-paths names is refused (78) if no backend is configured.",
 ];
 
 /// What is known to be wrong with dlock as flock.
 const FLOCK_BUGS: &[&str] = &[
     "Messages are in English, and SECONDS has a decimal point, in every locale.",
-    "The crontabs of users look for commands in /usr/bin and /bin alone unless they set PATH, and a line may name /usr/bin/flock.",
-    "Two hosts whose clocks differ by more than a job takes both run it, one after the other, even with -n: set DLOCK_MIN_HOLD.",
+    "A user's crontab looks for commands only in /usr/bin and /bin unless it sets PATH, and a line may name /usr/bin/flock itself.",
+    "If the clocks of two hosts differ by more than the job takes, both run it, one after the other, even with -n: set DLOCK_MIN_HOLD.",
 ];
 
-/// What dlock does not promise, in the same words everywhere.
+/// Where the pages of the other subcommands send their readers.
+const ELSEWHERE: &[&str] = &["See WHAT DLOCK DOES NOT PROMISE and BUGS in dlock(1)."];
+
+/// What dlock does not promise.
 const LIMITS: &[&str] = &[
     "A lock with a lease is as good as the clock that measures it and the server that keeps it. Single Redis loses \
      locks when it fails over or restarts empty, PostgreSQL and MySQL when they fail over; Redlock needs clocks that run at \
@@ -206,8 +210,7 @@ pub(super) fn page(cli: &clap::Command, name: Option<&str>, text: &mut Vec<u8>) 
     };
     let examples = examples::of(name);
     // Writing to memory cannot fail.
-    write(cli, command, examples, text)
-        .map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))
+    write(command, examples, text).map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))
 }
 
 /// What the parser's definition of `command` gives for its page.
@@ -219,11 +222,10 @@ fn described(mut command: clap::Command, title: &str) -> Man {
     Man::new(command).title(title.to_uppercase()).section("1").date(DATE).source(source).manual("User Commands")
 }
 
-fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)], text: &mut Vec<u8>) -> io::Result<()> {
+fn write(command: clap::Command, examples: &[(&str, &str)], text: &mut Vec<u8>) -> io::Result<()> {
     let title = command.get_display_name().unwrap_or("dlock").to_owned();
-    let run = cli.find_subcommand("run").cloned().unwrap_or_default();
     let has_subcommands = command.has_subcommands();
-    let meets = ["dlock-latch", "dlock-barrier"].contains(&title.as_str()).then(|| command.clone());
+    let meets = ["dlock-latch", "dlock-barrier"].contains(&title.as_str());
     let man = described(command, &title);
     man.render_title(text)?;
     let title_ends = text.len();
@@ -236,8 +238,8 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
     }
     mend_spaces(text, title_ends);
     let mut page = Roff::new();
-    if let Some(command) = meets {
-        about_meetings(&mut page, &command, examples);
+    if meets {
+        about_meetings(&mut page, examples);
     } else if ["dlock-flock", "dlock-config", "dlock-check"].contains(&title.as_str()) {
         about_itself(&mut page, &title, examples);
     } else {
@@ -258,12 +260,16 @@ fn write(cli: &clap::Command, command: clap::Command, examples: &[(&str, &str)],
             paragraphs(&mut page, "NOTES", notes);
         }
         if title == "dlock" || title == "dlock-run" {
-            about_locks(&mut page, &run);
+            about_locks(&mut page);
         }
         page.control("SH", ["EXAMPLES"]);
         listed(&mut page, examples);
-        paragraphs(&mut page, "WHAT DLOCK DOES NOT PROMISE", LIMITS);
-        paragraphs(&mut page, "BUGS", BUGS);
+        if title == "dlock" || title == "dlock-run" {
+            paragraphs(&mut page, "WHAT DLOCK DOES NOT PROMISE", LIMITS);
+            paragraphs(&mut page, "BUGS", BUGS);
+        } else {
+            paragraphs(&mut page, "BUGS", ELSEWHERE);
+        }
     }
     page.control("SH", ["SEE ALSO"]);
     see_also(&mut page, also(&title));
@@ -282,6 +288,8 @@ fn also(title: &str) -> &'static [&'static str] {
             "dlock-held(1)",
             "dlock-break(1)",
             "dlock-acquire(1)",
+            "dlock-renew(1)",
+            "dlock-release(1)",
             "dlock-check(1)",
             "dlock-config(1)",
             "dlock-latch(1)",
@@ -304,11 +312,11 @@ fn also(title: &str) -> &'static [&'static str] {
     }
 }
 
-/// What a page on latches or barriers has besides the options of its `command`.
-fn about_meetings(page: &mut Roff, command: &clap::Command, examples: &[(&str, &str)]) {
+/// What a page on latches or barriers has besides its options.
+fn about_meetings(page: &mut Roff, examples: &[(&str, &str)]) {
     list(page, "EXIT STATUS", meanings::MEETINGS.iter().copied());
     backends(page);
-    options(page, command);
+    options(page);
     list(page, "FILES", MEETING_FILES.iter().copied());
     page.control("SH", ["EXAMPLES"]);
     listed(page, examples);
@@ -338,12 +346,12 @@ fn about_itself(page: &mut Roff, title: &str, examples: &[(&str, &str)]) {
 }
 
 /// What a page on locks has besides its options.
-fn about_locks(page: &mut Roff, run: &clap::Command) {
+fn about_locks(page: &mut Roff) {
     backends(page);
     page.control("PP", []);
-    page.text([roman("dlock status tells who holds a lock, and so does the backend (with the default namespace):")]);
+    page.text([roman("dlock status shows who holds a lock. So does the backend itself (with the default namespace):")]);
     entries(page, LOOK.iter().copied());
-    environment(page, run);
+    environment(page);
     list(page, "FILES", FILES.iter().copied());
 }
 
@@ -354,32 +362,25 @@ fn backends(page: &mut Roff) {
 }
 
 /// The variables that dlock reads, and those that the command finds.
-fn environment(page: &mut Roff, run: &clap::Command) {
-    options(page, run);
+fn environment(page: &mut Roff) {
+    options(page);
     page.control("PP", []);
-    page.text([roman("The command run under a lock finds:")]);
+    page.text([roman("The command finds in its environment:")]);
     let kinds = names();
     let meaning_of = |name, meaning| if name == variables::BACKEND_KIND { kinds.as_str() } else { meaning };
     entries(page, GIVEN.iter().map(|&(name, meaning)| (name, meaning_of(name, meaning))));
 }
 
-/// The variables that dlock reads for the options of `command`.
-fn options(page: &mut Roff, command: &clap::Command) {
-    let options: Vec<(String, String)> = command
-        .get_arguments()
-        .filter_map(|option| {
-            let variable = option.get_env()?.to_str()?.to_owned();
-            Some((variable, format!("default of --{}", option.get_long()?)))
-        })
-        .collect();
-    let options = options.iter().map(|(name, meaning)| (name.as_str(), meaning.as_str()));
+/// The variables that dlock reads for options.
+fn options(page: &mut Roff) {
     page.control("SH", ["ENVIRONMENT"]);
     page.text([roman(
-        "Options override variables, and a variable that is empty counts as not set. For an option without a value, 1, \
-         yes, true and on set it, 0, no, false and off do not, and anything else is an error. An unknown variable \
-         DLOCK_... is a warning.",
+        "Every option except --key can also be set by a variable: DLOCK_ and the long name of the option in capitals, with an \
+         underscore for each dash, such as DLOCK_MAX_RUN for --max-run. The command line wins. An empty variable counts as not \
+         set. For an option without a value, 1, yes, true and on turn it on, and 0, no, false and off turn it off; anything \
+         else is an error. An unknown variable DLOCK_... is a warning. dlock also reads:",
     )]);
-    entries(page, options.chain(OTHERS.iter().copied()));
+    entries(page, OTHERS.iter().copied());
 }
 
 /// An empty line between two breaks is meant as a space; manual checkers want it said so.

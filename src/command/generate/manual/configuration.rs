@@ -12,28 +12,28 @@ use crate::command::generate::manual::parts::{DATE, entries, list, listed, parag
 pub(super) const CONFIGURATION: &str = "config.5";
 
 const ABOUT: &[&str] = &[
-    "A config file gives values to options of dlock that neither the command line nor a variable gives. It is in the format TOML \
-     (https://toml.io): a name, an equals sign and a value on each line; # begins a comment.",
-    "A name is that of a long option without its dashes. A value is a text in quotes, a number, or, for an option without a value, \
-     true or false, and means what it means on the command line. A relative path starts at the directory of the config file, and ~ \
-     has no meaning. An option that a subcommand does not have is ignored by it; a name that no subcommand has is an error.",
+    "A config file sets options of dlock that neither the command line nor a variable sets. Its format is TOML \
+     (https://toml.io): each line has a name, an equals sign and a value; # begins a comment.",
+    "A name is a long option without its dashes. A value is a text in quotes, a number, or, for an option without a value, true or \
+     false; it means the same as on the command line. A relative path starts at the directory of the config file, and ~ has no \
+     meaning. A subcommand ignores options that it does not have; a name that no subcommand has is an error.",
     "Options that exclude each other (wait and nonblock; quiet and verbose; exclusive, shared and slots; password and \
-     password-file) are an error in one file, and among variables; on the command line the last one counts. Of several places the \
-     one that comes first in ORDER counts: with --wait 10 on the command line, nonblock in a file has no effect.",
-    "dlock config(1) shows the settings that apply, each with its place. It is the way to check a file. A file is read once, when \
-     dlock starts: what is changed later is for later runs only.",
+     password-file) are an error in one file, and among variables; on the command line the last one counts. Of several places, the \
+     first one in ORDER counts: with --wait 10 on the command line, nonblock in a file has no effect.",
+    "To check a file, use dlock-config(1): it shows the effective settings, each with its origin. dlock reads a file once, when it \
+     starts: later changes are for later runs only.",
 ];
 
 const FILES: &[(&str, &str)] = &[
     (
         "~/.config/dlock/config.toml",
-        "the file of the user; below $XDG_CONFIG_HOME instead of ~/.config where that is an absolute path",
+        "the file of the user; if XDG_CONFIG_HOME is an absolute path, it replaces ~/.config",
     ),
     ("/etc/dlock/config.toml", "the file of the system"),
     (
         "$DLOCK_CONFIG",
-        "an absolute path: this file is read instead of both, and must be there. /dev/null is for none. Nothing is ever read from \
-         the working directory",
+        "an absolute path: this file is read instead of both, and must exist; /dev/null for none. Nothing is ever read from the \
+         working directory",
     ),
 ];
 
@@ -48,11 +48,11 @@ const ORDER: &[(&str, &str)] = &[
 ];
 
 const PROFILES: &[&str] = &[
-    "A table [profile.NAME] has values that count only for --profile NAME, or where DLOCK_PROFILE is NAME. All lines below it, up to \
-     the next table, belong to it, so what is for all profiles comes first. A profile adds to the rest of the file: options that it \
-     does not give, user and password-file too, keep the values that they have there. A profile that no file has is an error, and \
-     --profile '' is for none.",
-    "The user's file can choose a profile of the system's: profile = \"NAME\".",
+    "A table [profile.NAME] has values that count only with --profile NAME or DLOCK_PROFILE=NAME. All lines below it, up to the next \
+     table, belong to it, so values for all profiles come first. A profile adds to the rest of the file: options that it does not \
+     set, such as user and password-file, keep their values from there. A profile that no file has is an error; --profile '' means \
+     none.",
+    "The user's file can choose a profile of the system's file: profile = \"NAME\".",
 ];
 
 /// The kinds of values.
@@ -64,7 +64,7 @@ const KINDS: &[(&str, Kind)] = &[
 
 /// The option that is on no command line.
 const PASSWORD: (&str, &str) =
-    ("password = TEXT", "the password for the backend, which no option on the command line takes");
+    ("password = TEXT", "the password for the backend; no option on the command line takes it");
 
 /// What no option is for.
 const FLOCK_PATHS: (&str, &str) = (
@@ -76,7 +76,7 @@ const FLOCK_PATHS: (&str, &str) = (
 const TRUST: &[&str] = &[
     "Whoever can write a config file decides where the locks are. So dlock exits with 78 unless the file is a regular file that \
      belongs to root or to the user who runs dlock, and that neither its group nor others can write. The same goes for \
-     every directory on its path from / on, and for those through which symbolic links lead; they may also be sticky, as /tmp is. \
+     every directory on its path, also through symbolic links, but these may be sticky, as /tmp is. \
      Under sudo(8), the file of the user who called it is not trusted.",
     "A password is best kept in a file of its own (password-file). If it is in the config file (password, or the URL of backend), \
      that file must not be readable by others, and the same goes for the password file, which must belong to root or to the user. \

@@ -26,11 +26,11 @@ pub(super) fn of(subcommand: Option<&str>) -> &'static [(&'static str, &'static 
 const RUN: &[(&str, &str)] = &[
     ("On one host, a job that must not overlap with itself:", "dlock run --key backup -- ./backup.sh"),
     (
-        "In the crontabs of five hosts: one of them runs it, and the others skip it and report success:",
+        "In the crontabs of five hosts: one of them runs the job, and the others skip it and report success:",
         "*/5 * * * *  dlock run -b redis://locks/ --key report -n -E 0 -q --min-hold 1m -- /usr/local/bin/report",
     ),
     (
-        "In the crontabs of five hosts: one of them does it in each hour, and when it fails, the next one takes over:",
+        "In the crontabs of five hosts: exactly one run per hour succeeds, and if it fails, the next host takes over:",
         "0 * * * *  dlock run -b redis://locks/ --key hourly -E 0 -q --once-per 1h -- /usr/local/bin/hourly",
     ),
     (
@@ -46,12 +46,12 @@ const RUN: &[(&str, &str)] = &[
         "dlock run -b redis://locks/ -k report -s -- ./read & dlock run -b redis://locks/ -k report -- ./write",
     ),
     (
-        "Two accounts in one transfer, both or none, in whichever order they are named:",
+        "Two locks for one transfer, both or none, in any order:",
         "dlock run -b redis://locks/ -k account-17 -k account-4 -- ./transfer 17 4",
     ),
-    ("Under a lock that dlock acquire has taken, and that stays held:", "dlock run --handle \"$h\" -- ./deploy.sh"),
+    ("Run under a lock that dlock acquire took; it stays held:", "dlock run --handle \"$h\" -- ./deploy.sh"),
     (
-        "Let the database refuse a holder that has been overtaken:",
+        "Let the database refuse an older holder:",
         "dlock run -k import -c 'psql -v token=\"$DLOCK_TOKEN\" -f import.sql'",
     ),
     (
@@ -66,9 +66,9 @@ const FLOCK: &[(&str, &str)] = &[
          below, these jobs exclude each other on all hosts, and every other flock stays what it was:",
         "backend = \"redis://locks/\"\nflock-paths = [\"/var/lock/jobs/*\"]",
     ),
-    ("The link. Without it, everything is as before:", "ln -s \"$(command -v dlock)\" /usr/local/bin/flock"),
+    ("The link. Without it, nothing changes:", "ln -s \"$(command -v dlock)\" /usr/local/bin/flock"),
     (
-        "Lines at the top of one crontab that do the same for all of its lines:",
+        "The same for all lines of one crontab, by three lines at its top:",
         "PATH=/usr/local/bin:/usr/bin:/bin\nDLOCK_BACKEND=redis://locks/\nDLOCK_MIN_HOLD=1m",
     ),
     (
@@ -85,7 +85,7 @@ const DLOCK: &[(&str, &str)] = &[
 
 const CHECK: &[(&str, &str)] = &[
     ("Before the first job, as the user that will run it:", "dlock check -b redis://locks/"),
-    ("Whether the backend is near enough for short leases:", "dlock check -b redis://locks/ --ttl 2s"),
+    ("Test whether the backend is near enough for short leases:", "dlock check -b redis://locks/ --ttl 2s"),
     (
         "For a monitoring system: what is wrong, and what to do about it:",
         "dlock check --json | jq -r '.probes[] | select(.result == \"warn\" or .result == \"fail\") | \"\\(.name): \\(.text); \\(.remedy)\"'",
@@ -93,18 +93,18 @@ const CHECK: &[(&str, &str)] = &[
 ];
 
 const CONFIG: &[(&str, &str)] = &[
-    ("What applies to a run without options:", "dlock config"),
+    ("The settings of a run without options:", "dlock config"),
     (
-        "What applies with a profile, for a script:",
+        "The options that a profile sets, for a script:",
         "dlock config --profile ci --json | jq -r '.settings[] | select(.value) | .option'",
     ),
 ];
 
 const STATUS: &[(&str, &str)] = &[
-    ("Who holds the lock, and who waits for it?", "dlock status -b redis://locks -k backup"),
+    ("Show who holds the lock, and who waits for it:", "dlock status -b redis://locks -k backup"),
     ("Start something else if the lock is free:", "dlock status -k backup >/dev/null && ./other"),
-    ("Since when, for scripts:", "dlock status -k backup --json | jq -r .holder.since"),
-    ("Look on until Ctrl-C:", "dlock status -k backup --watch"),
+    ("Print since when the lock is held, for a script:", "dlock status -k backup --json | jq -r .holder.since"),
+    ("Watch the lock until Ctrl-C:", "dlock status -k backup --watch"),
 ];
 
 const HELD: &[(&str, &str)] = &[
@@ -117,9 +117,9 @@ const HELD: &[(&str, &str)] = &[
 
 const LIST: &[(&str, &str)] = &[
     ("All locks that are held on one redis server:", "dlock list -b redis://locks"),
-    ("Those whose names begin with deploy/:", "dlock list -b redis://locks deploy/"),
+    ("Locks whose names begin with deploy/:", "dlock list -b redis://locks deploy/"),
     (
-        "Those that have been held for more than an hour:",
+        "Locks that have been held for more than an hour:",
         "dlock list -b redis://locks --limit 0 --json | jq -r '.locks[] | select(.holder.held_ms > 3600000) | .key'",
     ),
     (
@@ -135,7 +135,7 @@ const BREAK: &[(&str, &str)] = &[
         "dlock break -b redis://locks -k backup --owner e457f1b7 --reason 'restore first'",
     ),
     (
-        "Take the lock away from a holder that is frozen, when two commands at once are the smaller evil:",
+        "Take the lock away from a holder that is frozen, if two commands at once are the lesser evil:",
         "dlock break -b redis://locks -k backup --owner e457f1b7 --now",
     ),
 ];
@@ -154,7 +154,7 @@ const ACQUIRE: &[(&str, &str)] = &[
         "s=$(dlock acquire -b redis://locks/ -k deploy --ttl 30m --shell) || exit; eval \"$s\"",
     ),
     (
-        "Hold a lock for the rest of a script, and note what becomes of it:",
+        "Hold a lock for the rest of a script, and log its events:",
         "dlock acquire -k nightly --while-pid $$ --events nightly.jsonl >/dev/null || exit",
     ),
 ];
@@ -165,8 +165,8 @@ const RENEW: &[(&str, &str)] = &[
 ];
 
 const RELEASE: &[(&str, &str)] = &[
-    ("Give a lock back, also one that may not have been acquired:", "dlock release \"$h\""),
-    ("However the script ends:", "trap 'dlock release \"$h\"' EXIT"),
+    ("Release a lock, even one that may not have been acquired:", "dlock release \"$h\""),
+    ("Release it however the script ends:", "trap 'dlock release \"$h\"' EXIT"),
 ];
 
 const GENERATE: &[(&str, &str)] = &[
@@ -181,11 +181,11 @@ const LATCH: &[(&str, &str)] = &[
         "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" down --as \"$CI_JOB_NAME\"",
     ),
     (
-        "Deploy when all three are done, and wait for that for an hour at most:",
+        "Wait at most an hour for all three, then deploy:",
         "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" -w 1h wait --count 3 && ./deploy",
     ),
     (
-        "Tell whoever waits, now or later, that there will be nothing to deploy:",
+        "Tell all who wait, now or later, that there is nothing to deploy:",
         "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" fail --reason 'tests are red'",
     ),
 ];
@@ -196,7 +196,7 @@ const BARRIER: &[(&str, &str)] = &[
         "dlock barrier -b etcd://a,b,c -k load-test --parties 5 -w 10m && ./load-test",
     ),
     (
-        "On one host: three programs go through their rounds together:",
+        "On one host: three programs that run their rounds together:",
         "while ./round; do dlock barrier -k rounds --parties 3 || break; done",
     ),
 ];

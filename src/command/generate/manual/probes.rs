@@ -7,29 +7,28 @@ pub(super) const PROBES: &[(&str, &str)] = &[
     ("host", "whether commands can be supervised here: prctl(2), /proc and descriptors. Warns without pidfd_open(2)"),
     (
         "cpu",
-        "a CPU quota of this control group: how many busy processes can be stopped in time with --ttl. Warns if that is less than 16, \
-         and below a twentieth of a processor",
+        "the CPU quota of this control group: how many busy processes can be stopped in time with --ttl. Warns if fewer than 16, or if \
+         the quota is below a twentieth of a processor",
     ),
     ("reach", "the connection to each server. Warns if a minority is away"),
     (
         "tls",
-        "the certificate of each server: its name, its authority, and its end. Warns 14 days before that. The certificates that signed \
-         it count too",
+        "the certificate of each server, and those that signed it: name, authority and expiry. Warns 14 days before it expires",
     ),
-    ("identity", "who this user is there. Warns if none is given where redis knows several"),
+    ("identity", "the user at the service. Warns if no user is given although redis knows several"),
     (
         "lock",
-        "whether a lock can be taken, is refused to another contender, can be renewed and given back. Skipped for file:///FILE?path, \
+        "whether a lock can be taken, is refused to another contender, and can be renewed and released. Skipped for file:///FILE?path, \
          where every key is the same lock",
     ),
     (
         "latency",
         "20 renewals, or as many as fit into 5s. Warns if one takes longer than a twentieth of --ttl, and fails if one takes longer than \
-         a sixth. On a terminal with UTF-8 with a bar for each",
+         a sixth. A UTF-8 terminal shows a bar for each",
     ),
     (
         "version",
-        "the version of each server. Fails below what dlock supports, warns about versions that are known to lose locks",
+        "the version of each server. Fails if dlock does not support it, and warns if it is known to lose locks",
     ),
     ("master", "redis+sentinel: the master that a majority of the sentinels names"),
     ("role", "redis, postgres, mysql: fails on a replica, on a standby, and while redis loads its data"),
@@ -41,28 +40,28 @@ pub(super) const PROBES: &[(&str, &str)] = &[
     ),
     (
         "replicas",
-        "redis, postgres, mysql: warns about those that no grant waits for; fails if they are fewer than --replicas",
+        "redis, postgres, mysql: warns about replicas that no grant waits for; fails if there are fewer than --replicas",
     ),
     (
         "servers",
-        "redlock: fails if two names are one server, or if there is no majority; warns if their number is even",
+        "redlock: fails if two names are one server, or if there is no majority; warns if the number of servers is even",
     ),
     (
         "cluster",
         "etcd, zookeeper: fails without a leader, and with an alarm of etcd (NOSPACE, CORRUPT). Warns about one member or two, a \
          standalone ZooKeeper, and a learner",
     ),
-    ("lease", "etcd, zookeeper: the lease that is granted for --ttl. Warns if it is another one"),
+    ("lease", "etcd, zookeeper: the lease that is granted for --ttl. Warns if it differs"),
     (
         "clock",
-        "redis, redlock, postgres, mysql: warns if it is more than 1s from this host's, or the servers' are from each other",
+        "redis, redlock, postgres, mysql: warns if the clocks of the servers and of this host differ by more than 1s",
     ),
-    ("pooler", "postgres: warns about one that gives each transaction another connection"),
+    ("pooler", "postgres: warns about a pooler that gives each transaction another connection"),
     ("connections", "postgres, mysql: warns if nine of ten are in use"),
     ("table", "postgres, mysql: warns about a table that may not keep locks"),
     (
         "directory",
-        "file: who may write there, and whether it is on a file system of this host. Warns if that is full, and in a container, where the \
-         holders outside of it cannot be seen",
+        "file: who may write there, and whether it is on a file system of this host. Warns if that is full, and in a container, which \
+         hides holders outside it",
     ),
 ];
