@@ -17,9 +17,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::backend::survey::{Left, Party, Seen, State, Vote};
+use crate::backend::survey::{Left, Party, Seen, Spot, State, Vote};
 use crate::holder::Holder;
 use crate::holder::ask::Ask;
+use crate::holder::done::Done;
 use crate::lock::admission::Mode;
 use crate::printable::{MAX_SHOWN, is_unsafe};
 pub(crate) use crate::schema::acquired::{ACQUIRED, acquired};
@@ -73,6 +74,40 @@ struct Whole {
     queue: Option<Vec<WaiterOf>>,
     queue_cut: Option<bool>,
     last_break: Option<BreakOf>,
+    last_success: Option<SuccessOf>,
+}
+
+/// A success of a run with `--once-per`, as it was recorded.
+#[derive(Serialize)]
+struct SuccessOf {
+    host: String,
+    user: String,
+    pid: i32,
+    at: Option<String>,
+    period_ms: Option<u64>,
+}
+
+impl SuccessOf {
+    fn of(done: &Done) -> Self {
+        let Done { host, user, .. } = done;
+        let [host, user] = [host, user].map(|name| text(name.as_bytes()));
+        Self { host, user, pid: done.pid, at: moment(done.at), period_ms: exact(Some(done.length)) }
+    }
+}
+
+/// A success under one of several locks.
+#[derive(Serialize)]
+struct SuccessAt<'a> {
+    key: Option<&'a str>,
+    place: &'a str,
+    #[serde(flatten)]
+    success: SuccessOf,
+}
+
+impl<'a> SuccessAt<'a> {
+    fn of((spot, done): (&'a Spot, &Done)) -> Self {
+        Self { key: spot.key.as_deref(), place: &spot.place, success: SuccessOf::of(done) }
+    }
 }
 
 #[derive(Clone, Serialize)]
@@ -300,6 +335,7 @@ fn lock<'a>(seen: &'a Seen, place: &'a Place, is_whole: bool) -> Lock<'a> {
         queue: (!seen.has_no_queue).then(waiters),
         queue_cut: (!seen.has_no_queue).then_some(is_cut),
         last_break: seen.last_break.clone().map(BreakOf::of),
+        last_success: seen.last_success.as_ref().map(SuccessOf::of),
     };
     Lock {
         v: VERSION,

@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
 
+use crate::looking::{list, look, status};
 use crate::support::backends::{on_backend, on_every_backend, on_file_and_redis};
 use crate::support::clock::ClockShim;
-use crate::support::dlock::{DLOCK, Dlock};
+use crate::support::dlock::{DLOCK, Dlock, Outcome};
 use crate::support::process;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::rendezvous::{boottime, eventually, last_until};
@@ -18,6 +19,7 @@ use crate::support::service::{EtcdService, Gated, Service};
 on_every_backend! {
     a_failure_is_taken_over_and_a_success_is_not_repeated
     those_who_wait_skip_when_another_has_succeeded
+    the_last_success_is_told
 }
 
 on_file_and_redis! {
@@ -63,6 +65,31 @@ fn is_skipped<S: Service>(service: &S) {
     skipped.code(75).stdout_is("").stderr_is_one_line("skipped: job at ");
     let said = skipped.stderr();
     assert!(said.contains(" was done in this period (--once-per ") && said.contains(", at 2"), "{said}");
+}
+
+fn the_last_success_is_told<S: Service>(service: &S) {
+    let asked = |length: &str| look(service, &["status", "-k", "job", "--done-within", length]).output();
+    let told = |outcome: Outcome, code: i32, what: &str| {
+        outcome.code(code).quiet();
+        assert!(outcome.stdout().starts_with("job at ") && outcome.stdout().contains(what), "{outcome:?}");
+    };
+    told(asked("1h"), 75, ": not done within 1h: no success is recorded");
+    run(service).command(["false"]).output().code(1).quiet();
+    told(asked("1h"), 75, "no success is recorded");
+    run(service).command(["true"]).output().success();
+    service.run("job").args(["--once-per", "51weeks"]).command(["false"]).output().code(1).quiet();
+    told(asked("1h"), 0, "s ago by ");
+    std::thread::sleep(Duration::from_millis(20));
+    told(asked("0.01"), 75, ": not done within 10ms: last done 0s ago by ");
+    asked("25h").code(0).quiet();
+    let seen = status(service, "job");
+    assert_eq!(seen["last_success"]["period_ms"], SECONDS * 1000, "{seen}");
+    // It is told of a lock that is free, too, and as often as there are locks.
+    let listed = |words: &[&str]| list(service, words)["last_successes"].clone();
+    let all = listed(&[]);
+    assert_eq!((&all[0]["key"], all.as_array().map(Vec::len)), (&"job".into(), Some(1)), "{all}");
+    assert_eq!(all[0]["at"], seen["last_success"]["at"]);
+    assert_eq!((listed(&["jo"]), listed(&["x"])), (all, serde_json::json!([])));
 }
 
 fn a_failure_is_taken_over_and_a_success_is_not_repeated<S: Service>(service: &S) {
@@ -213,6 +240,9 @@ fn what_is_recorded_is_gone_after_two_periods<S: Service + Redis>(service: &S) {
     let key = format!("{{dlock:job}}\u{1}once:{}", 1000 * SHORT);
     assert!((1..=4000).contains(&left(&key)), "{}", left(&key));
     eventually("the end of the record", || (left(&key) == -2).then_some(()));
+    // Those who ask for the last success still find it.
+    let outcome = look(service, &["status", "-k", "job", "--done-within", "1"]).output();
+    assert!(outcome.code(75).stdout().contains("last done "), "{outcome:?}");
 }
 
 /// A service whose one server answers `redis-cli`.

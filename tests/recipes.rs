@@ -214,18 +214,42 @@ fn terraform_applies_under_the_lock_of_its_workspace() {
 fn metrics_say_how_long_locks_have_been_held() {
     let host = Host::new(&[]);
     let gate = host.gate();
+    host.works("dlock run -k 'a \"done\" key' --once-per 1h -- true");
     let holder = host.holder("a \"quoted\" key", &gate);
     let metrics = host.works(&recipe("metrics.sh").display().to_string());
     let held = metrics.lines().find_map(|line| line.strip_prefix(r#"dlock_held_seconds{key="a \"quoted\" key"} "#));
     let held: f64 = held.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap();
     assert!((0.0..600.0).contains(&held), "{metrics}");
     assert!(metrics.lines().any(|line| line == r#"dlock_waiting{key="a \"quoted\" key"} 0"#), "{metrics}");
+    let done = metrics.lines().find_map(|line| line.strip_prefix(r#"dlock_last_success_seconds{key="a \"done\" key"} "#));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert!(done.and_then(|done| done.parse().ok()).is_some_and(|done: u64| done.abs_diff(now) < 600), "{metrics}");
     gate.open();
     holder.wait().success();
     // What cannot be asked is no lock that is free.
     let outage = host.run(&format!("DLOCK_BACKEND=redis://127.0.0.1:1 {}", recipe("metrics.sh").display()));
     assert_eq!(outage.status.code(), Some(69), "{outage:?}");
     assert!(String::from_utf8_lossy(&outage.stdout).ends_with("\ndlock_up 0\n"), "{outage:?}");
+}
+
+#[test]
+fn the_nagios_check_tells_a_job_that_was_not_done_from_an_outage() {
+    let host = Host::new(&[]);
+    let text = text("README.md");
+    let line = text.lines().find_map(|line| line.strip_prefix("command[nightly] = ")).unwrap();
+    let check = |url: &str| host.run(&line.replace("redis://locks/", url)).status.code();
+    let url = host.scratch.file_url();
+    assert_eq!(check(&url), Some(2));
+    host.works(&format!("dlock run -b '{url}' -k nightly --once-per 1d -- true"));
+    assert_eq!((check(&url), check("redis://127.0.0.1:1")), (Some(0), Some(3)));
+}
+
+#[test]
+fn the_alerts_name_metrics_that_there_are() {
+    let (alerts, script) = (text("alerts.yml"), text("metrics.sh"));
+    for name in alerts.split(|one: char| !one.is_alphanumeric() && one != '_').filter(|word| word.starts_with("dlock_")) {
+        assert!(script.contains(&format!("# TYPE {name} gauge")), "{name}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ No look takes a lock, joins a queue or extends a lease, and the right to read is
 
 mod names;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
@@ -14,6 +15,7 @@ use sha2::{Digest, Sha256};
 pub(crate) use crate::backend::survey::names::{Names, Smallest};
 use crate::backend::{Error, ErrorKind};
 use crate::holder::ask::Ask;
+use crate::holder::done::Done;
 use crate::holder::{Holder, Published};
 use crate::key::Key;
 use crate::lock::admission::Mode;
@@ -204,6 +206,8 @@ pub(crate) struct Seen {
     pub has_no_queue: bool,
     /// The last break of this lock, if it is not long ago and was asked for.
     pub last_break: Option<Ask>,
+    /// The last success under this lock of a run with `--once-per`, if that was asked for.
+    pub last_success: Option<Done>,
 }
 
 impl Seen {
@@ -292,6 +296,34 @@ impl Spot {
     }
 }
 
+/// The last success under each of several locks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Successes(BTreeMap<Spot, Done>);
+
+impl Successes {
+    /// One more success under the lock at this place, unless a later one is known.
+    pub(crate) fn add(&mut self, spot: Spot, done: Done) {
+        let last = self.0.entry(spot).or_default();
+        if done.at > last.at {
+            *last = done;
+        }
+    }
+
+    /// The successes, by the names of the locks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Spot, &Done)> {
+        self.0.iter()
+    }
+}
+
+impl IntoIterator for Successes {
+    type Item = (Spot, Done);
+    type IntoIter = std::collections::btree_map::IntoIter<Spot, Done>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 /// The key that is encoded like this; none where no key is.
 #[must_use]
 pub(crate) fn decoded(encoded: &str) -> Option<String> {
@@ -329,6 +361,12 @@ pub(crate) trait Survey {
     async fn last_break(&mut self, _key: &Key) -> Result<Option<Ask>, Error> {
         Ok(None)
     }
+
+    /// The last command that has succeeded under this lock in a run with `--once-per`, as far as that is still recorded.
+    async fn last_success(&mut self, key: &Key) -> Result<Option<Done>, Error>;
+
+    /// The last success under each lock whose name begins with `prefix`, held or free, as far as that is still recorded.
+    async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error>;
 
     /// Those locks whose names begin with `prefix` and that are held or blocked: the `most` smallest ones, or all.
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error>;

@@ -17,6 +17,7 @@ mod options;
 pub(crate) mod plain;
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, Resettable, TypedValueParser};
 use clap::error::ErrorKind;
@@ -29,6 +30,7 @@ use self::check::CHECK_ABOUT;
 pub(crate) use self::check::CheckArgs;
 use self::config::CONFIG_ABOUT;
 pub(crate) use self::config::ConfigArgs;
+use self::duration::positive;
 use self::flock::{FLOCK_ABOUT, FLOCK_EXAMPLES, FlockArgs};
 use self::handle::{ACQUIRE_ABOUT, ACQUIRE_EXAMPLES, RELEASE_ABOUT, RENEW_ABOUT};
 pub(crate) use self::handle::{AcquireArgs, HandleArgs, fail_in_shell};
@@ -66,8 +68,9 @@ const STATUS_ABOUT: &str = "\
 Shows who holds the lock KEY, since when and for how much longer, and who waits for it. This takes no lock, joins no queue and \
 extends no lease; the right to read is enough. For a week, it also shows what dlock break has done to the lock.
 
-The exit code is 0 if the lock is free, and 75 if it is not. With file: in a container, the kernel hides the locks of processes \
-outside it: if the lock file names such a holder, the exit code is 69.";
+The exit code is 0 if the lock is free, and 75 if it is not. With --done-within, it is 0 or 75 by the last success instead: \
+that is known of runs with --once-per, for 30 days or two of their periods, whichever is longer. With file: in a container, the \
+kernel hides the locks of processes outside it: if the lock file names such a holder, the exit code is 69.";
 
 /// What `dlock list` does, at length.
 const LIST_ABOUT: &str = "\
@@ -233,6 +236,11 @@ pub(crate) struct StatusArgs {
     /// The lock's name: 1 to 512 bytes of UTF-8 without control characters
     #[arg(short, long, value_name = "KEY", required = true)]
     pub key: Vec<OsString>,
+
+    /// Exit with 0 if a run of this lock with --once-per has succeeded within this time, else with 75, and say when the last one
+    /// did
+    #[arg(long, value_name = "DURATION", value_parser = positive, conflicts_with = "watch", allow_hyphen_values = true)]
+    pub done_within: Option<Duration>,
 
     #[command(flatten)]
     pub showing: Showing,

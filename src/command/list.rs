@@ -71,7 +71,8 @@ async fn draw(
     if settings.look.json {
         // Of locks that were freed meanwhile nothing is said.
         let total = if names.is_cut { names.total } else { Some(shown) };
-        sink(&listing.end(&session.place, total, names.is_cut))?;
+        let successes = session.look(async |survey| survey.last_successes(&settings.prefix).await).await.ok();
+        sink(&listing.end(&session.place, successes.as_ref(), total, names.is_cut))?;
     } else {
         sink(&table.end())?;
     }

@@ -13,6 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::here;
 use crate::holder::Holder;
 use crate::holder::ask::Ask;
+use crate::holder::done::Done;
 use crate::key::Key;
 use crate::report::Report;
 use crate::report::event::{Event, Look, place_in};
@@ -91,6 +92,13 @@ impl Session<'_> {
     pub(super) async fn last_break(&mut self, key: &Key) -> Option<Ask> {
         let limit = self.settings.connection.connect_timeout;
         within(limit, self.survey.last_break(key)).await.ok()?.ok()?
+    }
+
+    /// The last success under a lock of a run with `--once-per`, as far as it is recorded.
+    pub(super) async fn last_success(&mut self, key: &Key) -> Result<Option<Done>, Error> {
+        let limit = self.settings.connection.connect_timeout;
+        let looked = within(limit, self.look(async |survey| survey.last_success(key).await)).await;
+        looked.unwrap_or_else(|_| Err(self.silence(limit)))
     }
 
     /// Makes a look that may take longer, and another one if the first one fails at once in a way that may pass.

@@ -2,6 +2,8 @@
 `dlock status`: who holds a lock, and who waits for it.
 */
 
+use std::time::Duration;
+
 use crate::backend::survey::{Seen, State};
 use crate::command::looking::{self, Session};
 use crate::command::watch;
@@ -23,6 +25,9 @@ pub(crate) fn status(settings: &StatusSettings) -> Result<Exit, Failure> {
             .await;
         }
         let seen = look(session, settings).await?;
+        if let Some(length) = settings.done_within {
+            return tell(session, settings, &seen, length);
+        }
         if let Some(hidden) = session.hidden() {
             session.report.tell(&hidden);
         }
@@ -34,11 +39,27 @@ pub(crate) fn status(settings: &StatusSettings) -> Result<Exit, Failure> {
 }
 
 async fn look(session: &mut Session<'_>, settings: &StatusSettings) -> Result<Seen, Failure> {
-    let mut seen =
-        session.look_at(&settings.key).await.map_err(|error| looking::failed(settings.key.as_str(), &error))?;
+    let failed = |error| looking::failed(settings.key.as_str(), &error);
+    let mut seen = session.look_at(&settings.key).await.map_err(failed)?;
     session.judge(&mut seen);
     let last_break = session.last_break(&settings.key).await;
-    Ok(seen.broken_by(last_break))
+    let last_success = match session.last_success(&settings.key).await {
+        // Nothing else depends on it.
+        Err(error) if settings.done_within.is_some() => return Err(failed(error)),
+        last => last.ok().flatten(),
+    };
+    Ok(Seen { last_success, ..seen.broken_by(last_break) })
+}
+
+/// Prints whether a run has succeeded within that time, and ends as that is.
+fn tell(session: &Session<'_>, settings: &StatusSettings, seen: &Seen, length: Duration) -> Result<Exit, Failure> {
+    let is_done = seen.last_success.as_ref().is_some_and(|done| done.is_within(length, seen.now));
+    if settings.look.json {
+        output::print(draw(session, settings, seen).as_bytes())?;
+    } else if !settings.look.is_silent {
+        output::print(picture::success(seen, &session.exact_place(), length, is_done).as_bytes())?;
+    }
+    Ok(if is_done { Exit::Success } else { Exit::NotAcquired(CONFLICT) })
 }
 
 fn draw(session: &Session<'_>, settings: &StatusSettings, seen: &Seen) -> String {

@@ -3,6 +3,8 @@ What is recorded of a command that has succeeded in a period (`--once-per`), and
 `{"v":1,"period":…,`, which a script of redis compares.
 */
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::holder::{About, moment};
@@ -75,6 +77,26 @@ impl Done {
         self.at.abs_diff(now) <= self.length.saturating_mul(2)
     }
 
+    /// Whether those who look are still to find it at `now`, although it may not count any more: see [`Period::kept`].
+    #[must_use]
+    pub(crate) fn is_kept(&self, now: u64) -> bool {
+        let kept = Period { number: self.period, length: self.length }.kept();
+        u128::from(self.at.abs_diff(now)) <= kept.as_millis()
+    }
+
+    /// Who did it and how long ago, by a clock that says it is `now`: `3h ago by …, at …`, safe for a terminal.
+    #[must_use]
+    pub(crate) fn described_at(&self, now: u64) -> String {
+        let age = Duration::from_secs(now.saturating_sub(self.at) / 1000);
+        format!("{} ago {}", humantime::format_duration(age), self.describe())
+    }
+
+    /// Whether it was at most so long ago, by a clock that says it is `now`.
+    #[must_use]
+    pub(crate) fn is_within(&self, length: Duration, now: u64) -> bool {
+        u128::from(now.saturating_sub(self.at)) <= length.as_millis()
+    }
+
     /// Who did it and when, in words: `by …, at …`, safe for a terminal.
     #[must_use]
     pub(crate) fn describe(&self) -> String {
@@ -110,6 +132,22 @@ mod tests {
     }
 
     #[test]
+    fn how_long_ago_it_was_is_told_and_compared() {
+        let at = done().at;
+        for (now, age, within) in [
+            (at, "0s", true),
+            (at + 3_600_000, "1h", true),
+            (at + 3_600_001, "1h", false),
+            (at + 90_061_000, "1day 1h 1m 1s", false),
+            // By a clock that is behind.
+            (at - 5000, "0s", true),
+        ] {
+            assert_eq!(done().described_at(now), format!("{age} ago by deploy@web1, pid 7, at 2025-12-31T13:00:00Z"));
+            assert_eq!(done().is_within(Duration::from_secs(3600), now), within, "{now}");
+        }
+    }
+
+    #[test]
     fn names_are_cut_and_upset_no_terminal() {
         let odd = About { host: "\u{1b}[2J\"é".repeat(100), user: "\n".repeat(100), ..About::default() };
         let done = Done::by(&odd, Period { number: 1, length: 1 }, u64::MAX);
@@ -139,6 +177,9 @@ mod tests {
             (at - 7_200_001, false),
         ] {
             assert_eq!(done().is_remembered(now), remembered, "{now}");
+            assert!(done().is_kept(now), "{now}");
         }
+        let days = 30 * 24 * 3_600_000;
+        assert_eq!((done().is_kept(at + days), done().is_kept(at + days + 1)), (true, false));
     }
 }

@@ -5,6 +5,9 @@ host that asks: it is that clock by which cron starts a job, so it says which oc
 
 use std::time::Duration;
 
+/// How long the last success is kept at least.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 /// A period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Period {
@@ -35,6 +38,12 @@ impl Period {
     pub(crate) fn remembered(self) -> Duration {
         Duration::from_millis(self.length.saturating_mul(2))
     }
+
+    /// How long the last success is kept for those who look, although it may not count any more.
+    #[must_use]
+    pub(crate) fn kept(self) -> Duration {
+        self.remembered().max(KEPT)
+    }
 }
 
 #[cfg(test)]
@@ -50,7 +59,8 @@ mod tests {
             assert_eq!(Period::at(hour, now), Period { number, length: HOUR }, "{now}");
         }
         assert_eq!(Period::at(Duration::ZERO, 7), Period { number: 7, length: 1 });
-        assert_eq!(Period::at(hour, 5).remembered(), 2 * hour);
+        assert_eq!((Period::at(hour, 5).remembered(), Period::at(hour, 5).kept()), (2 * hour, 720 * hour));
+        assert_eq!(Period::at(720 * hour, 5).kept(), 1440 * hour);
     }
 
     #[test]

@@ -64,10 +64,25 @@ pub(crate) fn status(seen: &Seen, place: &str, flags: Option<&str>) -> String {
     if let Some(ask) = &seen.last_break {
         field(&mut text, "earlier", &safe(&ask.trace_at(seen.now)));
     }
+    if let Some(done) = &seen.last_success {
+        field(&mut text, "success", &done.described_at(seen.now));
+    }
     if let Some(next) = next(seen, place, flags) {
         field(&mut text, "next", &next);
     }
     text
+}
+
+/// Whether a run has succeeded within this time, in one line.
+#[must_use]
+pub(crate) fn success(seen: &Seen, place: &str, length: Duration, is_done: bool) -> String {
+    let (name, length) = (safe(seen.spot.name()), format_duration(length));
+    let last = match &seen.last_success {
+        Some(done) if is_done => format!("done {}", done.described_at(seen.now)),
+        Some(done) => format!("not done within {length}: last done {}", done.described_at(seen.now)),
+        None => format!("not done within {length}: no success is recorded (of runs with --once-per)"),
+    };
+    format!("{name} at {}: {last}\n", safe(place))
 }
 
 /// What happens next, or can be done about the lock.

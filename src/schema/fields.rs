@@ -37,6 +37,11 @@ pub(crate) const LOCK: &[(&str, &str)] = &[
          holder_id and taken (true with --now); null if there was none, or while the holder that was asked still uses the lock. \
          Not in a list",
     ),
+    (
+        "last_success",
+        "the last success of a run with --once-per, with the fields host, user, pid, at and period_ms (the length of its period); \
+         null if none is recorded: it is for 30 days or two periods, whichever is longer. Not in a list",
+    ),
     ("votes", "redlock: what each server says, with the fields server, state and id"),
 ];
 
@@ -94,7 +99,15 @@ pub(crate) const LIST: &[(&str, &str)] = &[
     ("backend", "the URL of the backend, without a password"),
     ("namespace", "the namespace"),
     ("time", "when the list was begun, by this host's clock"),
-    ("locks", "the locks, sorted by key, each with the fields of dlock status but queue, queue_cut and last_break"),
+    (
+        "locks",
+        "the locks, sorted by key, each with the fields of dlock status but queue, queue_cut, last_break and last_success",
+    ),
     ("total", "how many there are; null where counting them would cost a request for each (etcd, zk:)"),
     ("cut", "whether there are more than locks has"),
+    (
+        "last_successes",
+        "the last success under each lock that begins with PREFIX, held or free, whatever --limit is: with the fields key, place and \
+         those of last_success of dlock status; null if they cannot be read",
+    ),
 ];

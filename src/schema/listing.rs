@@ -2,8 +2,8 @@
 The document of `dlock list`, which is written in parts as the locks are read.
 */
 
-use crate::backend::survey::Seen;
-use crate::schema::{Place, VERSION, json, lock, moment};
+use crate::backend::survey::{Seen, Successes};
+use crate::schema::{Place, SuccessAt, VERSION, json, lock, moment};
 
 /// A document that is being written.
 #[derive(Debug)]
@@ -41,10 +41,13 @@ impl Listing {
         text
     }
 
-    /// The last part of it: how many locks there are, and whether there are more than were listed.
+    /// The last part of it: how many locks there are, whether there are more than were listed, and the last successes, where they
+    /// could be read.
     #[must_use]
-    pub(crate) fn end(&mut self, place: &Place, total: Option<u64>, cut: bool) -> String {
+    pub(crate) fn end(&mut self, place: &Place, last: Option<&Successes>, total: Option<u64>, cut: bool) -> String {
         let begin = if self.parts == 0 { self.part(&[], place) } else { String::new() };
-        format!(r#"{begin}],"total":{},"cut":{cut}}}"#, json(&total)) + "\n"
+        let last: Option<Vec<SuccessAt<'_>>> = last.map(|last| last.iter().map(SuccessAt::of).collect());
+        let (total, last) = (json(&total), json(&last));
+        format!(r#"{begin}],"total":{total},"cut":{cut},"last_successes":{last}}}"#) + "\n"
     }
 }

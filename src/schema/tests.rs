@@ -1,5 +1,5 @@
 use super::*;
-use crate::backend::survey::Spot;
+use crate::backend::survey::{Spot, Successes};
 use crate::holder::ask::Ask;
 
 const NOW: u64 = 1_795_298_868_323;
@@ -23,7 +23,7 @@ fn seen() -> Seen {
 fn list(parts: &[&[Seen]], total: Option<u64>, cut: bool) -> String {
     let mut listing = listing::Listing::new(NOW);
     let mut text: String = parts.iter().map(|locks| listing.part(locks, &place())).collect();
-    text += &listing.end(&place(), total, cut);
+    text += &listing.end(&place(), Some(&Successes::default()), total, cut);
     text
 }
 
@@ -37,14 +37,15 @@ fn a_status_word_for_word() {
     let lock = format!(
         r#"{{"v":1,"backend":"redis://locks","namespace":"dlock","table":null,"time":"2026-11-21T22:07:48.323Z","key":"backup","place":"dlock:backup","state":"held","blocked_by":null,"mode":"exclusive","slots":null,"holder":{holder},"held_by":1,"holders":[{holder}],"waiting":1"#
     );
-    let expected = format!(r#"{lock},"queue":[{waiter}],"queue_cut":false,"last_break":null,"votes":null}}"#);
+    let expected =
+        format!(r#"{lock},"queue":[{waiter}],"queue_cut":false,"last_break":null,"last_success":null,"votes":null}}"#);
     assert_eq!(status(&seen(), &place()), expected.clone() + "\n");
     let trace = Ask::new("2014", "alice@ops1", Some("restore"), NOW - 4000).to("ci@web1, pid 7 (backup.sh)", true);
     let broken = r#""last_break":{"by":"alice@ops1","reason":"restore","at":"2026-11-21T22:07:44.323Z","holder":"ci@web1, pid 7 (backup.sh)","holder_id":"2014","taken":true}"#;
     let seen = || seen().broken_by(Some(trace.clone()));
     assert_eq!(status(&seen(), &place()), expected.replace(r#""last_break":null"#, broken) + "\n");
     let expected = format!(
-        r#"{{"v":1,"backend":"redis://locks","namespace":"dlock","time":"2026-11-21T22:07:48.323Z","locks":[{lock},"votes":null}}],"total":7,"cut":true}}"#
+        r#"{{"v":1,"backend":"redis://locks","namespace":"dlock","time":"2026-11-21T22:07:48.323Z","locks":[{lock},"votes":null}}],"total":7,"cut":true,"last_successes":[]}}"#
     );
     assert_eq!(list(&[&[seen()]], Some(7), true), expected + "\n");
     // In several parts, and in none.

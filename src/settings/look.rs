@@ -2,6 +2,8 @@
 The settings of the subcommands that only look: `dlock status` and `dlock list`.
 */
 
+use std::time::Duration;
+
 use clap::ArgMatches;
 
 use crate::cli::{Connects, HeldArgs, ListArgs, Showing, StatusArgs};
@@ -36,6 +38,8 @@ pub(crate) struct LookSettings {
 pub(crate) struct StatusSettings {
     /// The lock's name.
     pub key: Key,
+    /// Within which time a run with `--once-per` is to have succeeded; none where that is not asked.
+    pub done_within: Option<Duration>,
     /// The others.
     pub look: LookSettings,
 }
@@ -102,7 +106,8 @@ impl StatusSettings {
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<StatusArgs>::read(matches)?;
         let key = one_key(&layers, |args| &args.key)?;
-        Ok(Self { key, look: LookSettings::read(&layers)? })
+        let done_within = layers.find("done-within", |args| args.done_within).map(|given| given.value);
+        Ok(Self { key, done_within, look: LookSettings::read(&layers)? })
     }
 }
 

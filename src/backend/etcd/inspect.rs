@@ -12,11 +12,12 @@ use futures_util::future::join_all;
 use crate::backend::Error;
 use crate::backend::etcd::errors::{self, Fault};
 use crate::backend::etcd::link::Cluster;
-use crate::backend::etcd::names::{HOLD, broken, entries, is_entry, mode_of, prefix_of, stem, stop};
+use crate::backend::etcd::names::{HOLD, broken, entries, is_entry, mode_of, prefix_of, recorded, records, stem, stop};
 use crate::backend::etcd::steering::{self, Changed, Mark};
-use crate::backend::survey::{Left, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
+use crate::backend::survey::{Left, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Successes, Survey};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
+use crate::holder::done::Done;
 use crate::holder::{Holder, Published};
 use crate::key::{Key, Namespace, encoded};
 use crate::lock::admission::{Entry, Mode, holders};
@@ -231,6 +232,53 @@ impl Survey for EtcdSurvey {
         let record = broken(&self.namespace.join('/', key));
         let mut read = self.ask(|mut client| async move { client.get(record, None).await }).await?;
         Ok(read.take_kvs().first().and_then(|kv| Ask::read_trace(kv.value(), wall_millis())))
+    }
+
+    async fn last_success(&mut self, key: &Key) -> Result<Option<Done>, Error> {
+        let from = records(&self.namespace.join('/', key));
+        let options = GetOptions::new().with_prefix();
+        let mut read = self.ask(|mut client| async move { client.get(from, Some(options)).await }).await?;
+        let read = read.take_kvs();
+        Ok(read.iter().filter_map(|kv| Done::read(kv.value())).max_by_key(|done| done.at))
+    }
+
+    async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error> {
+        let begins = self.namespace.prefix('/');
+        let mut start = format!("{begins}{}", encoded(prefix)).into_bytes();
+        let (end, mut found, mut recorded_at) = (after(&start), Successes::default(), Vec::new());
+        if start.is_empty() {
+            start.push(0);
+        }
+        loop {
+            let options = GetOptions::new().with_range(end.clone()).with_keys_only().with_limit(PAGE);
+            let from = start.clone();
+            let mut read = self.ask(|mut client| async move { client.get(from, Some(options)).await }).await?;
+            let (more, keys) = (read.more(), read.take_kvs());
+            recorded_at
+                .extend(keys.iter().map(KeyValue::key).filter(|key| recorded(key).is_some()).map(<[u8]>::to_vec));
+            match keys.last() {
+                Some(key) if more => start = [key.key(), &[0]].concat(),
+                _ => break,
+            }
+        }
+        for keys in recorded_at.chunks(LEASES) {
+            let read = Txn::new().and_then(keys.iter().map(|key| TxnOp::get(key.clone(), None)).collect::<Vec<_>>());
+            let answer = self.ask(|mut client| async move { client.txn(read).await }).await?;
+            if answer.0.responses.iter().any(|operation| operation.response.is_none()) {
+                return Err(self.cluster.nonsense());
+            }
+            let kvs = answer.op_responses().into_iter().flat_map(|read| match read {
+                TxnOpResponse::Get(mut read) => read.take_kvs(),
+                _ => Vec::new(),
+            });
+            for kv in kvs {
+                let lock = recorded(kv.key()).and_then(|lock| Some(Spot::read(lock.strip_prefix(&begins)?, lock)));
+                if let (Some(spot @ Spot { key: Some(_), .. }), Some(done)) = (lock, Done::read(kv.value())) {
+                    found.add(spot, done);
+                }
+            }
+        }
+        Ok(found)
     }
 
     async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {

@@ -18,6 +18,8 @@ use crate::lock::period::Period;
 
 /// What is appended to a contender's key for the one that stays for its minimum hold.
 pub(super) const HOLD: &str = ".hold";
+/// What stands between a lock's name and the length of the periods of which its key says when a command has succeeded.
+const ONCE: &str = "\u{1}once:";
 
 /// The prefix of every key of the lock.
 pub(super) fn prefix(claim: &Claim) -> String {
@@ -32,7 +34,17 @@ pub(super) fn prefix_of(lock: &str) -> String {
 /// The key in which the last period of this length is recorded in which a command has succeeded. No key of a user has a control
 /// character.
 pub(super) fn record(claim: &Claim, period: Period) -> String {
-    format!("{}\u{1}once:{}", claim.namespace.join('/', &claim.key), period.length)
+    format!("{}{}", records(&claim.namespace.join('/', &claim.key)), period.length)
+}
+
+/// How such keys begin of the lock that is spelled like this with its namespace.
+pub(super) fn records(lock: &str) -> String {
+    format!("{lock}{ONCE}")
+}
+
+/// The lock of such a key, as it is spelled with its namespace; none where it is another key.
+pub(super) fn recorded(key: &[u8]) -> Option<&str> {
+    std::str::from_utf8(key).ok()?.split_once(ONCE).map(|(lock, _)| lock)
 }
 
 /// The key with the trace of the last break of the lock that is spelled like this with its namespace.
@@ -212,6 +224,7 @@ mod tests {
         let claim = Claim::example("dlock", "a").expect("names");
         let key = record(&claim, Period { number: 7, length: 60_000 });
         assert_eq!(key, "dlock/a\u{1}once:60000");
+        assert_eq!((recorded(key.as_bytes()), recorded(b"dlock/a\x01broken")), (Some("dlock/a"), None));
         assert!(!key.starts_with(&prefix(&claim)) && key.starts_with(&namespace(&claim)));
     }
 

@@ -1,6 +1,6 @@
 /*!
 The last period in which a command has succeeded (`--once-per`): a key of its own, `NS/KEY` with a control character, `once:`
-and the length of the periods in milliseconds appended, which is outside of the lock's queue. It ends with a lease of two periods.
+and the length of the periods in milliseconds appended, which is outside of the lock's queue. It counts for two periods, and ends with a lease of 30 days at least.
 
 etcd does not tell its time, so that the period is the one that it is by the clock of the host that asks.
 */
@@ -23,7 +23,8 @@ impl EtcdContender {
         let (period, key) = (once.period(), record(&self.claim, once.period()));
         let read = self.cluster.ask(|mut client| async move { client.get(key, None).await }).await?;
         let done = read.kvs().first().and_then(|kv| Done::read(kv.value()));
-        Ok(done.filter(|done| done.covers(period)).map(Box::new))
+        let counts = |done: &Done| done.covers(period) && done.is_remembered(wall_millis());
+        Ok(done.filter(counts).map(Box::new))
     }
 
     /// Takes our key away and records in the same transaction that its command has succeeded, where that is to be recorded.
@@ -42,7 +43,7 @@ impl EtcdContender {
     }
 
     async fn try_to_record(&mut self, period: Period, key: String, created: i64) -> Result<bool, Error> {
-        let seconds = seconds(period.remembered());
+        let seconds = seconds(period.kept());
         let granted = self.cluster.ask(|mut client| async move { client.lease_grant(seconds, None).await }).await?;
         let lease = granted.id();
         let text = self.claim.done(period, wall_millis()).text();

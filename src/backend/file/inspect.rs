@@ -23,10 +23,11 @@ use crate::backend::file::seats::taken;
 use crate::backend::file::seen::{Found, Processes};
 use crate::backend::file::text::{header, numbers, record};
 use crate::backend::file::{ranges, requests};
-use crate::backend::survey::{Names, Party, Seen, Smallest, Spot, State, Survey};
+use crate::backend::survey::{Names, Party, Seen, Smallest, Spot, State, Successes, Survey};
 use crate::clock::wall_millis;
 use crate::here::{namespace, numbers_of, sees_all, start_of, user_of};
 use crate::holder::ask::Ask;
+use crate::holder::done::Done;
 use crate::holder::{BESIDE, Holder, Published};
 use crate::key::Key;
 use crate::lock::admission::Mode;
@@ -202,9 +203,24 @@ impl FileSurvey {
         })
     }
 
+    /// The last success that the file of this name records, if it is a lock file that may be read.
+    fn success(&self, name: &OsStr) -> Result<Option<Done>, Error> {
+        let There::Lock(files) = self.open(name)? else { return Ok(None) };
+        let content = files.gate.as_ref().and_then(|gate| header(gate).ok());
+        Ok(content.and_then(|content| content.done.into_iter().max_by_key(|done| done.at)))
+    }
+
     /// The kernel's table of locks.
     fn table() -> Result<String, Error> {
         table().ok_or_else(|| Error::unavailable("could not read /proc/locks: mount /proc to see who holds a lock"))
+    }
+}
+
+/// The error for a directory that cannot be listed.
+fn unlisted(path: &Path, error: &std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::PermissionDenied => no_look(path, Errno::EACCES),
+        _ => no_lock_file(path, &error.to_string()),
     }
 }
 
@@ -255,6 +271,33 @@ impl Survey for FileSurvey {
         Ok(files.gate.as_ref().and_then(requests::trace))
     }
 
+    async fn last_success(&mut self, key: &Key) -> Result<Option<Done>, Error> {
+        let path = self.path(key);
+        self.success(self.name(path.to_str().unwrap_or_default()))
+    }
+
+    async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error> {
+        let mut found = Successes::default();
+        let Some((place, name)) = &self.place else { return Ok(found) };
+        if let (Some(name), Where::File(path)) = (name, &self.spot) {
+            let spot = Spot { key: None, place: path.display().to_string() };
+            self.success(name)?.into_iter().for_each(|done| found.add(spot.clone(), done));
+            return Ok(found);
+        }
+        let refused = |error: std::io::Error| unlisted(&place.path, &error);
+        for entry in std::fs::read_dir(&place.path).map_err(refused)? {
+            let file = entry.map_err(refused)?.file_name();
+            let Some(stem) = file.to_str().and_then(|file| file.strip_suffix(LOCK)) else { continue };
+            let spot = Spot::read(stem, place.path.join(&file).display().to_string());
+            if spot.key.as_ref().map_or(prefix.is_empty(), |key| key.starts_with(prefix))
+                && let Some(done) = self.success(&file)?
+            {
+                found.add(spot, done);
+            }
+        }
+        Ok(found)
+    }
+
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {
         let (table, mut smallest, mut total) = (Self::table()?, Smallest::new(most), 0);
         let complete = |smallest: Smallest, total| Names { is_partial: !sees_all(), ..smallest.names(Some(total)) };
@@ -266,10 +309,7 @@ impl Survey for FileSurvey {
             }
             return Ok(complete(smallest, 1));
         }
-        let refused = |error: std::io::Error| match error.kind() {
-            ErrorKind::PermissionDenied => no_look(&place.path, Errno::EACCES),
-            _ => no_lock_file(&place.path, &error.to_string()),
-        };
+        let refused = |error: std::io::Error| unlisted(&place.path, &error);
         let mut odd = BTreeMap::new();
         for entry in std::fs::read_dir(&place.path).map_err(refused)? {
             let file = entry.map_err(refused)?.file_name();

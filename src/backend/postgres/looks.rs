@@ -20,6 +20,8 @@ pub(super) const LOOKS: Looks = Looks {
     foreign: include_str!("statements/survey/foreign.sql"),
     names: include_str!("statements/survey/names.sql"),
     trace: include_str!("statements/survey/trace.sql"),
+    done: include_str!("statements/survey/done.sql"),
+    all_done: include_str!("statements/survey/all_done.sql"),
     now: "timezone('utc', now())",
     probe: include_str!("statements/probe.sql"),
     told: probed::told,

@@ -18,17 +18,20 @@ use crate::backend::redis::raw::{Raw, questions, request, texts};
 use crate::backend::redis::rights::{Rights, STEER, escaped};
 use crate::backend::redis::sentinel::Master;
 use crate::backend::redis::steering;
-use crate::backend::survey::{Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
+use crate::backend::survey::{Names, PATIENCE, Party, Seen, Smallest, Spot, State, Successes, Survey};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
+use crate::holder::done::Done;
 use crate::key::{Key, Namespace, encoded};
 
 /// How many keys the server looks through for one request: 1000 take it about 2 ms.
 const SCANNED: usize = 1000;
 /// How many locks are read together.
 const TOGETHER: usize = 100;
-/// How much of the record of a break is read, in bytes: more than any that dlock writes.
+/// How much of the record of a break or of a success is read, in bytes: more than any that dlock writes.
 const RECORD: usize = 16 * 1024;
+/// How the names of the keys end that have the last successes.
+const DONE: &str = "\u{1}done";
 /// How the text of every dlock begins.
 const OURS: &[u8] = b"{\"v\":";
 
@@ -133,11 +136,52 @@ impl<W: Way> RedisSurvey<W> {
 
     /// The last break of the lock with these keys. Something else at its place is none.
     pub(in crate::backend) async fn record(&mut self, keys: &Keys) -> Result<Option<Ask>, Error> {
-        let get = request(&["GETRANGE", &keys.broken(), "0", &(RECORD - 1).to_string()]);
+        let read = self.texts(&[keys.broken()]).await?.into_iter().flatten().next();
+        Ok(read.and_then(|text| Ask::read_trace(&text, wall_millis())))
+    }
+
+    /// The last success under the lock with these keys. Something else at its place is none.
+    pub(in crate::backend) async fn success(&mut self, keys: &Keys) -> Result<Option<Done>, Error> {
+        Ok(self.texts(&[keys.done()]).await?.into_iter().flatten().next().and_then(|text| Done::read(&text)))
+    }
+
+    /// The last successes under the locks whose names begin like that, see [`Survey::last_successes`].
+    pub(in crate::backend) async fn successes(&mut self, prefix: &str) -> Result<Successes, Error> {
+        let begins = self.namespace.prefix(':');
+        let pattern = format!("*{}*{}", escaped(&format!("{begins}{}", encoded(prefix))), DONE);
+        let (mut found, mut cursor) = (Successes::default(), "0".to_owned());
+        loop {
+            let scan = request(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", &SCANNED.to_string()]);
+            let answers = self.ask(&[scan]).await?;
+            let Some((next, keys)) = answers.first().and_then(page) else { return Err(self.way.nonsense()) };
+            for keys in keys.chunks(TOGETHER) {
+                let texts = self.texts(keys).await?;
+                for (key, text) in keys.iter().zip(texts) {
+                    let lock = Keys::lock_of(key);
+                    let spot = lock.and_then(|lock| Some(Spot::read(lock.strip_prefix(&begins)?, lock)));
+                    let spot = spot.filter(|spot| spot.key.as_ref().is_some_and(|key| key.starts_with(prefix)));
+                    if let (Some(spot), Some(done)) = (spot, text.and_then(|text| Done::read(&text))) {
+                        found.add(spot, done);
+                    }
+                }
+            }
+            cursor = next;
+            if cursor == "0" {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The beginnings of the texts at these keys; none for each that is no string.
+    async fn texts(&mut self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let last = (RECORD - 1).to_string();
         // In a transaction, so that a key of another type fails its own answer only.
-        let answers = self.ask(&[request(&["MULTI"]), get, request(&["EXEC"])]).await?;
+        let mut commands = vec![request(&["MULTI"])];
+        commands.extend(keys.iter().map(|key| request(&["GETRANGE", key, "0", &last])));
+        commands.push(request(&["EXEC"]));
+        let answers = self.ask(&commands).await?;
         let Some(Value::Array(read)) = answers.last() else { return Err(self.way.nonsense()) };
-        Ok(read.first().and_then(bytes).and_then(|text| Ask::read_trace(text, wall_millis())))
+        Ok(read.iter().map(|text| bytes(text).map(<[u8]>::to_vec)).collect())
     }
 
     /// What the server has of these locks, without their waiters.
@@ -240,6 +284,14 @@ impl<W: Way> Survey for RedisSurvey<W> {
 
     async fn last_break(&mut self, key: &Key) -> Result<Option<Ask>, Error> {
         self.record(&Keys::at(self.namespace.join(':', key))).await
+    }
+
+    async fn last_success(&mut self, key: &Key) -> Result<Option<Done>, Error> {
+        self.success(&Keys::at(self.namespace.join(':', key))).await
+    }
+
+    async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error> {
+        self.successes(prefix).await
     }
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {

@@ -3,7 +3,7 @@ The names of a lock's keys: the lock's own, which it shares with other clients, 
 name.
 */
 
-use crate::backend::Claim;
+use crate::backend::{Claim, Once};
 
 /// The names of a lock's keys. All keys of one lock have the same hash tag, so that a cluster keeps them together
 /// (except for a lock with a `}` outside of a tag, which no tag can contain). Two locks never share a key.
@@ -11,15 +11,17 @@ pub(in crate::backend) struct Keys {
     /// The lock itself.
     pub(in crate::backend) lock: String,
     side: String,
-    /// What is recorded of the periods in which a command has succeeded; none where the claim has no period.
-    once: Option<String>,
+    /// What is recorded of the periods in which a command has succeeded, and of the last success; empty where the claim has no
+    /// period.
+    once: Vec<String>,
 }
 
 impl Keys {
     /// The names for the lock of `claim`.
     pub(in crate::backend) fn of(claim: &Claim) -> Self {
         let keys = Self::at(claim.namespace.join(':', &claim.key));
-        let once = claim.once_per.map(|once| keys.side(&format!("once:{}", once.period().length)));
+        let records = |once: Once| [keys.side(&format!("once:{}", once.period().length)), keys.done()];
+        let once = claim.once_per.into_iter().flat_map(records).collect();
         Self { once, ..keys }
     }
 
@@ -29,7 +31,7 @@ impl Keys {
         // A control character, which no key of a user contains. Two of them where the lock has a tag already: otherwise
         // `a` and `{a}` would have the same side keys.
         let side = if tagged { format!("{lock}\u{1}\u{1}") } else { format!("{{{lock}}}\u{1}") };
-        Self { lock, side, once: None }
+        Self { lock, side, once: Vec::new() }
     }
 
     /// The queue: the waiters in their order.
@@ -82,6 +84,21 @@ impl Keys {
         format!("{}broken", self.side)
     }
 
+    /// The last success of a run with `--once-per`, whatever its period: for those who look.
+    pub(in crate::backend) fn done(&self) -> String {
+        format!("{}done", self.side)
+    }
+
+    /// The name of the lock whose [`Keys::done`] this is; none where it is another key.
+    pub(in crate::backend) fn lock_of(done: &str) -> Option<&str> {
+        let beside = done.strip_suffix("\u{1}done")?;
+        let lock = match beside.strip_suffix('\u{1}') {
+            Some(tagged) => tagged,
+            None => beside.strip_prefix('{')?.strip_suffix('}')?,
+        };
+        (Self::at(lock.to_owned()).done() == done).then_some(lock)
+    }
+
     /// The list on which the holder with this id listens.
     pub(in crate::backend) fn ear(&self, id: &str) -> String {
         format!("{}ear:{id}", self.side)
@@ -107,7 +124,7 @@ impl Keys {
         self.and_once([&self.held()[..], &[self.intent(), self.stop()]].concat())
     }
 
-    /// These keys, and that of the claim's periods, where it has any.
+    /// These keys, and those of the claim's period, where it has any.
     fn and_once(&self, mut keys: Vec<String>) -> Vec<String> {
         keys.extend(self.once.clone());
         keys
@@ -131,7 +148,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::backend::Once;
     use crate::property::{holds, made_of};
 
     fn keys(namespace: &str, key: &str) -> Keys {
@@ -161,6 +177,7 @@ mod tests {
             let all =
                 |keys: &Keys| [keys.single(), vec![keys.intent(), keys.broken(), keys.wakes(), keys.ear("")]].concat();
             for ours in all(&one) {
+                prop_assert_eq!(Keys::lock_of(&ours), (ours == one.done()).then_some(one.lock.as_str()), "{:?}", ours);
                 let shared = all(&other).contains(&ours);
                 prop_assert_eq!(shared, one.lock == other.lock, "{:?} of {} and {}", ours, one.lock, other.lock);
             }
@@ -194,7 +211,8 @@ mod tests {
         }
         assert_eq!(keys("dlock", "job").lock, "dlock:job");
         assert_eq!(keys("", "job").lock, "job");
-        assert_eq!(keys("dlock", "job").single().pop().as_deref(), Some("{dlock:job}\u{1}once:3600000"));
+        let records = ["{dlock:job}\u{1}once:3600000", "{dlock:job}\u{1}done"];
+        assert_eq!(keys("dlock", "job").single()[9..], records);
         let never = Keys::of(&Claim::example("dlock", "job").expect("valid names"));
         assert_eq!((never.single().len(), never.voting().len()), (9, 6));
     }

@@ -1,6 +1,6 @@
 -- Releases the lock if it is ours, or leaves it to its minimum hold; leaves the queue, and wakes the next waiter that
 -- may enter.
---   KEYS  lock, holders, details, fence, queue, alive, modes, who, stop, and once where the client has a period
+--   KEYS  lock, holders, details, fence, queue, alive, modes, who, stop, and once and last where the client has a period
 --   ARGV  id, prefix, wakes, 1 if the lock was used, mode; where a success is to be recorded the number of its period by
 --         the client's clock, its length and its age in ms, and the end of the text
 -- Returns 1 when it was ours, 2 when it is kept for its minimum hold, 0 when it was not ours.
@@ -14,7 +14,7 @@ if own and starts_with(own, prefix) then
   ours, mode, count = give_back(id, own, used, mode, count)
   if ARGV[6] then
     local length = tonumber(ARGV[7])
-    record(KEYS[10], period_of(tonumber(ARGV[6]), length, tonumber(ARGV[8])), length, ARGV[9])
+    record(KEYS[10], KEYS[11], period_of(tonumber(ARGV[6]), length, tonumber(ARGV[8])), length, ARGV[9])
   end
 elseif own and starts_with(own, done(prefix)) then
   -- By an earlier request whose answer was lost.

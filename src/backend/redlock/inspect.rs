@@ -18,9 +18,10 @@ use crate::backend::redis::raw::Raw;
 use crate::backend::redis::rights::{LOOK, Rights};
 use crate::backend::redlock::errors::{Failures, failed, no_majority, unanswered};
 use crate::backend::redlock::quorum::majority;
-use crate::backend::survey::{Left, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey, Vote};
+use crate::backend::survey::{Left, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Successes, Survey, Vote};
 use crate::clock::within;
 use crate::holder::ask::Ask;
+use crate::holder::done::Done;
 use crate::key::{Key, Namespace};
 
 /// How long the servers that are not needed are waited for.
@@ -191,6 +192,22 @@ impl Survey for RedlockSurvey {
             }
         }
         Ok(records.into_iter().max_by_key(|ask| ask.at))
+    }
+
+    async fn last_success(&mut self, key: &Key) -> Result<Option<Done>, Error> {
+        let keys = Keys::at(self.namespace.join(':', key));
+        let read = self.ask(async |survey| survey.success(&keys).await).await?;
+        Ok(read.into_iter().flatten().flatten().max_by_key(|done| done.at))
+    }
+
+    async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error> {
+        let mut found = Successes::default();
+        for (spot, done) in
+            self.ask(async |survey| survey.successes(prefix).await).await?.into_iter().flatten().flatten()
+        {
+            found.add(spot, done);
+        }
+        Ok(found)
     }
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {

@@ -1,5 +1,5 @@
 -- Gives the vote back if it belongs to this attempt or an earlier one of the same owner.
---   KEYS  lock, holders, details, fence, intent, stop, and once where the client has a period
+--   KEYS  lock, holders, details, fence, intent, stop, and once and last where the client has a period
 --   ARGV  owner's prefix, number of the attempt, 1 if the lock was used, mode, 1 if others are to be kept out no longer;
 --         where a success is to be recorded the number of its period by the client's clock, its length and its age in ms,
 --         and the end of the text
@@ -17,7 +17,7 @@ if attempt and attempt <= number then
   local given = give_back(id, own, used, mode, count)
   if ARGV[6] then
     local length = tonumber(ARGV[7])
-    record(KEYS[7], period_of(tonumber(ARGV[6]), length, tonumber(ARGV[8])), length, ARGV[9])
+    record(KEYS[7], KEYS[8], period_of(tonumber(ARGV[6]), length, tonumber(ARGV[8])), length, ARGV[9])
   end
   return given
 end

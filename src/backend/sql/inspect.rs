@@ -13,10 +13,11 @@ use crate::backend::sql::seen::{Line, columns_of, other_name, seen};
 use crate::backend::sql::steering::Act;
 use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::{errors, name};
-use crate::backend::survey::{Left, MOST, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
+use crate::backend::survey::{Left, MOST, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Successes, Survey};
 use crate::backend::{Error, ErrorKind};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
+use crate::holder::done::Done;
 use crate::key::{Key, Namespace};
 
 /// How many locks are read together, and how many holders of each.
@@ -32,14 +33,14 @@ pub(super) struct SqlSurvey<D: Dialect> {
     namespace: Namespace,
     /// Why the last break could not be recorded.
     untraced: Option<Error>,
-    /// Whether the role may not read the records of breaks.
-    is_refused: bool,
+    /// Why the role may not read the records of breaks and of successes.
+    refused: Option<String>,
 }
 
 impl<D: Dialect> SqlSurvey<D> {
     /// Looks at the locks of this namespace by this connection, which need not be made yet.
     pub(super) fn new(connection: Connection<D::Link>, namespace: Namespace) -> Self {
-        Self { connection, namespace, untraced: None, is_refused: false }
+        Self { connection, namespace, untraced: None, refused: None }
     }
 
     /// What the server answers to one request, which uses these tables; again where they turn out to be in another schema.
@@ -102,6 +103,23 @@ impl<D: Dialect> SqlSurvey<D> {
         Ok(is_done)
     }
 
+    /// What is recorded of breaks and of successes, by this request; nothing where the table for that is missing. A role that may
+    /// not read it is not tried again.
+    async fn records(&mut self, request: impl Fn(&Table) -> String) -> Result<Vec<Row>, Error> {
+        if let Some(error) = &self.refused {
+            return Err(Error::new(ErrorKind::Denied, error));
+        }
+        match self.ask(request, Tables::ONCE).await {
+            Err(Unasked::Said(said, _)) if said.is_missing_table() => Ok(Vec::new()),
+            Err(unasked) => {
+                let error = Error::from(unasked);
+                self.refused = (error.kind == ErrorKind::Denied).then(|| error.to_string());
+                Err(error)
+            }
+            Ok(rows) => Ok(rows),
+        }
+    }
+
     /// The error for an answer that makes no sense.
     fn nonsense(&self) -> Error {
         errors::nonsense(&self.connection.name(), D::Link::PRODUCT)
@@ -128,6 +146,12 @@ impl<D: Dialect> SqlSurvey<D> {
         let lines: Option<Vec<Line>> = rows.iter().skip(1).map(|row| Line::read(row)).collect();
         Ok((lines.ok_or_else(|| self.nonsense())?, now))
     }
+}
+
+/// The name of a lock's row and the last success there, as a row of an answer has them.
+fn success(row: &[Option<String>]) -> Option<(&str, Done)> {
+    let [_, Some(name), Some(text)] = row else { return None };
+    Some((name, Done::read(text.as_bytes())?))
 }
 
 #[async_trait::async_trait(?Send)]
@@ -158,21 +182,36 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
     }
 
     async fn last_break(&mut self, key: &Key) -> Result<Option<Ask>, Error> {
-        if self.is_refused {
+        if self.refused.is_some() {
             return Ok(None);
         }
         let (spot, ..) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
-        let rows = match self.ask(|table| D::LOOKS.trace(table, &spot.place), Tables::ONCE).await {
-            Err(Unasked::Said(said, _)) if said.is_missing_table() => return Ok(None),
-            Err(unasked) => {
-                let error = Error::from(unasked);
-                self.is_refused = error.kind == ErrorKind::Denied;
-                return Err(error);
-            }
-            Ok(rows) => rows,
-        };
+        let rows = self.records(|table| D::LOOKS.trace(table, &spot.place)).await?;
         let text = answers::of(&rows, "trace").and_then(|row| row.get(1).copied().flatten());
         Ok(text.and_then(|text| Ask::read_trace(text.as_bytes(), wall_millis())))
+    }
+
+    async fn last_success(&mut self, key: &Key) -> Result<Option<Done>, Error> {
+        let name = name::row(&self.namespace, key);
+        let rows = self.records(|table| D::LOOKS.done(table, &name)).await?;
+        Ok(rows.iter().find_map(|row| success(row)).map(|(_, done)| done))
+    }
+
+    async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error> {
+        let begins = name::beginning(&self.namespace, prefix);
+        let (mut found, mut last) = (Successes::default(), String::new());
+        loop {
+            let rows = self.records(|table| D::LOOKS.all_done(table, &begins, &last)).await?;
+            for (name, done) in rows.iter().filter_map(|row| success(row)) {
+                if let Some(spot) = name::spot(&self.namespace, name) {
+                    found.add(spot, done);
+                }
+            }
+            match rows.last().and_then(|row| row.get(1)) {
+                Some(Some(name)) if rows.len() == PAGE => last.clone_from(name),
+                _ => return Ok(found),
+            }
+        }
     }
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {

@@ -38,6 +38,10 @@ pub(crate) struct Looks {
     pub names: &'static str,
     /// Asks for the record of a lock's last break.
     pub trace: &'static str,
+    /// Asks for the last success under a lock.
+    pub done: &'static str,
+    /// Asks for the last successes under many locks.
+    pub all_done: &'static str,
     /// The time in UTC, for people who write a statement.
     pub now: &'static str,
     /// Asks the server for what it says of itself.
@@ -80,7 +84,17 @@ impl Looks {
 
     /// The request for the next names of locks that are held and that begin like this; they come after `after`.
     pub(crate) fn names(&self, table: &Table, begins: &str, after: &str) -> String {
-        self.request(self.names, table, |place| {
+        self.page(self.names, table, begins, after)
+    }
+
+    /// The request for the last successes under the next locks that begin like this; they come after `after`.
+    pub(crate) fn all_done(&self, table: &Table, begins: &str, after: &str) -> String {
+        self.page(self.all_done, table, begins, after)
+    }
+
+    /// The request for the next page of names that begin like this; they come after `after`.
+    fn page(&self, text: &str, table: &Table, begins: &str, after: &str) -> String {
+        self.request(text, table, |place| {
             Some(match place {
                 "begins" => (self.literal)(begins),
                 "after" => (self.literal)(after),
@@ -93,6 +107,11 @@ impl Looks {
     /// The request for the record of the last break of the lock whose row is called so.
     pub(crate) fn trace(&self, table: &Table, name: &str) -> String {
         self.request(self.trace, table, |place| (place == "name").then(|| (self.literal)(name)))
+    }
+
+    /// The request for the last success under the lock whose row is called so.
+    pub(crate) fn done(&self, table: &Table, name: &str) -> String {
+        self.request(self.done, table, |place| (place == "name").then(|| (self.literal)(name)))
     }
 
     /// The statement that frees the lock at this place, for an administrator who knows that its owner is gone. Never one that
@@ -142,7 +161,12 @@ impl Looks {
         let spot = Spot { key: None, place: "dlock:it's {now}".to_owned() };
         let requests = self.locks(&table, std::slice::from_ref(&spot), Depth { holders: 7, waiters: 9 });
         let requests = requests.map(|(request, _)| request);
-        let others = [self.names(&table, "a{b}", "it's {now}"), self.trace(&table, &spot.place)];
+        let others = [
+            self.names(&table, "a{b}", "it's {now}"),
+            self.all_done(&table, "a{b}", "it's {now}"),
+            self.trace(&table, &spot.place),
+            self.done(&table, &spot.place),
+        ];
         for text in [&requests[..], &others].concat() {
             let parts = statements(&text);
             let [first @ .., last] = &parts[..] else { panic!("{text}") };

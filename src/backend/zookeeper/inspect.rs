@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 
 use crate::backend::Error;
 use crate::backend::net::location::nested_hint;
-use crate::backend::survey::{MOST, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Survey};
+use crate::backend::survey::{MOST, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Successes, Survey};
 use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::errors::{self, About};
 use crate::backend::zookeeper::hold::Hold;
@@ -22,11 +22,12 @@ use crate::backend::zookeeper::names::{Directory, key_of, sequence};
 use crate::backend::zookeeper::nodes::absent;
 use crate::backend::zookeeper::opening::Opening;
 use crate::backend::zookeeper::seen::Found;
-use crate::backend::zookeeper::session::{BROKEN, is_record};
+use crate::backend::zookeeper::session::{BROKEN, is_of_periods, is_record};
 use crate::backend::zookeeper::steering::{Change, Changed, all_of, heeded, make, nodes};
 use crate::backend::zookeeper::tunnel::Tunnel;
 use crate::clock::{Instant, before, wall_millis, within};
 use crate::holder::ask::Ask;
+use crate::holder::done::Done;
 use crate::key::{Key, Namespace};
 use crate::printable::MAX_SHOWN;
 
@@ -163,6 +164,16 @@ impl ZookeeperSurvey {
         Ok(lists)
     }
 
+    /// The names of all locks in the namespace that begin like this, and that have a directory, or one next to it; some may come
+    /// twice.
+    async fn keys(&mut self, prefix: &str) -> Result<Vec<Key>, Error> {
+        let Ok(any) = Key::parse("x".as_ref()) else { return Ok(Vec::new()) };
+        let above = self.directory(&any)?.above().to_owned();
+        let all = self.list(&[above]).await?;
+        let keys = all.iter().flatten().filter_map(|name| key_of(name));
+        Ok(keys.filter(|key| key.as_str().starts_with(prefix)).collect())
+    }
+
     /// The contents of the directories of this lock: its own, and the one next to it.
     async fn both(&mut self, directory: &Directory) -> Result<[Vec<String>; 2], Error> {
         let lists = self.list(&[directory.path().to_owned(), directory.beside()]).await?;
@@ -221,6 +232,27 @@ impl Survey for ZookeeperSurvey {
         Ok(read.await?.and_then(|(data, _)| Ask::read_trace(&data, wall_millis())))
     }
 
+    async fn last_success(&mut self, key: &Key) -> Result<Option<Done>, Error> {
+        let directory = self.directory(key)?;
+        let [names] = <[Vec<String>; 1]>::try_from(self.list(&[directory.beside()]).await?).unwrap_or_default();
+        let paths = names.iter().filter(|name| is_of_periods(name)).map(|name| directory.hold(name)).collect();
+        let read = self.read(directory.path(), paths).await?;
+        // The servers' clock dates it.
+        let dated =
+            |(data, stat): (Vec<u8>, Stat)| Some(Done { at: stat.mtime.try_into().ok()?, ..Done::read(&data)? });
+        Ok(read.into_iter().flatten().filter_map(dated).max_by_key(|done| done.at))
+    }
+
+    async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error> {
+        let mut found = Successes::default();
+        for key in self.keys(prefix).await? {
+            if let Some(done) = self.last_success(&key).await? {
+                found.add(Spot::of(&key, self.directory(&key)?.path()), done);
+            }
+        }
+        Ok(found)
+    }
+
     async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let directory = self.directory(key)?;
         let [children, _] = self.both(&directory).await?;
@@ -244,11 +276,8 @@ impl Survey for ZookeeperSurvey {
     }
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {
-        let Ok(any) = Key::parse("x".as_ref()) else { return Ok(Names::default()) };
-        let above = self.directory(&any)?.above().to_owned();
-        let [all] = <[Vec<String>; 1]>::try_from(self.list(&[above]).await?).unwrap_or_default();
         let mut smallest = Smallest::new(None);
-        for key in all.iter().filter_map(|name| key_of(name)).filter(|key| key.as_str().starts_with(prefix)) {
+        for key in self.keys(prefix).await? {
             if let Ok(directory) = self.directory(&key) {
                 smallest.add(Spot::of(&key, directory.path()));
             }

@@ -1,7 +1,7 @@
 /*!
 The last period in which a command has succeeded (`--once-per`): a persistent node next to those of minimum holds,
 `/NS/KEY%dlock/once-LENGTH`, with the length of the periods in milliseconds. It is written by the request that removes our nodes,
-and counts for two periods by the servers' clock, which dates it.
+and counts for two periods by the servers' clock, which dates it. Those who look for the last success find it for 30 days at least.
 */
 
 use crate::backend::error::unrecorded;
@@ -39,11 +39,12 @@ impl ZookeeperContender {
         let done = Done { at, ..done };
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
         let counts = match session.server_time() {
-            Some(now) if !done.is_remembered(now) => {
+            Some(now) if !done.is_kept(now) => {
                 session.remove_record(done.length, stat.version).await;
                 self.has_record = false;
                 false
             }
+            Some(now) if !done.is_remembered(now) => false,
             Some(now) => done.covers(once.by(now)),
             None => done.covers(once.period()) && done.period <= once.period().number.saturating_add(1),
         };

@@ -26,7 +26,7 @@ use crate::backend::zookeeper::names::{Directory, Names};
 use crate::backend::zookeeper::nodes::{Placed, absent, acls};
 use crate::backend::zookeeper::own::OwnWatch;
 use crate::backend::zookeeper::session::clock::ServerClock;
-pub(super) use crate::backend::zookeeper::session::records::{BROKEN, is_record};
+pub(super) use crate::backend::zookeeper::session::records::{BROKEN, is_of_periods, is_record};
 use crate::backend::zookeeper::texts;
 use crate::backend::zookeeper::timeline::Timeline;
 use crate::backend::zookeeper::traffic::Traffic;

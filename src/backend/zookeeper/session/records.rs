@@ -14,6 +14,11 @@ pub(in crate::backend::zookeeper) const BROKEN: &str = "once-broken";
 /// How often a record is written anew because its node or its directory came or went meanwhile.
 const TRIES: usize = 8;
 
+/// Whether a node has what is recorded of the periods of some length.
+pub(in crate::backend::zookeeper) fn is_of_periods(name: &str) -> bool {
+    name.strip_prefix(NAME).is_some_and(|length| length.parse::<u64>().is_ok())
+}
+
 /// Whether a node next to those of minimum holds has such a name, and so holds nothing.
 pub(in crate::backend::zookeeper) fn is_record(name: &str) -> bool {
     name.starts_with(NAME)

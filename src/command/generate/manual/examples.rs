@@ -104,6 +104,10 @@ const STATUS: &[(&str, &str)] = &[
     ("Show who holds the lock, and who waits for it:", "dlock status -b redis://locks -k backup"),
     ("Start something else if the lock is free:", "dlock status -k backup >/dev/null && ./other"),
     ("Print since when the lock is held, for a script:", "dlock status -k backup --json | jq -r .holder.since"),
+    (
+        "For a monitoring system: has the nightly job, which runs with --once-per 1d, been done?",
+        "dlock status -b redis://locks -k nightly --done-within 25h",
+    ),
     ("Watch the lock until Ctrl-C:", "dlock status -k backup --watch"),
 ];
 
@@ -121,6 +125,10 @@ const LIST: &[(&str, &str)] = &[
     (
         "Locks that have been held for more than an hour:",
         "dlock list -b redis://locks --limit 0 --json | jq -r '.locks[] | select(.holder.held_ms > 3600000) | .key'",
+    ),
+    (
+        "When each job that runs with --once-per last succeeded:",
+        "dlock list -b redis://locks --json | jq -r '.last_successes[] | \"\\(.at) \\(.key)\"'",
     ),
     (
         "For a monitoring system: fail if a lock is blocked, never expires, or has been held for more than ten minutes:",
