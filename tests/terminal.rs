@@ -1,3 +1,6 @@
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
@@ -518,4 +521,27 @@ fn in_an_orphaned_group_a_stopped_command_does_not_stop_dlock() {
     recorder.expect_nothing_more(dlock.pid());
     recorder.end();
     dlock.wait().code(RECORDER_CODE).quiet();
+}
+
+/// As systemd starts a service: standard error is a stream whose device and inode are in a variable.
+#[test]
+fn in_the_journal_lines_have_their_priority_and_those_of_the_command_are_left_alone() {
+    let scratch = Scratch::new();
+    let said = |args: &[&str], script: &str, is_that_stream: bool| {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let seen = std::fs::File::from(OwnedFd::from(writer.try_clone().unwrap())).metadata().unwrap();
+        let stream = format!("{}:{}", seen.dev(), seen.ino() + u64::from(!is_that_stream));
+        let run = scratch.dlock().run("job").backend(scratch.file_url()).args(args).env("JOURNAL_STREAM", stream);
+        run.stderr(OwnedFd::from(writer)).shell(script).output();
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        text
+    };
+    let lose = format!("echo '<7>mine' >&2; rm {}; sleep 60", scratch.lock_dir().join("job.lock").display());
+    let lines = said(&[], &lose, true);
+    assert!(lines.starts_with("<7>mine\n<3>dlock: lost job "), "{lines}");
+    let lines = said(&[], &lose, false);
+    assert!(lines.starts_with("<7>mine\ndlock: lost job "), "{lines}");
+    let lines = said(&["-v"], ":", true);
+    assert!(lines.lines().count() > 1 && lines.lines().all(|line| line.starts_with("<6>dlock: ")), "{lines}");
 }

@@ -82,6 +82,40 @@ impl Event {
     }
 }
 
+/// How important a line is in a log, by the numbers of syslog(3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Priority {
+    /// Something that was to be done was not, or may have been done twice.
+    Error = 3,
+    /// Something to look into.
+    Warning = 4,
+    /// What happens every day where several hosts want one lock.
+    Notice = 5,
+    /// Details.
+    Info = 6,
+}
+
+impl Event {
+    /// How important its line is in a log.
+    #[must_use]
+    pub(crate) fn priority(&self) -> Priority {
+        match self {
+            Self::NotAcquired { .. } | Self::AlreadyDone { .. } | Self::Meeting(MeetingEvent::RanOut { .. }) => {
+                Priority::Notice
+            }
+            // The lock frees itself.
+            Self::NotReleased { .. } | Self::ReleaseFailed { .. } => Priority::Warning,
+            Self::UnknownVariables { .. } | Self::StoppingNested { .. } => Priority::Warning,
+            _ => match self.level() {
+                Level::Warning => Priority::Error,
+                Level::Note if matches!(self, Self::Look(_) | Self::Break(_) | Self::Handle(_)) => Priority::Notice,
+                Level::Note => Priority::Warning,
+                Level::State | Level::Detail => Priority::Info,
+            },
+        }
+    }
+}
+
 impl HandleEvent {
     fn level(&self) -> Level {
         match self {

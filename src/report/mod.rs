@@ -93,7 +93,8 @@ impl Report {
             && let Some(errno) = journal.failure()
         {
             let (sink, reason) = (self.sink.clone(), errno.desc().to_owned());
-            self.terminal.put(&line(&Event::LinesLost { sink, reason }));
+            let event = Event::LinesLost { sink, reason };
+            self.terminal.put(event.priority(), &line(&event));
         }
     }
 
@@ -133,7 +134,7 @@ impl Report {
         }
         match state(event).filter(|_| self.is_terminal()) {
             Some((name, state)) => self.terminal.put_state(&name, &state),
-            None => self.terminal.put(&line(event)),
+            None => self.terminal.put(event.priority(), &line(event)),
         }
     }
 
@@ -163,7 +164,7 @@ impl Report {
     /// Replaces the line that shows the state of the wait, if there is one, by `event`. With `-v` another line says it.
     pub(crate) fn replace(&self, event: &Event) {
         if self.terminal.is_live() && self.verbosity < Verbosity::Verbose {
-            self.terminal.put(&line(event));
+            self.terminal.put(event.priority(), &line(event));
         } else {
             self.terminal.clear();
         }
@@ -178,7 +179,7 @@ impl Report {
 /// Reports the event whatever the verbosity, and waits for a reader for a bounded time. For errors where there is no
 /// [`Report`].
 pub(crate) fn say(event: &Event) {
-    terminal::write_last(&line(event));
+    terminal::write_last(event.priority(), &line(event));
 }
 
 /// Reports a bug that ends dlock with this code, also to the journal, if there is one.
@@ -220,7 +221,7 @@ impl Farewell {
     /// The line for `event`.
     #[must_use]
     pub(crate) fn new(event: &Event) -> Self {
-        Self(terminal::whole(&line(event)))
+        Self(terminal::whole(event.priority(), &line(event)))
     }
 
     /// Writes the line. Does not allocate.

@@ -1,5 +1,6 @@
 /*!
-The only place that writes to standard error. Every line but those of a question begins with `dlock: ` and is escaped.
+The only place that writes to standard error. Every line but those of a question begins with `dlock: ` and is escaped; in systemd's
+journal its priority stands before that.
 
 A reader that has stopped reading (a paused pager) must not keep dlock from renewing a lock: while a command runs, a line that
 cannot be written soon is dropped.
@@ -15,6 +16,7 @@ use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::write;
 
 use crate::printable::{fitting, shown};
+use crate::report::level::Priority;
 
 /// How long a line may wait for the reader while a command runs, in milliseconds.
 const PATIENCE_MS: u8 = 100;
@@ -58,9 +60,9 @@ impl Terminal {
     }
 
     /// Writes a line, unless it cannot be written soon.
-    pub(super) fn put(&self, message: &str) {
+    pub(super) fn put(&self, priority: Priority, message: &str) {
         self.clear();
-        write_soon(whole(message).as_bytes());
+        write_soon(whole(priority, message).as_bytes());
     }
 
     /// Writes the state of the wait for what has this `name` to a terminal: it replaces the state written before.
@@ -97,15 +99,23 @@ fn shortened(text: &str, columns: usize) -> String {
     format!("{}…", fitting(text, columns.saturating_sub(1)))
 }
 
-/// The whole line for `message`: escaped, with the prefix and a newline.
+/// The whole line for `message`: escaped, with the prefix and a newline, and for the journal with its priority in front.
 #[must_use]
-pub(super) fn whole(message: &str) -> String {
-    format!("dlock: {}\n", shown(message.as_bytes()))
+pub(super) fn whole(priority: Priority, message: &str) -> String {
+    let level = if is_journal() { format!("<{}>", priority as u8) } else { String::new() };
+    format!("{level}dlock: {}\n", shown(message.as_bytes()))
+}
+
+/// Whether standard error leads to systemd's journal, which reads a priority at the beginning of a line: systemd.exec(5) has
+/// how a program can tell.
+fn is_journal() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+    fstat(io::stderr()).is_ok_and(|seen| stream == format!("{}:{}", seen.st_dev, seen.st_ino))
 }
 
 /// Writes the last line, and waits for a reader for a bounded time.
-pub(super) fn write_last(message: &str) {
-    write_all(whole(message).as_bytes());
+pub(super) fn write_last(priority: Priority, message: &str) {
+    write_all(whole(priority, message).as_bytes());
 }
 
 /// Whether standard error is a terminal.

@@ -72,6 +72,11 @@ const OTHERS: &[(&str, &str)] = &[
         "the absolute path of a config file to read instead of those of the user and the system; /dev/null for none. See \
          dlock-config(5)",
     ),
+    (
+        "JOURNAL_STREAM",
+        "set by systemd: where standard error is that stream, each line of dlock begins with its priority, so that journalctl -p err \
+         shows lost locks",
+    ),
 ];
 
 /// The files of latches and barriers.
