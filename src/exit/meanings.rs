@@ -136,9 +136,14 @@ pub(crate) const CONFIG: &[Row] = &[
 pub(crate) const STATUS: &[Row] = &[
     (
         "0",
-        "the lock is free, even if the next waiter is about to take it; with --watch: ended by Ctrl-C, or its reader closed the pipe",
+        "the lock is free, even if the next waiter is about to take it; with --watch: ended by Ctrl-C, or its reader closed the pipe; \
+         with --done-within: a run has succeeded within that time",
     ),
-    ("75", "the lock is held, is blocked by something that is not a lock, or no holder has a majority (redlock)"),
+    (
+        "75",
+        "the lock is held, is blocked by something that is not a lock, or no holder has a majority (redlock); with --done-within: \
+         no run has succeeded within that time",
+    ),
     ("69", "the backend is unreachable or too slow, or does not tell whether the lock is held"),
     NOT_READABLE,
     USAGE,
