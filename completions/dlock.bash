@@ -95,7 +95,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__acquire)
-            opts="-k -b -t -n -w -E -q -v -h -V --key --backend --namespace --profile --require-backend --ttl --while-pid --nb --nonblock --timeout --wait --conflict-exit-code --reason --events --shell --json --kill-after --on-lost --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help --version"
+            opts="-k -b -t -n -w -E -q -v -h --key --backend --namespace --profile --require-backend --time --ttl --while-pid --nb --nonblock --timeout --wait --conflict-exit-code --reason --events --shell --json --kill-after --on-lost --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -123,6 +123,10 @@ _dlock() {
                     ;;
                 --profile)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --time)
+                    COMPREPLY=($(compgen -W "utc local" -- "${cur}"))
                     return 0
                     ;;
                 --ttl)
@@ -213,7 +217,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__barrier)
-            opts="-k -E -q -v -b -w -t -h -V --key --namespace --profile --require-backend --parties --as --patient --conflict-exit-code --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --wait --ttl --connect-timeout --help --version"
+            opts="-k -E -q -v -b -w -t -h --key --namespace --profile --require-backend --time --parties --as --patient --conflict-exit-code --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --wait --ttl --connect-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -233,6 +237,10 @@ _dlock() {
                     ;;
                 --profile)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --time)
+                    COMPREPLY=($(compgen -W "utc local" -- "${cur}"))
                     return 0
                     ;;
                 --parties)
@@ -315,7 +323,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__break)
-            opts="-k -w -y -q -b -h -V --key --owner --reason --timeout --wait --now --yes --quiet --backend --namespace --profile --require-backend --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --help --version"
+            opts="-k -w -y -q -b -h --key --owner --reason --timeout --wait --now --yes --quiet --backend --namespace --profile --require-backend --time --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -365,6 +373,10 @@ _dlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --time)
+                    COMPREPLY=($(compgen -W "utc local" -- "${cur}"))
+                    return 0
+                    ;;
                 --connect-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -401,7 +413,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__check)
-            opts="-t -q -b -h -V --json --ttl --quiet --backend --namespace --profile --require-backend --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help --version"
+            opts="-t -q -b -h --json --ttl --quiet --backend --namespace --profile --require-backend --time --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -429,6 +441,10 @@ _dlock() {
                     ;;
                 --profile)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --time)
+                    COMPREPLY=($(compgen -W "utc local" -- "${cur}"))
                     return 0
                     ;;
                 --connect-timeout)
@@ -471,7 +487,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__config)
-            opts="-b -h -V --json --backend --namespace --profile --require-backend --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --help --version"
+            opts="-b -h --json --backend --namespace --profile --require-backend --time --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -491,6 +507,10 @@ _dlock() {
                     ;;
                 --profile)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --time)
+                    COMPREPLY=($(compgen -W "utc local" -- "${cur}"))
                     return 0
                     ;;
                 --connect-timeout)
@@ -529,7 +549,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__flock)
-            opts="-s -x -u -n -w -E -o -F -c -h -V --shared --exclusive --unlock --nb --nonblock --wait --timeout --conflict-exit-code --close --no-fork --verbose --command --help --version"
+            opts="-s -x -u -n -w -E -o -F -c -h --shared --exclusive --unlock --nb --nonblock --wait --timeout --conflict-exit-code --close --no-fork --verbose --command --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -571,7 +591,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__generate)
-            opts="-b -h -V --backend --help --version man bash zsh fish postgres mysql"
+            opts="-b -h --backend --help man bash zsh fish postgres mysql"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -593,7 +613,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__held)
-            opts="-k -b -h -V --key --namespace --profile --require-backend --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --backend --connect-timeout --help --version"
+            opts="-k -b -h --key --namespace --profile --require-backend --time --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --backend --connect-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -613,6 +633,10 @@ _dlock() {
                     ;;
                 --profile)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --time)
+                    COMPREPLY=($(compgen -W "utc local" -- "${cur}"))
                     return 0
                     ;;
                 --user)
@@ -659,7 +683,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__help)
-            opts="-h -V --help --version"
+            opts="-h --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -673,7 +697,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__latch)
-            opts="-k -E -q -v -b -w -h -V --key --namespace --profile --require-backend --as --count --reason --conflict-exit-code --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --wait --keep --connect-timeout --help --version down wait fail forget"
+            opts="-k -E -q -v -b -w -h --key --namespace --profile --require-backend --time --as --count --reason --conflict-exit-code --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --wait --keep --connect-timeout --help down wait fail forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -693,6 +717,10 @@ _dlock() {
                     ;;
                 --profile)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --time)
+                    COMPREPLY=($(compgen -W "utc local" -- "${cur}"))
                     return 0
                     ;;
                 --as)
@@ -775,7 +803,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__list)
-            opts="-q -b -h -V --limit --json --watch --quiet --namespace --profile --require-backend --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --backend --connect-timeout --help --version"
+            opts="-q -b -h --limit --json --watch --quiet --namespace --profile --require-backend --time --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --backend --connect-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -791,6 +819,10 @@ _dlock() {
                     ;;
                 --profile)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --time)
+                    COMPREPLY=($(compgen -W "utc local" -- "${cur}"))
                     return 0
                     ;;
                 --user)
@@ -837,7 +869,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__release)
-            opts="-q -v -h -V --profile --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help --version"
+            opts="-q -v -h --profile --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -887,7 +919,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__renew)
-            opts="-q -v -h -V --profile --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help --version"
+            opts="-q -v -h --profile --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -937,7 +969,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__run)
-            opts="-k -n -x -s -E -c -o -q -v -b -w -t -h -V --key --handle --namespace --profile --require-backend --nb --nonblock --exclusive --shared --slots --conflict-exit-code --on-lost --leftovers --command --close --reason --events --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --timeout --wait --ttl --kill-after --min-hold --lock-delay --once-per --max-run --connect-timeout --help --version"
+            opts="-k -n -x -s -E -c -o -q -v -b -w -t -h --key --handle --namespace --profile --require-backend --time --nb --nonblock --exclusive --shared --slots --conflict-exit-code --on-lost --leftovers --command --close --reason --events --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --timeout --wait --ttl --kill-after --min-hold --lock-delay --once-per --max-run --connect-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -961,6 +993,10 @@ _dlock() {
                     ;;
                 --profile)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --time)
+                    COMPREPLY=($(compgen -W "utc local" -- "${cur}"))
                     return 0
                     ;;
                 --slots)
@@ -1087,7 +1123,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__status)
-            opts="-k -q -b -h -V --key --json --watch --quiet --namespace --profile --require-backend --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --backend --connect-timeout --help --version"
+            opts="-k -q -b -h --key --done-within --json --watch --quiet --namespace --profile --require-backend --time --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --backend --connect-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1101,12 +1137,20 @@ _dlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --done-within)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --namespace)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --profile)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --time)
+                    COMPREPLY=($(compgen -W "utc local" -- "${cur}"))
                     return 0
                     ;;
                 --user)

@@ -52,7 +52,7 @@ pub(crate) const REQUIRE_BACKEND: &str = "DLOCK_REQUIRE_BACKEND";
 pub(crate) const BACKEND: &str = "DLOCK_BACKEND";
 /// The variables of all options, sorted. A constant, because to make the options of all subcommands takes longer than the rest of
 /// a run's start.
-pub(crate) const OF_OPTIONS: [&str; 39] = [
+pub(crate) const OF_OPTIONS: [&str; 40] = [
     "DLOCK_AS",
     "DLOCK_BACKEND",
     "DLOCK_CLOSE",
@@ -84,6 +84,7 @@ pub(crate) const OF_OPTIONS: [&str; 39] = [
     "DLOCK_SHARED",
     "DLOCK_SLOTS",
     "DLOCK_STRICT_FENCING",
+    "DLOCK_TIME",
     "DLOCK_TLS_CA",
     "DLOCK_TLS_CERT",
     "DLOCK_TLS_KEY",

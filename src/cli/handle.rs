@@ -193,7 +193,7 @@ pub(crate) struct HandleArgs {
 }
 
 /// A handle says where the lock is.
-const NOWHERE: &Place = &Place { backend: None, namespace: None, profile: None, require_backend: None };
+const NOWHERE: &Place = &Place { backend: None, namespace: None, profile: None, require_backend: None, time: None };
 
 /// Whether these words are those of a `dlock acquire --shell`, right or wrong.
 fn is_for_a_shell(words: &[OsString]) -> bool {

@@ -41,7 +41,7 @@ pub(crate) use self::meeting::{BarrierArgs, LatchAction, LatchArgs, Waits};
 use self::mistake::{Mistake, is_of_a_variable, mistake};
 use self::options::{CONNECTION, connects};
 pub(crate) use self::options::{
-    Connects, Durability, EXCLUSIONS, Leftovers, OnLost, Place, Reach, RunOptions, Showing, is_on,
+    Connects, Durability, EXCLUSIONS, Leftovers, OnLost, Place, Reach, RunOptions, Showing, Zone, is_on,
 };
 pub(crate) use self::plain::{PlainRun, plain_run};
 use crate::backend::registry::{Meetings, help as help_of, setups};

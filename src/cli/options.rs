@@ -43,6 +43,10 @@ pub(crate) struct Place {
     /// If no backend is chosen, exit with 64 instead of using file:
     #[arg(long, help_heading = CONNECTION, env = "DLOCK_REQUIRE_BACKEND", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub require_backend: Option<bool>,
+
+    /// Show times in UTC, or in the time zone of this host (or of TZ). JSON has UTC always
+    #[arg(long, value_name = "ZONE", env = "DLOCK_TIME", hide_env_values = true, default_value = "utc")]
+    pub time: Option<Zone>,
 }
 
 /// The options of a subcommand that uses a lock service.
@@ -314,6 +318,16 @@ pub(crate) enum OnLost {
     Kill,
     /// Leave the command alone and keep its exit code
     Ignore,
+}
+
+/// The time zone in which people are shown times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Zone {
+    /// UTC
+    #[default]
+    Utc,
+    /// The time zone of this host, or of TZ
+    Local,
 }
 
 /// What happens to processes that the command left running when it ended normally.

@@ -8,7 +8,7 @@ use std::slice::Iter;
 use std::time::Duration;
 
 use crate::cli::duration::{duration, ttl};
-use crate::cli::{Leftovers, OnLost, RunArgs};
+use crate::cli::{Leftovers, OnLost, RunArgs, Zone};
 use crate::exit::CONFLICT;
 use crate::variables::{BACKEND, OF_OPTIONS};
 
@@ -85,6 +85,7 @@ pub(crate) fn defaults() -> RunArgs {
     let (mut args, off) = (RunArgs::default(), Some(false));
     args.place.namespace = Some("dlock".to_owned());
     args.place.require_backend = off;
+    args.place.time = Some(Zone::default());
     let run = &mut args.run;
     (run.patience.nonblock, run.quiet, run.verbose) = (off, off, off);
     (run.exclusive, run.shared, run.close) = (off, off, off);

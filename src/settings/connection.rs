@@ -10,8 +10,9 @@ use std::time::Duration;
 use crate::backend::Options;
 use crate::backend::net::tls::{Pem, TlsFiles};
 use crate::backend::url::Target;
-use crate::cli::Connects;
+use crate::cli::{Connects, Zone};
 use crate::exit::Failure;
+use crate::holder::show_local_times;
 use crate::key::{Keys, Namespace};
 use crate::printable::flag;
 use crate::report::event::{Event, Lock};
@@ -44,6 +45,8 @@ pub(crate) struct ConnectionValues {
     pub require_backend: Option<Given<bool>>,
     /// The prefix for every key on a server.
     pub namespace: Given<String>,
+    /// The time zone in which people are shown times.
+    pub time: Given<Zone>,
     /// The profile whose values in the config files are used.
     pub profile: Option<Given<String>>,
     /// How long connecting may take.
@@ -125,6 +128,7 @@ impl ConnectionValues {
             namespace: layers
                 .find("namespace", |args| args.place().namespace.clone())
                 .unwrap_or_else(|| Given::default(String::new())),
+            time: layers.find("time", |args| args.place().time).unwrap_or_else(|| Given::default(Zone::default())),
             profile: layers.find("profile", |args| args.place().profile.clone()),
             connect_timeout: layers.get("connect-timeout", |args| args.reach().connect_timeout),
             user: layers.find("user", |args| args.reach().user.clone()),
@@ -138,8 +142,9 @@ impl ConnectionValues {
         }
     }
 
-    /// The connection, checked. Reads the password file.
+    /// The connection, checked. Reads the password file. From now on people are shown times in the zone of these settings.
     pub(crate) fn check(&self) -> Result<Connection, Failure> {
+        show_local_times(self.time.value == Zone::Local);
         let Reached { namespace, mut target, withheld } = self.reached()?;
         let password = match &self.secret {
             Some(secret) if withheld.is_none() => password(secret, self.limits())?,

@@ -87,6 +87,7 @@ fn all(layers: &Layers) -> Vec<(&'static str, (String, String))> {
         ("backend", told_if(way.backend.as_ref())),
         ("namespace", told(&way.namespace)),
         ("require-backend", told_if(way.require_backend.as_ref())),
+        ("time", told(&way.time)),
         ("connect-timeout", told(&way.connect_timeout)),
         ("user", told_if(way.user.as_ref())),
         ("password-file", told_if(way.secret.as_ref())),
@@ -136,7 +137,7 @@ fn each_option_comes_from_its_flag_or_else_from_its_variable_or_else_is_the_defa
         let flag = format!("--{long}");
         // One of these is valid for it.
         let values: Vec<Vec<&str>> = if option.get_action().takes_values() {
-            ["2", "kill"].iter().map(|value| vec![flag.as_str(), value]).collect()
+            ["2", "kill", "local"].iter().map(|value| vec![flag.as_str(), value]).collect()
         } else {
             vec![vec![&flag]]
         };
@@ -184,8 +185,8 @@ fn each_option_comes_from_a_file_where_nothing_nearer_gives_it() {
         };
         // One of these is valid for it.
         let is_valid = |value: &&&str| kind == Kind::Switch || check(&Cli::command(), &option, value).is_ok();
-        let one = ["/2", "2", "kill"].iter().find(is_valid).expect("a value that is valid");
-        let other = ["/3", "3", "wait", "ignore"].iter().find(is_valid).expect("a value that is valid");
+        let one = ["/2", "2", "kill", "local"].iter().find(is_valid).expect("a value that is valid");
+        let other = ["/3", "3", "wait", "ignore", "utc"].iter().find(is_valid).expect("a value that is valid");
         let words = given(one);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         if !all(&layers(&[], &[])).iter().any(|(name, _)| *name == option) {
@@ -395,6 +396,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("backend", &["redis://h", "rediss://u@h", "zk", "etcd", "file:", "nonsense"]),
     ("namespace", &["", "a", "a\nb"]),
     ("require-backend", &["true", "false"]),
+    ("time", &["utc", "local"]),
     ("nonblock", &["true", "false"]),
     ("wait", &["0", "1m"]),
     ("exclusive", &["true", "false"]),
