@@ -32,6 +32,8 @@ pub enum Exit {
     Config,
     /// The lock file, or the tables of a database, cannot be made.
     CannotCreate,
+    /// Standard output could not be written.
+    NotWritten,
     /// A bug, or the guard was killed.
     Internal,
     /// `--max-run` ran out.
@@ -59,6 +61,7 @@ impl Exit {
             Self::Unavailable => 69,
             Self::Internal => 70,
             Self::CannotCreate => 73,
+            Self::NotWritten => 74,
             Self::Denied => 77,
             Self::Config => 78,
             Self::Lost => 79,
@@ -124,6 +127,7 @@ mod tests {
             (Exit::NotAcquired(CONFLICT), 75),
             (Exit::Lost, 79),
             (Exit::Unavailable, 69),
+            (Exit::NotWritten, 74),
             (Exit::Denied, 77),
             (Exit::Usage, 64),
             (Exit::CannotCreate, 73),

@@ -72,7 +72,7 @@ mod supervise;
 mod support;
 mod variables;
 
-use clap::FromArgMatches;
+use clap::{ArgMatches, FromArgMatches};
 
 use backend::url::password_in;
 use cli::GenerateArgs;
@@ -128,8 +128,8 @@ fn dispatch() -> Result<Exit, Failure> {
     };
     match subcommand {
         "run" => Ok(command::run::run(&settings::RunSettings::read(matches)?)),
-        "status" => command::status::status(&settings::StatusSettings::read(matches)?),
-        "list" => command::list::list(&settings::ListSettings::read(matches)?),
+        "status" => documented(matches, || command::status::status(&settings::StatusSettings::read(matches)?)),
+        "list" => documented(matches, || command::list::list(&settings::ListSettings::read(matches)?)),
         "held" => command::held::held(&settings::HeldSettings::read(matches)?),
         "break" => command::breaking::break_lock(&settings::BreakSettings::read(matches)?),
         "acquire" => Ok(command::acquire::acquire(&settings::AcquireSettings::read(matches)?)),
@@ -148,6 +148,19 @@ fn dispatch() -> Result<Exit, Failure> {
         // As for flock, whose command line is not for the parser.
         unknown => Err(misunderstood(&format!("{unknown} is no subcommand"))),
     }
+}
+
+/// What comes of `work`, whose failure is a JSON document too where one is wanted.
+fn documented(matches: &ArgMatches, work: impl FnOnce() -> Result<Exit, Failure>) -> Result<Exit, Failure> {
+    let done = work();
+    if let Err(Failure { exit, event: Some(event), .. }) = &done
+        && matches.get_flag("json")
+        && output::is_at_start()
+    {
+        // That this cannot be printed either is no news.
+        let _ = output::print(schema::trouble(&report::sentence(event), exit.code()).as_bytes());
+    }
+    done
 }
 
 /// Hides passwords in URLs from process lists, also where a later URL counts.

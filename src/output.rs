@@ -5,6 +5,7 @@ belongs to the command alone.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -39,13 +40,22 @@ pub(crate) fn deliver(answer: &[u8]) -> Result<(), Failure> {
     write(answer).map_err(|error| failed(&error))
 }
 
+/// Whether nothing was written yet, or whole lines.
+#[must_use]
+pub(crate) fn is_at_start() -> bool {
+    IS_AT_START.load(Ordering::Relaxed)
+}
+
+static IS_AT_START: AtomicBool = AtomicBool::new(true);
+
 fn write(answer: &[u8]) -> io::Result<()> {
+    IS_AT_START.store(answer.ends_with(b"\n"), Ordering::Relaxed);
     let mut output = io::stdout().lock();
     output.write_all(answer).and_then(|()| output.flush())
 }
 
 fn failed(error: &io::Error) -> Failure {
-    Failure::new(Exit::Unavailable, Event::OutputFailed(error.to_string()))
+    Failure::new(Exit::NotWritten, Event::OutputFailed(error.to_string()))
 }
 
 /// Whether standard output is a terminal that shows every character.

@@ -205,7 +205,13 @@ struct VoteOf<'a> {
 #[derive(Serialize)]
 struct Trouble<'a> {
     v: u32,
-    error: &'a str,
+    error: TroubleOf<'a>,
+}
+
+#[derive(Serialize)]
+struct TroubleOf<'a> {
+    message: &'a str,
+    exit: u8,
 }
 
 /// A time in milliseconds since 1970, as documents have it; none beyond the year 9999.
@@ -304,7 +310,7 @@ fn holder(party: &Party, now: u64) -> HolderOf {
         handle: said.is_some_and(|said| said.about.handle),
         text: foreign(party),
         asked: party.asked.clone().map(|ask| AskOf { by: ask.by, reason: ask.reason, at: moment(ask.at) }),
-        can_be_asked: party.can_be_asked(),
+        can_be_asked: party.can_be_asked() && party.alive != Some(false),
     }
 }
 
@@ -397,10 +403,11 @@ pub(crate) fn status(seen: &Seen, place: &Place) -> String {
     line(&lock(seen, place, true))
 }
 
-/// The line for a look that failed while others are watched.
+/// The document of a look that failed: why, and with which code dlock ends, or would end if it did not watch.
 #[must_use]
-pub(crate) fn trouble(error: &str) -> String {
-    line(&Trouble { v: VERSION, error: &text(error.as_bytes()) })
+pub(crate) fn trouble(error: &str, exit: u8) -> String {
+    let message = &text(error.as_bytes());
+    line(&Trouble { v: VERSION, error: TroubleOf { message, exit } })
 }
 
 #[cfg(test)]

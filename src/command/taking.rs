@@ -51,7 +51,7 @@ pub(super) struct Prepared {
 /// not there. Fails where nobody could get the handle.
 pub(super) fn begin(settings: &AcquireSettings, report: &mut Report) -> Result<Owner, Failure> {
     if was_closed(STANDARD_OUTPUT) {
-        return Err(Failure::new(Exit::Unavailable, Event::OutputFailed("it is closed".to_owned())));
+        return Err(Failure::new(Exit::NotWritten, Event::OutputFailed("it is closed".to_owned())));
     }
     let (connection, owner) = (&settings.connection, random_id()?);
     if let Some(sink) = &settings.events {

@@ -10,6 +10,7 @@ const REFUSED: Row = ("77", "the backend refused the credentials, or they lack a
 const NOT_READABLE: Row = ("77", "the backend refused the credentials, or they lack the right to read");
 const USAGE: Row = ("64", "wrong usage");
 const NO_DIRECTORY: Row = ("73", "the directory of lock files does not exist, or cannot be used");
+const NOT_WRITTEN: Row = ("74", "the result could not be written to standard output, as on a full disk");
 const CONFIG_FILE: Row =
     ("78", "a config file is wrong or cannot be trusted, or has no such profile: see dlock-config(5)");
 const BUG: Row = ("70", "a bug");
@@ -56,6 +57,7 @@ pub(crate) const ALL: &[Row] = &[
     REFUSED,
     INCOMPATIBLE,
     NOT_MADE,
+    NOT_WRITTEN,
     CONFIG_FILE,
     GUARD,
     MAX_RUN,
@@ -105,7 +107,7 @@ pub(crate) const FLOCK: &[Row] = &[
 ];
 
 /// The exit codes of `dlock generate`.
-pub(crate) const GENERATE: &[Row] = &[("0", "success"), USAGE, BUG];
+pub(crate) const GENERATE: &[Row] = &[("0", "success"), USAGE, NOT_WRITTEN, BUG];
 
 /// The exit codes of latches and barriers.
 pub(crate) const MEETINGS: &[Row] = &[
@@ -129,6 +131,7 @@ pub(crate) const MEETINGS: &[Row] = &[
 pub(crate) const CONFIG: &[Row] = &[
     ("0", "the settings were printed"),
     ("64", "wrong usage, or a variable is wrong"),
+    NOT_WRITTEN,
     ("78", "a config file is wrong or cannot be trusted, or has no such profile"),
 ];
 
@@ -148,6 +151,7 @@ pub(crate) const STATUS: &[Row] = &[
     NOT_READABLE,
     USAGE,
     NO_DIRECTORY,
+    NOT_WRITTEN,
     CONFIG_FILE,
     BUG,
 ];
@@ -177,6 +181,7 @@ pub(crate) const CHECK: &[Row] = &[
     REFUSED,
     USAGE,
     ("73", "the lock file, or the tables of a database, cannot be made"),
+    NOT_WRITTEN,
     CONFIG_FILE,
     BUG,
     ("by signal", "dlock was told to stop by that signal; the scratch lock was given back"),
@@ -189,6 +194,7 @@ pub(crate) const LIST: &[Row] = &[
     NOT_READABLE,
     USAGE,
     NO_DIRECTORY,
+    NOT_WRITTEN,
     CONFIG_FILE,
     BUG,
 ];
@@ -222,6 +228,7 @@ pub(crate) const ACQUIRE: &[Row] = &[
     REFUSED,
     ("64", "wrong usage, or a backend without handles"),
     ("73", "the tables of a database cannot be made, or what --events names cannot be opened"),
+    NOT_WRITTEN,
     CONFIG_FILE,
     BUG,
     SIGNAL,

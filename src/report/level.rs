@@ -104,8 +104,10 @@ impl Event {
                 Priority::Notice
             }
             // The lock frees itself.
-            Self::NotReleased { .. } | Self::ReleaseFailed { .. } => Priority::Warning,
-            Self::UnknownVariables { .. } | Self::StoppingNested { .. } => Priority::Warning,
+            Self::NotReleased { .. }
+            | Self::ReleaseFailed { .. }
+            | Self::UnknownVariables { .. }
+            | Self::StoppingNested { .. } => Priority::Warning,
             _ => match self.level() {
                 Level::Warning => Priority::Error,
                 Level::Note if matches!(self, Self::Look(_) | Self::Break(_) | Self::Handle(_)) => Priority::Notice,

@@ -94,7 +94,7 @@ impl Report {
         {
             let (sink, reason) = (self.sink.clone(), errno.desc().to_owned());
             let event = Event::LinesLost { sink, reason };
-            self.terminal.put(event.priority(), &line(&event));
+            self.terminal.put(event.priority() as u8, &line(&event));
         }
     }
 
@@ -134,7 +134,7 @@ impl Report {
         }
         match state(event).filter(|_| self.is_terminal()) {
             Some((name, state)) => self.terminal.put_state(&name, &state),
-            None => self.terminal.put(event.priority(), &line(event)),
+            None => self.terminal.put(event.priority() as u8, &line(event)),
         }
     }
 
@@ -164,7 +164,7 @@ impl Report {
     /// Replaces the line that shows the state of the wait, if there is one, by `event`. With `-v` another line says it.
     pub(crate) fn replace(&self, event: &Event) {
         if self.terminal.is_live() && self.verbosity < Verbosity::Verbose {
-            self.terminal.put(event.priority(), &line(event));
+            self.terminal.put(event.priority() as u8, &line(event));
         } else {
             self.terminal.clear();
         }
@@ -179,7 +179,7 @@ impl Report {
 /// Reports the event whatever the verbosity, and waits for a reader for a bounded time. For errors where there is no
 /// [`Report`].
 pub(crate) fn say(event: &Event) {
-    terminal::write_last(event.priority(), &line(event));
+    terminal::write_last(event.priority() as u8, &line(event));
 }
 
 /// Reports a bug that ends dlock with this code, also to the journal, if there is one.
@@ -188,6 +188,12 @@ pub(crate) fn say_bug(event: &Event, exit: u8) {
     if let Some(journal) = JOURNAL.get() {
         journal.close(exit, Some(line(event)));
     }
+}
+
+/// The sentence for this event.
+#[must_use]
+pub(crate) fn sentence(event: &Event) -> String {
+    line(event)
 }
 
 /// Why this machine cannot supervise a command, in words.
@@ -221,7 +227,7 @@ impl Farewell {
     /// The line for `event`.
     #[must_use]
     pub(crate) fn new(event: &Event) -> Self {
-        Self(terminal::whole(event.priority(), &line(event)))
+        Self(terminal::whole(event.priority() as u8, &line(event)))
     }
 
     /// Writes the line. Does not allocate.

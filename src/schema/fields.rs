@@ -71,7 +71,7 @@ pub(crate) const HOLDER: &[(&str, &str)] = &[
     ("handle", "whether the lock is held by its handle alone (dlock acquire): the process that took it has ended"),
     ("text", "what another program has written"),
     ("asked", "the last request to stop that was made to it (dlock break), with the fields by, reason and at"),
-    ("can_be_asked", "whether it heeds such requests"),
+    ("can_be_asked", "whether it heeds such requests: not if its process is gone"),
 ];
 
 /// The fields of a waiter: name, meaning.

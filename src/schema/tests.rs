@@ -51,7 +51,7 @@ fn a_status_word_for_word() {
     // In several parts, and in none.
     let two = news_and_all(&list(&[&[seen(), seen()], &[], &[seen()]], None, false));
     assert_eq!((two["locks"].as_array().map(Vec::len), &two["total"]), (Some(3), &serde_json::Value::Null));
-    assert_eq!(trouble("x\ny"), "{\"v\":1,\"error\":\"x\\ny\"}\n");
+    assert_eq!(trouble("x\ny", 69), "{\"v\":1,\"error\":{\"message\":\"x\\ny\",\"exit\":69}}\n");
 }
 
 #[test]

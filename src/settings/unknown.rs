@@ -36,8 +36,11 @@ fn known() -> impl Iterator<Item = &'static str> {
 }
 
 fn unknown(names: impl Iterator<Item = OsString>) -> Option<Event> {
-    let is_unknown =
-        |name: &OsString| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) && known().all(|known| name != known);
+    let is_unknown = |name: &OsString| {
+        name.as_encoded_bytes().starts_with(PREFIX.as_bytes())
+            && known().all(|known| name != known)
+            && !name.to_str().is_some_and(is_of_a_service)
+    };
     let mut names: Vec<String> = names.filter(is_unknown).map(|name| name.to_string_lossy().into_owned()).collect();
     names.sort();
     let meant = match names.as_slice() {
@@ -46,6 +49,21 @@ fn unknown(names: impl Iterator<Item = OsString>) -> Option<Event> {
         _ => None,
     };
     Some(Event::UnknownVariables { names, meant })
+}
+
+/// Whether Kubernetes sets a variable of this name for a service that is called `dlock`, or `dlock-` and something.
+fn is_of_a_service(name: &str) -> bool {
+    let is_port = |port: &str| {
+        let mut parts = port.split('_');
+        let number = parts.next().is_some_and(|number| number.parse::<u16>().is_ok());
+        let protocol = parts.next().is_some_and(|protocol| ["TCP", "UDP", "SCTP"].contains(&protocol));
+        number && protocol && matches!((parts.next(), parts.next()), (None | Some("PROTO" | "PORT" | "ADDR"), None))
+    };
+    name.ends_with("_SERVICE_HOST")
+        || name.ends_with("_SERVICE_PORT")
+        || name.contains("_SERVICE_PORT_")
+        || name.ends_with("_PORT")
+        || name.match_indices("_PORT_").any(|(at, begins)| is_port(&name[at + begins.len()..]))
 }
 
 /// The variable that `name` was probably meant to be.
@@ -68,6 +86,22 @@ mod tests {
             Some(Event::UnknownVariables { names, meant: meant.map(str::to_owned) })
         };
         assert_eq!(found(&["PATH", "DLOCK", "DLOCKS_X", "DLOCK_WAIT"]), None);
+        for name in [
+            "DLOCK_SERVICE_HOST",
+            "DLOCK_SERVICE_PORT",
+            "DLOCK_SERVICE_PORT_REDIS",
+            "DLOCK_PORT",
+            "DLOCK_PORT_6379_TCP",
+            "DLOCK_PORT_6379_TCP_ADDR",
+            "DLOCK_PORT_53_UDP_PROTO",
+            "DLOCK_REDIS_SERVICE_HOST",
+            "DLOCK_REDIS_PORT_6379_TCP_PORT",
+        ] {
+            assert_eq!(found(&[name]), None, "{name}");
+        }
+        for name in ["DLOCK_HOST", "DLOCK_PORT_TCP", "DLOCK_PORT_6379_TPC", "DLOCK_PORT_6379_TCP_X", "DLOCK_PORTS"] {
+            assert!(found(&[name]).is_some(), "{name}");
+        }
         for (names, expected) in [
             (&["DLOCK_WIAT"][..], event(&["DLOCK_WIAT"], Some("DLOCK_WAIT"))),
             (&["DLOCK_TLL", "DLOCK_TTL"], event(&["DLOCK_TLL"], Some("DLOCK_TTL"))),

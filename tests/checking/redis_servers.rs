@@ -65,7 +65,15 @@ fn an_ordinary_user_learns_whether_locks_work() {
     assert_eq!(ordinary.with("skip"), ["version", "role", "eviction", "persistence", "replicas"]);
     ordinary.has("ok", "lock", "taken").has("ok", "identity", "user app").has("ok", "clock", "this host");
     acl(&["+info", "+role", "+config|get"]);
-    assert!(found("secret", 0).with("skip").is_empty());
+    let lacking = found("secret", 0);
+    assert!(lacking.with("skip").is_empty());
+    lacking.has("warn", "identity", "user app lacks +scan: dlock list is refused");
+    acl(&["+scan", "-blpop"]);
+    let lacking = found("secret", 0);
+    lacking.has("warn", "identity", "user app lacks +blpop: ");
+    assert_eq!(lacking.of("identity").len(), 2);
+    acl(&["+blpop"]);
+    assert_eq!(found("secret", 0).of("identity").len(), 1);
     let wrong = found("wrong", 77);
     wrong.has("fail", "identity", "refused").has("ok", "reach", "connected in").has("skip", "lock", "cannot be used");
     acl(&["-eval"]);

@@ -191,11 +191,11 @@ fn a_handle_that_nobody_reads_is_given_back() {
     let service = RedisService::fresh();
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let outcome = acquire(&service, "job", "10m").stdout(full).output();
-    outcome.code(69).stderr_is_one_line("could not write to standard output");
+    outcome.code(74).stderr_is_one_line("could not write to standard output");
     service.assert_free("job");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let outcome = acquire(&service, "job", "10m").stdout(writer).output();
-    outcome.code(69).stderr_is_one_line("could not write to standard output");
+    outcome.code(74).stderr_is_one_line("could not write to standard output");
     service.assert_free("job");
 }

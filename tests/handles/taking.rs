@@ -93,13 +93,13 @@ pub(super) fn what_was_acquired_is_told_as_a_document<S: Service>(service: &S) {
 
 pub(super) fn a_handle_that_nobody_could_read_is_not_taken<S: Service>(service: &S) {
     let outcome = acquire(service, "job", "30s").without_fd(1).output();
-    outcome.code(69).stdout_is("").stderr_is_one_line("could not write to standard output: it is closed");
+    outcome.code(74).stdout_is("").stderr_is_one_line("could not write to standard output: it is closed");
     service.assert_free("job");
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     acquire(service, "job", "30s")
         .stdout(full)
         .output()
-        .code(69)
+        .code(74)
         .stderr_is_one_line("could not write to standard output");
     service.assert_free("job");
 }

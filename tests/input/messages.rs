@@ -142,10 +142,13 @@ fn help_is_there_as_a_subcommand_too() {
 #[test]
 fn an_answer_that_cannot_be_written_is_a_failure() {
     let scratch = Scratch::new();
-    for words in [&["--version"][..], &["--help"], &["help", "run"], &["generate", "man"]] {
+    let results =
+        [&["status", "-k", "k"][..], &["status", "-k", "k", "--json"], &["list", "--json"], &["config"], &["check"]];
+    let pages = [&["--version"][..], &["--help"], &["help", "run"], &["generate", "man"], &["generate", "bash"]];
+    for words in [&results[..], &pages].concat() {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let outcome = scratch.dlock().args(words).stdout(full).output();
-        outcome.code(69).stderr_is_one_line("could not write to standard output");
+        let outcome = scratch.dlock().args(words).env("DLOCK_BACKEND", scratch.file_url()).stdout(full).output();
+        outcome.code(74).stderr_is_one_line("could not write to standard output");
     }
 }
 

@@ -85,7 +85,7 @@ fn a_handle_that_cannot_be_printed_gives_the_lock_back() {
     let ward = Ward::idle();
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let outcome = acquire(&service, ward.pid()).stdout(full).output();
-    outcome.code(69).stderr_is_one_line("");
+    outcome.code(74).stderr_is_one_line("");
     eventually("the lock to be free", || (status(&service)["state"] == "free").then_some(()));
     nothing_is_left(&service);
 }

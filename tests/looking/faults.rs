@@ -49,7 +49,7 @@ fn a_server_that_is_frozen_while_it_is_watched_is_told_once<S: Service>(service:
     };
     eventually("the first document", || (documents().len() == 1).then_some(()));
     freeze(service);
-    eventually("the trouble", || documents().last().unwrap()["error"].is_string().then_some(()));
+    eventually("the trouble", || documents().last().unwrap()["error"]["message"].is_string().then_some(()));
     thaw(service);
     eventually("the lock again", || (documents().last().unwrap()["state"] == "free").then_some(()));
     watching.signal(Signal::SIGINT);

@@ -283,5 +283,5 @@ fn assert_primary<S: Service>(service: &S, both: &str, standby: &str, pid: i32) 
     let outcome = look(both);
     outcome.code(75).quiet();
     assert_eq!(read(&outcome)["holder"]["pid"], pid);
-    look(standby).code(69).stdout_is("").stderr_is_one_line("is a standby, or read-only: name the primary");
+    look(standby).code(69).stderr_is_one_line("is a standby, or read-only: name the primary");
 }

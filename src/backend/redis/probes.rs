@@ -141,10 +141,14 @@ impl Probes for RedisProbes {
             let (time, also) = questions();
             let sent = wall_millis();
             let (time, also) = self.way.ask_master(&time, &also).await?;
-            Ok((facts(&time, &also), sent.midpoint(wall_millis())))
+            let here = sent.midpoint(wall_millis());
+            let (_, allowed) = self.way.ask_master(&request(&["TIME"]), &optional(&self.namespace)).await?;
+            let user = self.way.server().login().user.as_deref().unwrap_or("default");
+            let lacking = lacking(&allowed, user);
+            Ok((facts(&time, &also), here, lacking))
         };
         match bounded(&name, asked).await {
-            Ok((facts, here)) => told(&facts, here, self.demand),
+            Ok((facts, here, lacking)) => [lacking, told(&facts, here, self.demand)].concat(),
             Err(error) => vec![Finding::failed("role", &error)],
         }
     }
@@ -154,6 +158,32 @@ impl Probes for RedisProbes {
             let _ = self.way.ask(&forget(&self.namespace, key), Outstanding::Request).await;
         }
     }
+}
+
+/// The commands without which something is slower or refused, and what that is.
+const OPTIONAL: [(&str, &str); 2] = [
+    ("+scan", "dlock list is refused"),
+    ("+blpop", "a run that has to wait is refused, and a holder learns of a break at its next renewal"),
+];
+
+/// Requests of these commands that change nothing.
+fn optional(namespace: &Namespace) -> [Cmd; 2] {
+    let list = Keys::at(format!("{}check", namespace.prefix(':'))).ear("check");
+    [request(&["SCAN", "0", "COUNT", "1"]), request(&["BLPOP", &list, "0.001"])]
+}
+
+/// What the user may not do, by the answers to [`optional`].
+fn lacking(answers: &[Value], user: &str) -> Vec<Finding> {
+    let is_refused = |answer: &Value| matches!(answer, Value::ServerError(error) if error.code() == "NOPERM");
+    let lacking = OPTIONAL.iter().zip(answers).filter(|(_, answer)| is_refused(answer));
+    let warn = |((right, without), _): (&(&str, &str), &Value)| {
+        Finding::warn(
+            "identity",
+            format!("user {user} lacks {right}: {without}"),
+            format!("ACL SETUSER {user} {right}"),
+        )
+    };
+    lacking.map(warn).collect()
 }
 
 /// Deletes the counter of a lock that nobody will ask for again.

@@ -19,6 +19,9 @@ const ABOUT_DOCUMENTS: &[&str] = &[
      milliseconds, lengths are integers in milliseconds, tokens are integers below 2^53. Lists of words may grow: a word that \
      is not known must not break a reader. What other programs wrote is text of at most 4 KiB; bytes that are not UTF-8 become \
      U+FFFD.",
+    "If dlock status or dlock list fails, the document has v and error, with the fields message and exit (dlock's exit code). With \
+     --watch such a line comes for each outage, and watching goes on. If a list fails that was printed in part, its document ends \
+     there.",
 ];
 
 /// What is true of the lines of `--events`.

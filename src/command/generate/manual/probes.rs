@@ -15,7 +15,11 @@ pub(super) const PROBES: &[(&str, &str)] = &[
         "tls",
         "the certificate of each server, and those that signed it: name, authority and expiry. Warns 14 days before it expires",
     ),
-    ("identity", "the user at the service. Warns if no user is given although redis knows several"),
+    (
+        "identity",
+        "the user at the service. Warns if no user is given although redis knows several, and if one of redis lacks +scan (dlock list) \
+         or +blpop (waiting)",
+    ),
     (
         "lock",
         "whether a lock can be taken, is refused to another contender, and can be renewed and released. Skipped for file:///FILE?path, \
