@@ -104,6 +104,15 @@ pub(crate) fn fitting(text: &str, columns: usize) -> &str {
     ends.map_or(text, |(end, _)| &text[..end])
 }
 
+/// As much of the beginning of `text` as is shown in so many columns, with an ellipsis where that is not all of it.
+#[must_use]
+pub(crate) fn shortened(text: &str, columns: usize) -> String {
+    if fitting(text, columns).len() == text.len() {
+        return text.to_owned();
+    }
+    format!("{}…", fitting(text, columns.saturating_sub(1)))
+}
+
 /// Control characters, line and paragraph separators, and invisible characters, which reorder or hide the text around them
 /// or make two texts look the same.
 #[must_use]

@@ -221,7 +221,8 @@ fn metrics_say_how_long_locks_have_been_held() {
     let held: f64 = held.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap();
     assert!((0.0..600.0).contains(&held), "{metrics}");
     assert!(metrics.lines().any(|line| line == r#"dlock_waiting{key="a \"quoted\" key"} 0"#), "{metrics}");
-    let done = metrics.lines().find_map(|line| line.strip_prefix(r#"dlock_last_success_seconds{key="a \"done\" key"} "#));
+    let done =
+        metrics.lines().find_map(|line| line.strip_prefix(r#"dlock_last_success_seconds{key="a \"done\" key"} "#));
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     assert!(done.and_then(|done| done.parse().ok()).is_some_and(|done: u64| done.abs_diff(now) < 600), "{metrics}");
     gate.open();
@@ -247,7 +248,8 @@ fn the_nagios_check_tells_a_job_that_was_not_done_from_an_outage() {
 #[test]
 fn the_alerts_name_metrics_that_there_are() {
     let (alerts, script) = (text("alerts.yml"), text("metrics.sh"));
-    for name in alerts.split(|one: char| !one.is_alphanumeric() && one != '_').filter(|word| word.starts_with("dlock_")) {
+    for name in alerts.split(|one: char| !one.is_alphanumeric() && one != '_').filter(|word| word.starts_with("dlock_"))
+    {
         assert!(script.contains(&format!("# TYPE {name} gauge")), "{name}");
     }
 }

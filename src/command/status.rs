@@ -18,9 +18,14 @@ pub(crate) fn status(settings: &StatusSettings) -> Result<Exit, Failure> {
     watch::check(&settings.look)?;
     looking::with(&settings.look, async |session| {
         if settings.look.watch {
-            return watch::watch(session, &settings.look, Some(&settings.key), async |session, _| {
+            return watch::watch(session, &settings.look, Some(&settings.key), async |session, width| {
                 let seen = look(session, settings).await?;
-                Ok(draw(session, settings, &seen))
+                Ok(match width.filter(|_| !settings.look.json) {
+                    Some(columns) => {
+                        picture::watched(&seen, &session.exact_place(), Some(&settings.look.connection.flags), columns)
+                    }
+                    None => draw(session, settings, &seen),
+                })
             })
             .await;
         }

@@ -6,13 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use unicode_width::UnicodeWidthStr;
 
-use crate::clock::{Instant, pause, sleep_until};
+use crate::clock::{Instant, pause, sleep_until, wall_millis};
 use crate::command::looking::Session;
 use crate::exit::{Exit, Failure};
+use crate::holder::moment;
 use crate::key::Key;
 use crate::output;
+use crate::printable::{shortened, shown};
+use crate::report;
 use crate::report::event::{Event, Look};
+use crate::report::picture::NEXT;
 use crate::schema;
 use crate::settings::LookSettings;
 
@@ -51,7 +56,7 @@ pub(super) async fn watch<'a>(
     let told = Arc::clone(&stop);
     // Fails only where there is a handler already.
     let _ = ctrlc::set_handler(move || told.notify_one());
-    let mut screen = Screen::new(settings.json)?;
+    let mut screen = Screen::new(settings.json, if key.is_some() { ONE } else { LIST })?;
     let watched = tokio::select! {
         biased;
         () = stop.notified() => Ok(()),
@@ -78,10 +83,10 @@ async fn follow<'a>(
     loop {
         let begun = Instant::now();
         match look(session, width()).await {
-            Ok(picture) => screen.show(&picture)?,
+            Ok(picture) => screen.show(picture)?,
             // What another look cannot mend ends this.
             Err(failure) if failure.exit != Exit::Unavailable => return Err(failure),
-            Err(failure) => screen.trouble(session, failure.event.as_deref())?,
+            Err(failure) => screen.trouble(failure.event.as_deref())?,
         }
         let now = Instant::now();
         match key {
@@ -101,6 +106,10 @@ struct Screen {
     json: bool,
     /// The last document, without what only counts.
     last: Option<serde_json::Value>,
+    /// How often it is looked at least.
+    every: Duration,
+    /// What was seen last, and when.
+    seen: Option<(String, Instant)>,
     /// How many lines are on the terminal.
     lines: usize,
     /// The trouble that was told last.
@@ -108,25 +117,38 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(json: bool) -> Result<Self, Failure> {
+    fn new(json: bool, every: Duration) -> Result<Self, Failure> {
         if !json {
             output::print(b"\x1b[?25l")?;
         }
-        Ok(Self { json, last: None, lines: 0, trouble: None })
+        Ok(Self { json, last: None, every, seen: None, lines: 0, trouble: None })
     }
 
-    fn show(&mut self, picture: &str) -> Result<(), Failure> {
+    fn show(&mut self, picture: String) -> Result<(), Failure> {
         self.trouble = None;
         if self.json {
-            let news = schema::news(picture);
+            let news = schema::news(&picture);
             if self.last.as_ref() == Some(&news) {
                 return Ok(());
             }
             self.last = Some(news);
             return output::print(picture.as_bytes());
         }
-        let size = output::terminal().unwrap_or((80, 24));
-        let (text, lines) = fitted(picture, size);
+        self.seen = Some((picture, Instant::now()));
+        self.draw("")
+    }
+
+    /// Draws what was seen last below the clock, and below the trouble since then.
+    fn draw(&mut self, trouble: &str) -> Result<(), Failure> {
+        let every = humantime::format_duration(self.every);
+        let mut text = format!("{}  every {every}  Ctrl-C to leave\n", clock_at(wall_millis()));
+        let age = |at| humantime::format_duration(Duration::from_secs(Instant::now().since(at).as_secs()));
+        match &self.seen {
+            Some((picture, _)) if trouble.is_empty() => text += picture,
+            Some((picture, at)) => text = format!("{text}seen {} ago; {trouble}\n{picture}", age(*at)),
+            None => text = format!("{text}{trouble}\n"),
+        }
+        let (text, lines) = fitted(&text, output::terminal().unwrap_or((80, 24)));
         let drawn = format!("{}{text}", self.home());
         self.lines = lines;
         output::print(drawn.as_bytes())
@@ -137,21 +159,18 @@ impl Screen {
         if self.lines == 0 { "\r\x1b[J".to_owned() } else { format!("\x1b[{}F\x1b[J", self.lines) }
     }
 
-    fn trouble(&mut self, session: &Session<'_>, event: Option<&Event>) -> Result<(), Failure> {
+    fn trouble(&mut self, event: Option<&Event>) -> Result<(), Failure> {
         let Some(event) = event else { return Ok(()) };
+        if !self.json {
+            return self.draw(&shown(report::sentence(event).as_bytes()).to_string());
+        }
         let text = if let Event::Look(Look::Failed { reason, .. }) = event { reason.clone() } else { String::new() };
         if self.trouble.as_ref() == Some(&text) {
             return Ok(());
         }
-        if self.json {
-            // The next document is news again.
-            self.last = None;
-            output::print(schema::trouble(&text).as_bytes())?;
-        } else {
-            output::print(self.home().as_bytes())?;
-            self.lines = 0;
-            session.report.tell(event);
-        }
+        // The next document is news again.
+        self.last = None;
+        output::print(schema::trouble(&text, Exit::Unavailable.code()).as_bytes())?;
         self.trouble = Some(text);
         Ok(())
     }
@@ -161,17 +180,28 @@ impl Screen {
     }
 }
 
-/// As much of the text as fits on a terminal of so many columns and rows without scrolling, and how many lines that is.
+/// The time of day, for people.
+fn clock_at(millis: u64) -> String {
+    let time = moment(millis).unwrap_or_default();
+    let zone = if time.ends_with('Z') { "Z" } else { "" };
+    format!("{}{zone}", time.get(11..19).unwrap_or_default())
+}
+
+/// As much of the text as fits on a terminal of so many columns and rows without scrolling, and how many lines that takes there.
+/// The line that may be typed is whole, and wrapped by the terminal, so that it can be copied.
 fn fitted(text: &str, (columns, rows): (usize, usize)) -> (String, usize) {
     let room = rows.saturating_sub(1).max(1);
-    let all: Vec<&str> = text.lines().collect();
-    let shown = if all.len() > room { room - 1 } else { all.len() };
-    let mut lines: Vec<String> =
-        all[..shown].iter().map(|line| crate::printable::fitting(line, columns.saturating_sub(1)).to_owned()).collect();
-    if all.len() > shown {
-        lines.push(format!("… {} more", all.len() - shown));
+    let mut all: Vec<&str> = text.lines().collect();
+    let next = all.pop_if(|line| line.starts_with(NEXT));
+    let taken = next.map_or(0, |line| line.width().div_ceil(columns.max(1)));
+    let room_above = room.saturating_sub(taken);
+    let kept = if all.len() > room_above { room_above.saturating_sub(1) } else { all.len() };
+    let mut lines: Vec<String> = all[..kept].iter().map(|line| shortened(line, columns.saturating_sub(1))).collect();
+    if all.len() > kept && room_above > 0 {
+        lines.push(format!("… {} more", all.len() - kept));
     }
-    let count = lines.len();
+    let count = lines.len() + taken;
+    lines.extend(next.map(str::to_owned));
     (lines.into_iter().map(|line| line + "\n").collect(), count)
 }
 
@@ -184,8 +214,23 @@ mod tests {
         let text = "line 1\nline 2\nline 3\nline 4\nline 5\n";
         assert_eq!(fitted(text, (80, 6)), (text.to_owned(), 5));
         assert_eq!(fitted(text, (80, 5)), ("line 1\nline 2\nline 3\n… 2 more\n".to_owned(), 4));
-        assert_eq!(fitted(text, (5, 24)).0, "line\n".repeat(5));
+        assert_eq!(fitted(text, (5, 24)).0, "lin…\n".repeat(5));
         assert_eq!(fitted(text, (80, 0)), ("… 5 more\n".to_owned(), 1));
         assert_eq!(fitted("", (80, 24)), (String::new(), 0));
+    }
+
+    #[test]
+    fn the_line_to_type_is_never_cut() {
+        let next = "  next     to ask it to stop: dlock break --key a-long-name --owner e457f1b7a38ab51a\n";
+        let text = format!("line 1\nline 2\nline 3\nline 4\n{next}");
+        for (size, above, lines) in [
+            ((200, 24), "line 1\nline 2\nline 3\nline 4\n", 5),
+            ((80, 24), "line 1\nline 2\nline 3\nline 4\n", 6),
+            ((40, 24), "line 1\nline 2\nline 3\nline 4\n", 7),
+            ((40, 6), "line 1\n… 3 more\n", 5),
+            ((40, 3), "", 3),
+        ] {
+            assert_eq!(fitted(&text, size), (format!("{above}{next}"), lines), "{size:?}");
+        }
     }
 }

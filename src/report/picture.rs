@@ -14,7 +14,7 @@ use humantime::format_duration;
 use crate::backend::survey::{Left, Party, Seen, State};
 use crate::holder::{Holder, moment};
 use crate::lock::admission::Mode;
-use crate::printable::{flag, shown};
+use crate::printable::{flag, shortened, shown};
 pub(crate) use crate::report::picture::checked::{bars, checking, finding, latency};
 pub(crate) use crate::report::picture::columns::{Table, settings};
 
@@ -22,6 +22,8 @@ pub(crate) use crate::report::picture::columns::{Table, settings};
 const DRAWN: usize = 20;
 /// What releasing a lock and looking at it takes at most, in milliseconds.
 const MOMENT: u64 = 5000;
+/// How the line begins that a user may want to type.
+pub(crate) const NEXT: &str = "  next ";
 /// How wide the names of the fields are.
 const NAMES: usize = 9;
 
@@ -39,7 +41,23 @@ fn seconds(millis: u64) -> String {
 /// done: by another command, where it is to have these `flags` of the connection.
 #[must_use]
 pub(crate) fn status(seen: &Seen, place: &str, flags: Option<&str>) -> String {
-    let mut text = format!("{} at {}: {}\n", safe(seen.spot.name()), safe(place), summary(seen));
+    let head = format!("{} at {}: {}\n", safe(seen.spot.name()), safe(place), summary(seen));
+    head + &details(seen, place, flags)
+}
+
+/// The same for a screen of so many columns: the state comes first, and of the name only as much is left as does not displace it.
+#[must_use]
+pub(crate) fn watched(seen: &Seen, place: &str, flags: Option<&str>, columns: usize) -> String {
+    let (name, summary) = (safe(seen.spot.name()), summary(seen));
+    let room = columns.saturating_sub(summary.len() + 2).max(columns / 4);
+    let mut text = format!("{}: {summary}\n", shortened(&name, room));
+    field(&mut text, "at", &safe(place));
+    text + &details(seen, place, flags)
+}
+
+/// The lines after the first one.
+fn details(seen: &Seen, place: &str, flags: Option<&str>) -> String {
+    let mut text = String::new();
     if let (State::Held, [holder]) = (&seen.state, seen.holders.as_slice()) {
         for (name, value) in facts(holder, seen) {
             field(&mut text, name, &value);
@@ -91,6 +109,11 @@ fn next(seen: &Seen, place: &str, flags: Option<&str>) -> Option<String> {
     if holder.is_done() {
         return None;
     }
+    let at_most = left_at_most(holder, seen.now).filter(|_| holder.alive == Some(false) && holder.left.is_none());
+    if let Some(left) = at_most {
+        return Some(format!("nobody renews it any more: it is free within {}", seconds(left)));
+    }
+    let to_stop = left_to_stop(holder, seen.now).filter(|_| !place.starts_with("file:"));
     match (holder.alive, holder.left) {
         (Some(false), Some(Left::Millis(left))) => {
             Some(format!("nobody renews it any more: it is free in {}", seconds(left)))
@@ -98,29 +121,40 @@ fn next(seen: &Seen, place: &str, flags: Option<&str>) -> Option<String> {
         (Some(false), None) if place.starts_with("file:") => {
             Some("its command still has the lock file open: it is free when that has ended".to_owned())
         }
-        _ if was_asked_in_vain(holder, seen.now) && !place.starts_with("file:") => {
-            let (key, flags) = (seen.spot.key.as_deref()?, flags?);
-            let owner = safe(&holder.id());
-            Some(format!(
-                "if it does not stop, take the lock away: dlock break{flags}{} --owner {owner} --now",
-                flag("--key", key)
-            ))
+        _ if to_stop.is_some() => {
+            let when = match to_stop {
+                Some(left) if left > 0 => format!("has not stopped in {}", seconds(left + 999)),
+                _ => "does not stop".to_owned(),
+            };
+            Some(format!("if it {when}, take the lock away: {} --now", line_to_break(seen, holder, flags?)?))
         }
         _ if unrenewed(holder).is_some() => unrenewed(holder),
-        _ if holder.can_be_asked() && holder.asked.is_none() => {
-            let (key, flags) = (seen.spot.key.as_deref()?, flags?);
-            Some(format!("to ask it to stop: dlock break{flags}{} --owner {}", flag("--key", key), safe(&holder.id())))
+        _ if holder.can_be_asked() && holder.asked.is_none() && holder.alive != Some(false) => {
+            Some(format!("to ask it to stop: {}", line_to_break(seen, holder, flags?)?))
         }
         _ => None,
     }
 }
 
-/// Whether a holder was asked to stop so long ago that it would have stopped if it could, or wanted to.
-fn was_asked_in_vain(holder: &Party, now: u64) -> bool {
-    let (Some(ask), Some(said)) = (&holder.asked, holder.published()) else { return false };
+/// The command that asks this holder to stop, as a shell takes it.
+fn line_to_break(seen: &Seen, holder: &Party, flags: &str) -> Option<String> {
+    let key = seen.spot.key.as_deref()?;
+    Some(format!("dlock break{flags}{} --owner {}", flag("--key", key), safe(&holder.id())))
+}
+
+/// How long a holder that was asked to stop may still take for that, in milliseconds; none where it was not asked.
+fn left_to_stop(holder: &Party, now: u64) -> Option<u64> {
+    let (ask, said) = (holder.asked.as_ref()?, holder.published()?);
     let notices = said.about.ttl.unwrap_or_default() / 3;
     let stops = said.about.kill_after.unwrap_or_default();
-    now.saturating_sub(ask.at) > notices.saturating_add(stops).saturating_add(MOMENT)
+    Some(ask.at.saturating_add(notices).saturating_add(stops).saturating_add(MOMENT).saturating_sub(now))
+}
+
+/// How long the lease of a holder whose process is gone lasts at most, in milliseconds, where it is only known when it was
+/// renewed: the process may have ended just before the next renewal, of which there are six in a lease.
+fn left_at_most(holder: &Party, now: u64) -> Option<u64> {
+    let (renewed, ttl) = (holder.renewed?, holder.published()?.about.ttl?);
+    Some(renewed.saturating_add(ttl).saturating_add(ttl / 6).saturating_add(MOMENT).saturating_sub(now))
 }
 
 /// That a holder has missed a renewal, by what is left of its lease.
@@ -238,7 +272,7 @@ fn facts(holder: &Party, seen: &Seen) -> Vec<(&'static str, String)> {
     add("slot", holder.slot.map(|slot| slot.to_string()));
     add("reason", said.and_then(|said| said.about.reason.as_deref()).map(safe));
     add("job", said.and_then(|said| said.about.job.as_deref()).map(safe));
-    add("since", holder.since.and_then(moment).map(|at| at.to_string()));
+    add("since", holder.since.and_then(moment));
     let kept = said.and_then(crate::holder::Published::kept_until).filter(|until| *until > now);
     let kept = kept.and_then(moment).map(|at| format!("{at} at least (--min-hold)"));
     add("until", kept);

@@ -15,8 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::write;
 
-use crate::printable::{fitting, shown};
-use crate::report::level::Priority;
+use crate::printable::{fitting, shortened, shown};
 
 /// How long a line may wait for the reader while a command runs, in milliseconds.
 const PATIENCE_MS: u8 = 100;
@@ -60,7 +59,7 @@ impl Terminal {
     }
 
     /// Writes a line, unless it cannot be written soon.
-    pub(super) fn put(&self, priority: Priority, message: &str) {
+    pub(super) fn put(&self, priority: u8, message: &str) {
         self.clear();
         write_soon(whole(priority, message).as_bytes());
     }
@@ -91,18 +90,11 @@ fn line_of(name: &str, state: &str, columns: usize) -> String {
     shortened(&line(&shortened(&name, columns / 4)), columns)
 }
 
-/// As much of the beginning of `text` as is shown in so many columns, with an ellipsis where that is not all of it.
-fn shortened(text: &str, columns: usize) -> String {
-    if fitting(text, columns).len() == text.len() {
-        return text.to_owned();
-    }
-    format!("{}…", fitting(text, columns.saturating_sub(1)))
-}
-
-/// The whole line for `message`: escaped, with the prefix and a newline, and for the journal with its priority in front.
+/// The whole line for `message`: escaped, with the prefix and a newline, and for the journal with its priority in
+/// front, by the numbers of syslog(3).
 #[must_use]
-pub(super) fn whole(priority: Priority, message: &str) -> String {
-    let level = if is_journal() { format!("<{}>", priority as u8) } else { String::new() };
+pub(super) fn whole(priority: u8, message: &str) -> String {
+    let level = if is_journal() { format!("<{priority}>") } else { String::new() };
     format!("{level}dlock: {}\n", shown(message.as_bytes()))
 }
 
@@ -114,7 +106,7 @@ fn is_journal() -> bool {
 }
 
 /// Writes the last line, and waits for a reader for a bounded time.
-pub(super) fn write_last(priority: Priority, message: &str) {
+pub(super) fn write_last(priority: u8, message: &str) {
     write_all(whole(priority, message).as_bytes());
 }
 

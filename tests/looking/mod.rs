@@ -135,6 +135,28 @@ fn a_quiet_status_is_told_by_its_exit_code_alone<S: Service>(service: &S) {
     holder.let_go().success();
 }
 
+fn times_are_those_of_this_host_on_request<S: Service>(service: &S) {
+    let holder = service.hold("job");
+    let since = |words: &[&str], zone: &str, variable: &str| {
+        let look =
+            look(service, &[&["status", "-k", "job"], words].concat()).env("TZ", zone).env("DLOCK_TIME", variable);
+        let text = look.output().code(75).stdout();
+        text.lines()
+            .find_map(|line| line.strip_prefix("  since    ").map(str::to_owned))
+            .unwrap_or_else(|| panic!("{text}"))
+    };
+    let utc = since(&[], "XYZ-5:30", "");
+    assert!(utc.ends_with('Z'), "{utc}");
+    assert_eq!(since(&["--time", "local"], "XYZ0", ""), utc.replace('Z', "+00:00"));
+    let local = since(&[], "XYZ-5:30", "local");
+    assert!(local.ends_with("+05:30") && local[14..19] != utc[14..19], "{local} {utc}");
+    assert!(since(&["--time", "local"], "XYZ3:15", "utc").ends_with("-03:15"));
+    assert_eq!(since(&["--time", "utc"], "XYZ3:15", "local"), utc);
+    let document = look(service, &["status", "-k", "job", "--json", "--time", "local"]).env("TZ", "XYZ3").output();
+    assert!(read(&document)["holder"]["since"].as_str().unwrap().ends_with('Z'));
+    holder.let_go().success();
+}
+
 fn waiters_are_shown_in_their_order<S: Service>(service: &S) {
     let holder = service.hold("job");
     if !S::IN_ORDER {
@@ -296,6 +318,24 @@ on_every_backend! {
     each_of_several_locks_is_shown
 }
 
+#[test]
+fn a_look_that_fails_is_a_document_too() {
+    let scratch = crate::support::scratch::Scratch::new();
+    for (words, url, code, said) in [
+        (&["status", "-k", "job"][..], "redis://127.0.0.1:1", 69, "could not look at job: "),
+        (&["list"], "redis://127.0.0.1:1", 69, "could not look at the locks in dlock: "),
+        (&["status", "-k", "job", "--done-within", "1h"], "redis://127.0.0.1:1", 69, "could not look at job: "),
+        (&["list"], "nonsense://x", 64, "nonsense"),
+    ] {
+        let outcome = scratch.dlock().args(words).arg("--json").backend(url).output();
+        let error = read(outcome.code(code).stderr_is_one_line(said))["error"].clone();
+        assert!(error["message"].as_str().is_some_and(|message| message.contains(said)), "{error}");
+        assert_eq!(error["exit"], code);
+        scratch.dlock().args(words).backend(url).output().code(code).stdout_is("").stderr_is_one_line(said);
+    }
+}
+
 on_file_and_redis! {
+    times_are_those_of_this_host_on_request
     a_quiet_status_is_told_by_its_exit_code_alone
 }

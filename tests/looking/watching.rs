@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::looking::look;
+use crate::looking::{look, told};
 use crate::support::backends::on_file_and_redis;
 use crate::support::dlock::{DLOCK, Running};
 use crate::support::pty::{PROMPT, Pty, bash};
@@ -74,25 +74,37 @@ fn a_terminal_is_drawn_in_place_and_left_as_it_was() {
         .env("TERM", "vt100");
     let terminal = Pty::spawn(&mut bash);
     terminal.expect(PROMPT);
-    terminal.resize(10, 60);
+    terminal.resize(20, 60);
     terminal.send("$D status -k job --watch; echo code=$?\n");
     terminal.expect("\u{1b}[?25l");
-    terminal.expect("job at redis://");
-    terminal.expect(": free");
+    terminal.expect("Z  every 1s  Ctrl-C to leave\r\njob: free\r\n  at       redis://");
     let holder = service.hold("job");
-    // One line was there.
-    terminal.expect("\u{1b}[1F\u{1b}[J");
-    terminal.expect(": held for ");
-    terminal.expect("  owner ");
-    terminal.expect("\u{1b}[7F\u{1b}[J");
+    // Three lines were there.
+    terminal.expect("\u{1b}[3F\u{1b}[J");
+    terminal.expect("job: held for ");
+    // The line to type takes as many lines as it needs.
+    let text = told(&service, "job", 75);
+    let next = text.lines().last().unwrap();
+    assert!(next.starts_with("  next     to ask it to stop: dlock break "), "{text}");
+    terminal.expect(&format!("{next}\r\n"));
+    terminal.expect(&format!("\u{1b}[{}F\u{1b}[J", 8 + next.len().div_ceil(60)));
+    // What was seen last stays while the server is silent.
+    service.redis.stop();
+    terminal.expect("seen ");
+    terminal.expect(" ago; could not look at job: ");
+    terminal.expect("job: held for ");
+    service.redis.cont();
     holder.let_go().success();
-    terminal.expect(": free");
+    terminal.expect("job: free");
     terminal.send_key('c');
     terminal.expect("\u{1b}[?25h");
     terminal.expect("code=0");
     let screen = terminal.screen();
     let lines = screen.lines().map(|line| line.trim_end_matches('\r'));
-    assert!(lines.filter(|line| !line.contains('$')).all(|line| line.chars().count() <= 80), "{screen}");
+    assert!(
+        lines.filter(|line| !line.contains('$') && !line.starts_with("  next ")).all(|line| line.chars().count() <= 80),
+        "{screen}"
+    );
 }
 
 #[test]
@@ -102,7 +114,7 @@ fn an_outage_is_one_line_and_watching_goes_on() {
     wait_for(&watching, 1);
     service.redis.kill();
     let trouble = wait_for(&watching, 2);
-    assert!(trouble["error"].is_string() && trouble["v"] == 1, "{trouble}");
+    assert!(trouble["error"]["message"].is_string() && trouble["v"] == 1, "{trouble}");
     service.redis.restart();
     assert_eq!(wait_for(&watching, 3)["state"], "free");
     watching.signal(Signal::SIGINT);

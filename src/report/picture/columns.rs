@@ -5,14 +5,17 @@ Tables on standard output: locks, and settings.
 use std::fmt::Write;
 
 use comfy_table::{ColumnConstraint, ContentArrangement, TableStyle, Width};
+use unicode_width::UnicodeWidthStr;
 
 use crate::backend::survey::{Left, Seen, State};
 use crate::holder::Holder;
-use crate::printable::fitting;
+use crate::printable::shortened;
 use crate::report::picture::{safe, seconds};
 
 /// The columns of a table of locks.
 const COLUMNS: [&str; 7] = ["KEY", "HELD BY", "PROGRAM", "FOR", "LEASE", "WAITING", "REASON"];
+/// The columns with long names, which are cut first where the terminal is narrow, in this order, and what is left of each.
+const NAMES: [(usize, usize); 3] = [(0, 6), (1, 6), (2, 2)];
 /// How many locks a part of a table has.
 pub(super) const PART: usize = 1000;
 
@@ -40,12 +43,13 @@ fn drawn(table: &comfy_table::Table, width: Option<usize>) -> String {
     for line in table.lines() {
         let line = line.trim_end();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}", width.map_or(line, |width| fitting(line, width)));
+        let _ = writeln!(text, "{}", width.map_or_else(|| line.to_owned(), |width| shortened(line, width)));
     }
     text
 }
 
-/// A table of locks, a line each, which is drawn in parts as they are read; its last columns are cut where there is a width.
+/// A table of locks, a line each, which is drawn in parts as they are read; where there is a width, names are cut, and what follows the last one
+/// that fits.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     width: Option<usize>,
@@ -53,6 +57,8 @@ pub(crate) struct Table {
     rows: Vec<[String; COLUMNS.len()]>,
     /// How wide the columns of the part before are.
     widths: Option<Vec<u16>>,
+    /// How wide each column with a name may be, where there is a width.
+    limits: Option<[usize; NAMES.len()]>,
 }
 
 impl Table {
@@ -76,10 +82,24 @@ impl Table {
             return String::new();
         }
         let mut table = table();
-        if self.widths.is_none() {
-            table.set_header(COLUMNS);
+        let rows = std::mem::take(&mut self.rows);
+        let mut header = COLUMNS.map(str::to_owned);
+        if let (None, Some(width)) = (self.limits, self.width) {
+            self.limits = Some(limits(std::iter::once(&header).chain(&rows), width));
         }
-        table.add_rows(self.rows.drain(..));
+        let cut = |row: &mut [String; COLUMNS.len()]| {
+            for ((at, _), limit) in NAMES.iter().zip(self.limits.iter().flatten()) {
+                row[*at] = shortened(&row[*at], *limit);
+            }
+        };
+        if self.widths.is_none() {
+            cut(&mut header);
+            table.set_header(header);
+        }
+        table.add_rows(rows.into_iter().map(|mut row| {
+            cut(&mut row);
+            row
+        }));
         for (at, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, 2));
             if let Some(width) = self.widths.as_ref().and_then(|widths| widths.get(at)) {
@@ -91,6 +111,22 @@ impl Table {
         self.widths = Some(widths.map(|(at, width)| width.max(before.get(at).copied().unwrap_or(0))).collect());
         drawn(&table, self.width)
     }
+}
+
+/// How wide the columns with names may be, so that those after them fit into `width` columns of a terminal, but the last one.
+fn limits<'a>(rows: impl Iterator<Item = &'a [String; COLUMNS.len()]>, width: usize) -> [usize; NAMES.len()] {
+    let mut widths = [0; COLUMNS.len() - 1];
+    for row in rows {
+        for (widest, text) in widths.iter_mut().zip(row) {
+            *widest = text.width().max(*widest);
+        }
+    }
+    let mut excess = (widths.iter().sum::<usize>() + 2 * (widths.len() - 1)).saturating_sub(width);
+    NAMES.map(|(at, least)| {
+        let cut = excess.min(widths[at].saturating_sub(least));
+        excess -= cut;
+        widths[at] - cut
+    })
 }
 
 fn row(lock: &Seen) -> [String; COLUMNS.len()] {

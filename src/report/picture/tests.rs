@@ -111,6 +111,19 @@ fn what_happens_next_is_the_last_line_where_it_is_known() {
 }
 
 #[test]
+fn of_a_holder_that_is_gone_it_is_said_when_the_lock_is_free_and_not_how_to_ask_it() {
+    let gone = |renewed| {
+        let text = r#"{"v":1,"id":"e457","user":"deploy","host":"web1","pid":7,"ttl":30000,"stop":true}"#;
+        let holder = Party { renewed, alive: Some(false), ..dlock(text) };
+        status(&lock("k").held_by(vec![holder], 1), "zk://a")
+    };
+    let text = gone(Some(NOW - 12_000));
+    assert_eq!(text.lines().last(), Some("  next     nobody renews it any more: it is free within 28s"), "{text}");
+    assert!(gone(Some(NOW - 60_000)).ends_with("it is free within 0s\n"));
+    assert!(!gone(None).contains("  next  "));
+}
+
+#[test]
 fn what_can_be_done_about_a_holder_is_said_until_it_is_done() {
     let seen = |key: &str, asked: Option<Ask>| {
         let text = r#"{"v":1,"id":"e457f1b7a38ab51a","user":"deploy","host":"web1","pid":7,"stop":true}"#;
@@ -128,16 +141,20 @@ fn what_can_be_done_about_a_holder_is_said_until_it_is_done() {
     let text = seen("backup", Some(asked));
     assert!(text.contains("\n  asked    alice@ops1 asked it to stop 4s ago: maintenance\n"), "{text}");
     assert!(!text.contains("  next  "), "{text}");
-    let old = Ask::new("e457f1b7a38ab51a", "alice@ops1", None, NOW - 5001);
-    let seen = |place: &str| {
+    let seen = |place: &str, ago: u64| {
+        let old = Ask::new("e457f1b7a38ab51a", "alice@ops1", None, NOW - ago);
         let text = r#"{"v":1,"id":"e457f1b7a38ab51a","user":"deploy","host":"web1","pid":7,"stop":true}"#;
-        let holder = Party { asked: Some(old.clone()), ..dlock(text) };
+        let holder = Party { asked: Some(old), ..dlock(text) };
         super::status(&lock("backup").held_by(vec![holder], 1), place, Some(" -b redis://locks"))
     };
-    let text = seen("redis://locks");
+    let text = seen("redis://locks", 5001);
     let next = "  next     if it does not stop, take the lock away: dlock break -b redis://locks --key backup --owner e457f1b7a38ab51a --now";
     assert_eq!(text.lines().last(), Some(next), "{text}");
-    assert!(!seen("file:").contains("  next  "));
+    assert_eq!(
+        seen("redis://locks", 1500),
+        text.replace("does not stop", "has not stopped in 4s").replace("5s ago", "1s ago")
+    );
+    assert!(!seen("file:", 5001).contains("  next  "));
 }
 
 #[test]
@@ -207,8 +224,39 @@ import  blocked          -          -      -      0        a redis list at the l
 ";
     assert_eq!(table(&locks, None), expected);
     let cut = table(&locks, Some(20));
-    assert!(cut.lines().all(|line| line.chars().count() <= 20) && cut.starts_with("KEY     HELD BY     "), "{cut}");
+    assert!(cut.lines().all(|line| line.chars().count() <= 20) && cut.starts_with("KEY     HELD …  P…"), "{cut}");
     assert_eq!(table(&[], None), "");
+}
+
+#[test]
+fn on_a_narrow_terminal_long_names_are_cut_and_no_state() {
+    let long = "nightly-backup-of-the-customer-database";
+    let locks = [lock(long).held_by(vec![holder()], 1).awaited_by(Vec::new(), 2)];
+    for (width, expected) in [
+        (200, format!("{long}  deploy@web1  backup.sh  2m 3s  17s    2        nightly load")),
+        (80, "nightly-backup-of-the-customer-d…  deploy@web1  backup.sh  2m 3s  17s    2".to_owned()),
+        (60, "nightly-back…  deploy@web1  backup.sh  2m 3s  17s    2".to_owned()),
+        (40, "night…  deplo…  b…  2m 3s  17s    2".to_owned()),
+    ] {
+        let table = table(&locks, Some(width));
+        assert_eq!(table.lines().nth(1).unwrap_or_default().trim_end_matches('…').trim_end(), expected, "{table}");
+    }
+}
+
+#[test]
+fn what_is_watched_has_its_state_first_and_its_place_below() {
+    let seen = lock("nightly-backup-of-the-customer-database").held_by(vec![holder()], 1);
+    let url = "etcd://a,b,c";
+    for (columns, first) in [
+        (200, "nightly-backup-of-the-customer-database: held for 2m 3s"),
+        (40, "nightly-backup-of-the-c…: held for 2m 3s"),
+        (20, "nigh…: held for 2m 3s"),
+    ] {
+        let text = watched(&seen, url, None, columns);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[..2], [first, "  at       etcd://a,b,c"], "{text}");
+        assert_eq!(lines[2..], super::status(&seen, url, None).lines().skip(1).collect::<Vec<_>>()[..]);
+    }
 }
 
 #[test]
