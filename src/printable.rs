@@ -1,8 +1,11 @@
 /*!
-Showing foreign text safely: what other programs have written must not disturb a terminal or fill a log.
+Showing foreign text safely: what other programs have written must not disturb a terminal or fill a log. And showing times, in
+the time zone that people want.
 */
 
 use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use unicode_width::UnicodeWidthChar;
 
@@ -111,6 +114,46 @@ pub(crate) fn shortened(text: &str, columns: usize) -> String {
         return text.to_owned();
     }
     format!("{}…", fitting(text, columns.saturating_sub(1)))
+}
+
+/// Whether people are shown times in the time zone of this host.
+static IS_LOCAL: AtomicBool = AtomicBool::new(false);
+
+/// From now on, people are shown times in the time zone of this host, or else in UTC.
+pub(crate) fn show_local_times(is_local: bool) {
+    IS_LOCAL.store(is_local, Ordering::Relaxed);
+}
+
+/// This time in milliseconds since 1970, for people, to the second; none beyond the year 9999, which the formatter refuses: such a time
+/// is nonsense anyway.
+#[must_use]
+pub(crate) fn moment(millis: u64) -> Option<String> {
+    let at = std::time::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
+    let at = at.filter(|_| millis < 253_402_300_800_000)?;
+    let local = if IS_LOCAL.load(Ordering::Relaxed) { local(millis / 1000) } else { None };
+    Some(local.unwrap_or_else(|| humantime::format_rfc3339_seconds(at).to_string()))
+}
+
+/// This time in seconds since 1970 in the time zone of this host, with its distance from UTC.
+fn local(seconds: u64) -> Option<String> {
+    let seconds = libc::time_t::try_from(seconds).ok()?;
+    // SAFETY: a tm of zeros is one, whose name of a zone is null.
+    let mut tm: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to values of this function; nothing in dlock changes TZ.
+    if unsafe { libc::localtime_r(&raw const seconds, &raw mut tm) }.is_null() {
+        return None;
+    }
+    let (date, month) = (tm.tm_mday, tm.tm_mon + 1);
+    let (sign, minutes) = (if tm.tm_gmtoff < 0 { '-' } else { '+' }, tm.tm_gmtoff.abs() / 60);
+    Some(format!(
+        "{:04}-{month:02}-{date:02}T{:02}:{:02}:{:02}{sign}{:02}:{:02}",
+        i64::from(tm.tm_year) + 1900,
+        tm.tm_hour,
+        tm.tm_min,
+        tm.tm_sec,
+        minutes / 60,
+        minutes % 60
+    ))
 }
 
 /// Control characters, line and paragraph separators, and invisible characters, which reorder or hide the text around them

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::holder::moment;
+use crate::printable::moment;
 
 /// How long the texts in a request may be, in bytes.
 const MAX_TEXT: usize = 512;

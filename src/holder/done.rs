@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::holder::{About, moment};
+use crate::holder::About;
 use crate::lock::period::Period;
-use crate::printable::shown;
+use crate::printable::{moment, shown};
 
 /// How many characters of the names of host and user are recorded.
 const NAME: usize = 64;

@@ -12,9 +12,9 @@ use std::time::Duration;
 use humantime::format_duration;
 
 use crate::backend::survey::{Left, Party, Seen, State};
-use crate::holder::{Holder, moment};
+use crate::holder::Holder;
 use crate::lock::admission::Mode;
-use crate::printable::{flag, shortened, shown};
+use crate::printable::{flag, moment, shortened, shown};
 pub(crate) use crate::report::picture::checked::{bars, checking, finding, latency};
 pub(crate) use crate::report::picture::columns::{Table, settings};
 

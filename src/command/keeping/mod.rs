@@ -170,7 +170,7 @@ impl GivenUp {
             Self::Signal(signal) => Ok(Exit::Signal(signal)),
             Self::Unread => {
                 let reason = format!("nobody read it before {key} could be lost");
-                Err(Failure::new(Exit::NotWritten, Event::OutputFailed(reason)))
+                Err(Failure::new(Exit::Unavailable, Event::OutputFailed(reason)))
             }
             Self::Ended => Err(unwatchable(pid, Unwatchable::Missing)),
             // Nobody is left who could be told.
