@@ -16,7 +16,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::lock::admission::Mode;
-use crate::printable::{MAX_SHOWN, moment, shown};
+pub(crate) use crate::printable::moment;
+use crate::printable::{MAX_SHOWN, shown};
 
 /// How long [`About::rest`] may be: with the owner's id, the token and the time it stays within [`MAX_SHOWN`].
 const MAX_REST: usize = MAX_SHOWN - 256;

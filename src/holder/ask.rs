@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::printable::moment;
+use crate::holder::moment;
 
 /// How long the texts in a request may be, in bytes.
 const MAX_TEXT: usize = 512;
