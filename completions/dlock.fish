@@ -394,7 +394,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand latch" -l tls-cert -d 'TLS: 
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
-complete -c dlock -n "__fish_dlock_using_subcommand latch" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds or zks; default file:' -r -f -a "file:\t''
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file:' -r -f -a "file:\t''
 redis://\t''
 rediss://\t''
 valkey://\t''
@@ -448,7 +448,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l tls-cert -d 'TLS
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l tls-key -d 'TLS: the private key of the client certificate (PEM)' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
-complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, etcd://host,host,host or zk://host,host,host[/chroot]; with TLS rediss, valkeys, rediss+sentinel, etcds or zks; default file:' -r -f -a "file:\t''
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, etcd://host,host,host, zk://host,host,host[/chroot], postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, etcds, zks, postgress, mysqls or mariadbs; default file:' -r -f -a "file:\t''
 redis://\t''
 rediss://\t''
 valkey://\t''

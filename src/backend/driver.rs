@@ -59,10 +59,8 @@ pub(crate) enum Breaks {
 /// Which meeting points a backend has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Meetings {
-    /// None.
-    #[default]
-    None,
     /// Latches.
+    #[default]
     Latches,
     /// Latches and barriers.
     Both,

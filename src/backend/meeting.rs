@@ -9,6 +9,7 @@ was counted as dead.
 The traits here are what each backend implements; the rule of a barrier is in [`rule`].
 */
 
+pub(crate) mod records;
 pub(crate) mod rule;
 
 use std::time::Duration;
@@ -21,9 +22,6 @@ use crate::key::{Key, Namespace};
 
 /// How many names are told at most.
 pub(crate) const TOLD: usize = 8;
-
-/// What to do where a backend has no latches or barriers of its own.
-pub(crate) const NOT_HERE: &str = "use file:, redis://, etcd:// or zk://";
 
 /// The error when what is at `key` was changed by others each time before this dlock could act on it.
 pub(crate) fn restless(key: &Key) -> Error {

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub(crate) use crate::backend::claim::{Claim, Once};
 pub(crate) use crate::backend::error::{Error, ErrorKind};
-use crate::backend::meeting::{Barrier, Latch, Meeting, NOT_HERE};
+use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::tls::TlsFiles;
 use crate::backend::probing::{Probes, Wish};
 use crate::backend::survey::Survey;
@@ -234,14 +234,10 @@ pub(crate) trait Service: fmt::Debug {
     fn contend(&self, claim: Claim) -> Box<dyn Contender>;
 
     /// The latch of `meeting`, or why there is none here. Nothing is sent, and nothing connects yet.
-    fn latch(&self, _meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
-        Err(NOT_HERE)
-    }
+    fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str>;
 
     /// The barrier of `meeting` for so many `parties`, or why there is none here. Nothing is sent, and nothing connects yet.
-    fn barrier(&self, _meeting: Meeting, _parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
-        Err(NOT_HERE)
-    }
+    fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str>;
 
     /// A look at the locks in this namespace. Nothing is sent, and nothing connects yet.
     fn survey(&self, namespace: Namespace) -> Box<dyn Survey>;

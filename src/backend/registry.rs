@@ -138,7 +138,7 @@ mod tests {
              postgres+unix:// mysql:// mysqls:// mariadb:// mariadbs:// mysql+unix://"
         );
         assert_eq!(
-            help(Meetings::None),
+            help(Meetings::Latches),
             "Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, \
              file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, \
              redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], \

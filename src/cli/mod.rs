@@ -135,7 +135,7 @@ pub(crate) enum Command {
     #[command(long_about = RELEASE_ABOUT)]
     Release(Box<HandleArgs>),
     /// Wait until enough jobs are done, in any order
-    #[command(long_about = LATCH_ABOUT, mut_arg("backend", |backend| backend.help(help_of(Meetings::Latches))))]
+    #[command(long_about = LATCH_ABOUT)]
     Latch(Box<LatchArgs>),
     /// Wait until enough processes are there at the same time
     #[command(long_about = BARRIER_ABOUT, mut_arg("backend", |backend| backend.help(help_of(Meetings::Both))))]

@@ -29,7 +29,7 @@ pub(super) const RARE: &str = "Rarely needed options";
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Place {
     // Not parsed here, because an error message of the parser would repeat a password.
-    #[arg(short, long, value_name = "URL", env = "DLOCK_BACKEND", hide_env_values = true, help = help(Meetings::None))]
+    #[arg(short, long, value_name = "URL", env = "DLOCK_BACKEND", hide_env_values = true, help = help(Meetings::Latches))]
     pub backend: Option<OsString>,
 
     /// Prefix for every key on a server; may be empty. Ignored by file:

@@ -7,6 +7,7 @@ mod crowds;
 mod faults;
 pub mod hostile;
 mod login;
+mod meetings;
 mod shared;
 mod shedlock;
 pub mod tables;

@@ -32,6 +32,11 @@ fn assert_works<E: Engine>(service: &DatabaseService<E>, url: &str) {
     holder.let_go().success();
     waiter.wait_held();
     waiter.let_go().success();
+    let meets = |rest: &[&str]| service.scratch().dlock().args(rest).backend(url).output();
+    meets(&["latch", "-k", "job", "down", "--as", "a"]).success();
+    meets(&["latch", "-k", "job", "wait", "--count", "1"]).success();
+    meets(&["latch", "-k", "job", "forget"]).success();
+    meets(&["barrier", "-k", "job", "--parties", "1"]).success();
 }
 
 /// Makes a run that must be refused by code 69 for this reason, and what it says that mends it.

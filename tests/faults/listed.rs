@@ -29,8 +29,6 @@ const BREAKABLE: &[(Column, Class)] = &[
 /// Where commands run under handles.
 const HANDLES: &[(Column, Class)] =
     &[(Redis, Safe), (Sentinel, Safe), (Redlock, Safe), (Etcd, Safe), (Postgres, Safe), (Mysql, Safe)];
-/// Where there are latches.
-const LATCHES: &[(Column, Class)] = &[(File, Safe), (Redis, Safe), (Redlock, Safe), (Etcd, Safe), (ZooKeeper, Safe)];
 const REDIS: &[(Column, Class)] = &[(Redis, Safe), (Redlock, Safe)];
 const MAJORITIES: &[(Column, Class)] = &[(Redlock, Safe), (Etcd, Safe), (ZooKeeper, Safe)];
 
@@ -157,10 +155,15 @@ pub static FAULTS: &[Fault] = &[
     fault(
         "party-lost",
         "a party at a `barrier` killed or frozen while the last one comes",
-        &[(File, Safe), (Redis, Safe), (Etcd, Safe), (ZooKeeper, Safe)],
+        &[(File, Safe), (Redis, Safe), (Etcd, Safe), (ZooKeeper, Safe), (Postgres, Safe), (Mysql, Safe)],
         meetings::party_lost,
     ),
-    fault("names-put-down", "SIGSTOP servers while names are put down at a `latch`", LATCHES, meetings::names_put_down),
+    fault(
+        "names-put-down",
+        "SIGSTOP servers while names are put down at a `latch`",
+        EVERYWHERE,
+        meetings::names_put_down,
+    ),
     fault("servers-frozen", "SIGSTOP all servers for 3 ttl", SERVERS, servers::frozen),
     fault("servers-restarted", "kill -9 all servers, restart with their data", SERVERS, servers::restarted),
     fault(

@@ -20,6 +20,8 @@ macro_rules! on_every_backend_with_barriers {
         on_variant! { sentinel: redis_services::SentinelService { $($test)* } }
         on_backend! { etcd: service::EtcdService { $($test)* } }
         on_backend! { zookeeper: service::ZooKeeperService { $($test)* } }
+        on_backend! { postgres: database_services::PostgresService { $($test)* } }
+        on_backend! { mysql: database_services::MysqlService { $($test)* } }
     };
 }
 

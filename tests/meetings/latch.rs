@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::on_backend;
+use crate::support::backends::on_every_backend;
 use crate::support::dlock::Dlock;
 use crate::support::rendezvous::{boottime, last_until};
 use crate::support::service::Service;
@@ -14,11 +14,7 @@ use super::dlock;
 /// Makes a module of tests for each kind of backend that has latches.
 macro_rules! on_every_backend_with_latches {
     ($($test:ident)*) => {
-        on_backend! { file: service::FileService { $($test)* } }
-        on_backend! { redis: service::RedisService { $($test)* } }
-        on_backend! { redlock: redis_services::Redlock3 { $($test)* } }
-        on_backend! { etcd: service::EtcdService { $($test)* } }
-        on_backend! { zookeeper: service::ZooKeeperService { $($test)* } }
+        on_every_backend! { $($test)* }
     };
 }
 

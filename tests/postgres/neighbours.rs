@@ -228,3 +228,28 @@ fn a_server_that_must_let_in_by_scram_may_use_nothing_else() {
     run("digest", "").success();
     run("digest", "?auth=md5").code(64).stderr_is_one_line("auth is scram");
 }
+
+/// That latches and barriers cannot be used is no matter of locks.
+#[test]
+fn a_table_of_records_that_another_role_has_made_is_refused_unless_the_url_trusts_it() {
+    let service = PostgresService::fresh();
+    service.run("job").command(["true"]).output().success();
+    service.sql("CREATE ROLE mallory; ALTER TABLE dlock_record OWNER TO mallory; CREATE ROLE app LOGIN");
+    service.sql("GRANT ALL ON ALL TABLES IN SCHEMA public TO app");
+    let dlock = |args: &[&str], more: &str| {
+        service.scratch().dlock().args(args).backend(service.url_for("app", "") + more).output()
+    };
+    let checks = |what: &str| {
+        let found = dlock(&["check"], "");
+        let found = found.code(0).stderr_is_one_line("1 warning").stdout();
+        assert!(found.contains("no latch or barrier can be used: ") && found.contains(what), "{found}");
+    };
+    let down = ["latch", "-k", "job", "down", "--as", "a"];
+    dlock(&down, "").code(69).stderr_is_one_line("the table public.dlock_record is of the role mallory");
+    checks("the table public.dlock_record is of the role mallory");
+    let run = service.scratch().dlock().run("job").backend(service.url_for("app", ""));
+    run.command(["true"]).output().success();
+    dlock(&down, "?trust-table").success();
+    service.sql("ALTER TABLE dlock_record OWNER TO postgres; REVOKE DELETE ON dlock_record FROM app");
+    checks("permission denied for table dlock_record");
+}

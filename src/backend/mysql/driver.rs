@@ -56,7 +56,7 @@ pub(crate) static DRIVER: Driver = Driver {
         strict_fencing: false,
         breaks: Breaks::Taking,
         handles: true,
-        meetings: Meetings::None,
+        meetings: Meetings::Both,
     },
     setup: Some(|| setup(&Table::shedlock(QUOTE), None)),
 };

@@ -79,7 +79,12 @@ fn opening(table: &Table) -> String {
              WHERE g.EVENT_OBJECT_SCHEMA = {schema} AND g.EVENT_OBJECT_TABLE = {name}"
         )
     };
-    let faults = names.iter().map(fault).collect::<Vec<_>>().join(" UNION ALL ");
+    let record = literal(&table.record_bare());
+    let engine = format!(
+        "SELECT CONCAT('engine ', t.TABLE_NAME) FROM information_schema.TABLES t \
+         WHERE t.TABLE_SCHEMA = {schema} AND t.TABLE_NAME = {record} AND t.ENGINE <> 'InnoDB'"
+    );
+    let faults = names.iter().map(fault).chain([engine]).collect::<Vec<_>>().join(" UNION ALL ");
     format!(
         "SELECT IF(@@global.read_only IN ('0', 'OFF'), 'writes', 'reads');\n\
          SELECT 'place', {schema}, NULL, '', 'f', NULL, NULL, (SELECT MIN(f.fault) FROM ({faults}) f), 'f', 't';\n"

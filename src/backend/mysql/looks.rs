@@ -4,6 +4,7 @@ What looks at a database of MySQL or MariaDB ask: see [`looks`](crate::backend::
 
 use crate::backend::mysql::probed;
 use crate::backend::mysql::texts::literal;
+use crate::backend::sql::dialect::RecordStatements;
 use crate::backend::sql::looks::Looks;
 use crate::backend::sql::steering::Steering;
 
@@ -41,6 +42,25 @@ pub(super) const STEERING: Steering = Steering {
     looks: LOOKS,
 };
 
+/// The statements about records.
+pub(super) const RECORDS: RecordStatements = RecordStatements {
+    listen: "",
+    extend: include_str!("statements/records/extend.sql"),
+    read: include_str!("statements/records/read.sql"),
+    place: include_str!("statements/records/place.sql"),
+    put: include_str!("statements/records/put.sql"),
+    amend: include_str!("statements/records/amend.sql"),
+    clear: "DELETE r FROM {record} r WHERE {here};",
+    made: "SELECT 'made' FROM DUAL WHERE @dlock;",
+    sweep: include_str!("statements/records/sweep.sql"),
+    wake: "",
+    glance: include_str!("statements/records/glance.sql"),
+    at: |micros| match micros {
+        Some(micros) => format!("TIMESTAMPADD(MICROSECOND, {micros}, TIMESTAMP '1970-01-01 00:00:00')"),
+        None => "UTC_TIMESTAMP(3)".to_owned(),
+    },
+};
+
 /// What stands in a place.
 fn value(place: &str) -> Option<String> {
     let millis = |time: &str| format!("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {time}) DIV 1000");
@@ -64,6 +84,9 @@ fn value(place: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::mysql::statements::Statements;
+    use crate::backend::sql::records::check;
+    use crate::backend::sql::table::Table;
 
     #[test]
     fn every_place_has_a_value_and_nothing_is_written() {
@@ -78,5 +101,10 @@ mod tests {
     #[test]
     fn every_place_of_a_change_has_a_value() {
         STEERING.check();
+    }
+
+    #[test]
+    fn every_place_of_a_statement_about_records_has_a_value() {
+        check::<Statements>(Table::shedlock('`'));
     }
 }

@@ -15,7 +15,7 @@ use crate::backend::mysql::link::Link;
 use crate::backend::mysql::looks;
 use crate::backend::mysql::texts::{contends, keep, literal, waits};
 use crate::backend::sql::answers::{Look, Row};
-use crate::backend::sql::dialect::{Dialect, With};
+use crate::backend::sql::dialect::{Dialect, RecordStatements, With};
 use crate::backend::sql::looks::Looks;
 use crate::backend::sql::steering::Steering;
 use crate::backend::sql::table::Table;
@@ -86,6 +86,7 @@ impl Dialect for Statements {
     type Link = Link;
     const LOOKS: Looks = looks::LOOKS;
     const STEERING: Steering = looks::STEERING;
+    const RECORDS: RecordStatements = looks::RECORDS;
     const GENERATE: &'static str = "mysql";
     const CLIENT: [&'static str; 2] = ["mysql{host} -P {port} {database}", "mysql{socket} {database}"];
 
@@ -107,6 +108,11 @@ impl Dialect for Statements {
 
     fn greeting(&self) -> String {
         self.fill(GREETING)
+    }
+
+    fn request(&self, text: &str, own: &dyn Fn(&str) -> Option<String>) -> String {
+        let code = lines(text, |place| own(place).or_else(|| self.value(place, self.values.hold))) + "\n";
+        self.transaction(&code)
     }
 
     fn attempt(&self, with: With) -> String {
@@ -392,7 +398,7 @@ mod tests {
         ] {
             assert!(script.contains(part), "{script}");
         }
-        assert_eq!(Table::shedlock(QUOTE).statements(TABLES).len(), 5);
+        assert_eq!(Table::shedlock(QUOTE).statements(TABLES).len(), 6);
         assert!(script.starts_with("-- ") && !script.contains('{'));
     }
 }

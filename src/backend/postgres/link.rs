@@ -154,7 +154,9 @@ impl link::Link for Link {
             .map_err(|error| explain(servers, &name, &refusal, &failure(&error)))?;
         let is_on = |parameter: &str| connection.parameter(parameter).map(|value| value == "on");
         let standby = match servers.purpose {
-            Purpose::Locks => said_standby(is_on("in_hot_standby"), is_on("default_transaction_read_only")),
+            Purpose::Locks | Purpose::Meetings => {
+                said_standby(is_on("in_hot_standby"), is_on("default_transaction_read_only"))
+            }
             Purpose::Looks => is_on("in_hot_standby"),
         };
         let heard = Arc::new(Heard::default());
@@ -174,7 +176,7 @@ impl link::Link for Link {
         let standby = match standby {
             Some(standby) => standby,
             // A single one says so when it is asked to write.
-            None if !several && servers.purpose == Purpose::Locks => false,
+            None if !several && servers.purpose != Purpose::Looks => false,
             None => link.is_read_only(servers).await?,
         };
         if standby { Err(common::standby(&link.name)) } else { Ok(link) }
@@ -250,7 +252,7 @@ impl Link {
     async fn is_read_only(&mut self, servers: &Servers) -> Result<bool, Error> {
         let is_on = |row: &Row| row.first().is_some_and(|value| matches!(value.as_deref(), Some("on" | "t")));
         let question = match servers.purpose {
-            Purpose::Locks => "SHOW transaction_read_only",
+            Purpose::Locks | Purpose::Meetings => "SHOW transaction_read_only",
             Purpose::Looks => "SELECT pg_catalog.pg_is_in_recovery()",
         };
         match link::Link::ask(self, question).await {

@@ -7,6 +7,7 @@ use postgres_protocol::escape::escape_literal;
 use crate::backend::postgres::place::NAMES;
 use crate::backend::postgres::probed;
 use crate::backend::postgres::texts::{MICROS, NOW};
+use crate::backend::sql::dialect::RecordStatements;
 use crate::backend::sql::looks::Looks;
 use crate::backend::sql::steering::Steering;
 
@@ -43,6 +44,25 @@ pub(super) const STEERING: Steering = Steering {
     looks: LOOKS,
 };
 
+/// The statements about records.
+pub(super) const RECORDS: RecordStatements = RecordStatements {
+    listen: "LISTEN {channel};",
+    extend: include_str!("statements/records/extend.sql"),
+    read: include_str!("statements/records/read.sql"),
+    place: include_str!("statements/records/place.sql"),
+    put: include_str!("statements/records/put.sql"),
+    amend: include_str!("statements/records/amend.sql"),
+    clear: "DELETE FROM {record} r WHERE {here};",
+    made: "",
+    sweep: include_str!("statements/records/sweep.sql"),
+    wake: "SELECT pg_notify('{channel}', '');",
+    glance: "",
+    at: |micros| match micros {
+        Some(micros) => format!("(timestamp 'epoch' + {micros} * interval '1 microsecond')"),
+        None => NOW.to_owned(),
+    },
+};
+
 /// What stands in a place.
 fn value(place: &str) -> Option<String> {
     let millis =
@@ -61,6 +81,9 @@ fn value(place: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::postgres::statements::Statements;
+    use crate::backend::sql::records::check;
+    use crate::backend::sql::table::Table;
 
     #[test]
     fn every_place_has_a_value_and_nothing_is_written() {
@@ -72,5 +95,10 @@ mod tests {
     #[test]
     fn every_place_of_a_change_has_a_value() {
         STEERING.check();
+    }
+
+    #[test]
+    fn every_place_of_a_statement_about_records_has_a_value() {
+        check::<Statements>(Table::shedlock('"'));
     }
 }

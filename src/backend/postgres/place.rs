@@ -42,6 +42,8 @@ fn filled(text: &str, table: &Table, tables: Tables) -> String {
                 let names: Vec<String> = names.iter().map(|name| escape_literal(name)).collect();
                 format!("ARRAY[{}]::name[]", names.join(", "))
             }
+            // The one that must survive a crash, of those that are not looked at by another request.
+            "kept" => escape_literal(&table.record_bare()),
             "trusted" => table.is_trusted().to_string(),
             "owner" => owner(table, schema),
             _ => return None,

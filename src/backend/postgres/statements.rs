@@ -16,7 +16,7 @@ use crate::backend::postgres::looks;
 use crate::backend::postgres::place::{HOME, NAMES};
 use crate::backend::postgres::texts::{MICROS, NOW, channel};
 use crate::backend::sql::answers::{Look, Row};
-use crate::backend::sql::dialect::{Dialect, With};
+use crate::backend::sql::dialect::{Dialect, RecordStatements, With};
 use crate::backend::sql::looks::Looks;
 use crate::backend::sql::steering::Steering;
 use crate::backend::sql::table::Table;
@@ -84,6 +84,7 @@ impl Dialect for Statements {
     const HOME: Option<&'static str> = Some(HOME);
     const LOOKS: Looks = looks::LOOKS;
     const STEERING: Steering = looks::STEERING;
+    const RECORDS: RecordStatements = looks::RECORDS;
     const GENERATE: &'static str = "postgres";
     const CLIENT: [&'static str; 2] = ["psql{host} -p {port} {database}", "psql{directory} -p {port} {database}"];
 
@@ -102,6 +103,11 @@ impl Dialect for Statements {
 
     fn values_mut(&mut self) -> &mut Values {
         &mut self.values
+    }
+
+    fn request(&self, text: &str, own: &dyn Fn(&str) -> Option<String>) -> String {
+        let code = lines(text, |place| own(place).or_else(|| self.value(place, self.values.hold))) + "\n";
+        self.transaction(&code, 4)
     }
 
     fn attempt(&self, with: With) -> String {
@@ -377,11 +383,11 @@ mod tests {
             "CREATE TABLE IF NOT EXISTS \"public\".\"shedlock\" (",
             "\"public\".\"dlock_holder\" (",
             "UNLOGGED TABLE",
-            "DELETE ON \"public\".\"dlock_member\", \"public\".\"dlock_queue\" TO \"app\"",
+            "DELETE ON \"public\".\"dlock_member\", \"public\".\"dlock_queue\", \"public\".\"dlock_record\" TO \"app\"",
         ] {
             assert!(script.contains(part), "{script}");
         }
-        assert_eq!(Table::shedlock(QUOTE).assumed_in(HOME).statements(TABLES).len(), 5);
+        assert_eq!(Table::shedlock(QUOTE).assumed_in(HOME).statements(TABLES).len(), 6);
         assert!(
             setup(&Table::shedlock(QUOTE).assumed_in(HOME), None).starts_with("-- ")
                 && !setup(&Table::shedlock(QUOTE).assumed_in(HOME), None).contains('{')

@@ -7,17 +7,16 @@ holds no snapshot and no transaction, so that it is in nobody's way. The queue a
 the row.
 */
 
-mod tables;
 mod verdict;
 
 use std::time::Duration;
 
-use crate::backend::sql::answers::{self, Ahead, Look, Row};
+use crate::backend::sql::answers::{self, Ahead, Look};
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
 use crate::backend::sql::crowd::{Crowd, Sight};
 use crate::backend::sql::dialect::{Dialect, With};
-use crate::backend::sql::link::{Link, Said};
-use crate::backend::sql::table;
+use crate::backend::sql::link::Said;
+use crate::backend::sql::session::{Asked, Session};
 use crate::backend::sql::turn::{Watch, look_again, obstacle, patience};
 use crate::backend::sql::{errors, owner};
 use crate::backend::{Adopted, Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Used};
@@ -39,12 +38,10 @@ const AHEAD: u64 = 60_000;
 #[derive(Debug)]
 pub(super) struct SqlContender<D: Dialect> {
     claim: Claim,
-    connection: Connection<D::Link>,
-    statements: D,
+    session: Session<D>,
     /// Whether the table and the server have been looked at.
     inspected: bool,
     concerns: Vec<String>,
-    tables: Tables,
     /// Whether we may be in the queue.
     joined: bool,
     /// Whether notifications do not arrive, as far as is known.
@@ -61,18 +58,6 @@ pub(super) struct SqlContender<D: Dialect> {
     /// When the last attempt was sent.
     looked: Instant,
 }
-
-/// What a contender knows of the tables.
-#[derive(Debug, Default)]
-struct Tables {
-    /// Whether the last attempt lacked one.
-    missing: bool,
-    /// How often they have been made since an attempt found all of them.
-    made: usize,
-}
-
-/// What came of a request.
-type Asked<D> = Result<Vec<Row>, Unasked<<<D as Dialect>::Link as Link>::Said>>;
 
 /// How a waiter waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,14 +79,12 @@ struct Tried {
 impl<D: Dialect> SqlContender<D> {
     /// Contends for `claim` by this connection, which need not be made yet.
     pub(super) fn new(claim: Claim, connection: Connection<D::Link>) -> Self {
-        let statements = D::new(connection.table().clone(), &claim, patience(claim.ttl));
+        let session = Session::new(&claim, connection);
         Self {
             claim,
-            connection,
-            statements,
+            session,
             inspected: false,
             concerns: Vec::new(),
-            tables: Tables::default(),
             joined: false,
             is_deaf: false,
             gone: None,
@@ -113,23 +96,18 @@ impl<D: Dialect> SqlContender<D> {
         }
     }
 
-    /// Sends a request of these statements, again where the tables turn out to be in another schema.
+    /// Sends a request of these statements.
     async fn ask(&mut self, text: impl Fn(&D) -> String, outstanding: Outstanding) -> Asked<D> {
-        let uses = self.statements.uses();
-        let asked = self.connection.ask(&text(&self.statements), uses, outstanding).await;
-        self.statements.use_table(self.connection.table());
-        match asked {
-            Err(Unasked::Elsewhere(_)) => self.connection.ask(&text(&self.statements), uses, outstanding).await,
-            asked => asked,
-        }
+        let uses = self.session.statements.uses();
+        self.session.ask(text, uses, outstanding).await
     }
 
     /// One attempt, also where the row must be made first; none where a table is missing.
     async fn tried(&mut self, queue: bool) -> Result<Option<Tried>, Error> {
         let mut again = false;
         for _ in 0..TRIES {
-            self.connection.forget_notifications();
-            let listen = queue && !self.is_deaf && !self.connection.is_listening();
+            self.session.connection.forget_notifications();
+            let listen = queue && !self.is_deaf && !self.session.connection.is_listening();
             let with = With { queue, listen, inspect: !self.inspected };
             let sent = Instant::now();
             self.looked = sent;
@@ -137,27 +115,28 @@ impl<D: Dialect> SqlContender<D> {
             let rows = match self.ask(|statements| statements.attempt(with), Outstanding::Request).await {
                 Ok(rows) => rows,
                 Err(Unasked::Said(said, _)) if said.is_missing_table() => {
-                    self.tables.missing = true;
+                    self.session.lacks(true);
                     return Ok(None);
                 }
                 Err(error) => return Err(error.into()),
             };
-            self.tables = Tables::default();
+            self.session.lacks(false);
             if with.listen {
-                self.connection.listens();
+                self.session.connection.listens();
             }
-            if let Some(concerns) = self.statements.inspected(&rows, &self.connection.name())? {
+            if let Some(concerns) = self.session.statements.inspected(&rows, &self.session.connection.name())? {
                 self.inspected = true;
-                let found = self.connection.found();
-                self.concerns.extend(found.map(|found| found.concerns(self.statements.table())).unwrap_or_default());
+                let found = self.session.connection.found();
+                self.concerns
+                    .extend(found.map(|found| found.concerns(self.session.statements.table())).unwrap_or_default());
                 self.concerns.extend(concerns);
             }
-            if let Some(look) = answers::look(&rows).map_err(|_| self.nonsense())? {
-                if let Some(concern) = self.statements.renamed(&look) {
+            if let Some(look) = answers::look(&rows).map_err(|_| self.session.nonsense())? {
+                if let Some(concern) = self.session.statements.renamed(&look) {
                     self.concerns.push(concern);
                     continue;
                 }
-                self.is_deaf = self.connection.is_deaf(&look);
+                self.is_deaf = self.session.connection.is_deaf(&look);
                 // The row was made by another client when this one had looked for it already. That one may be a reader, which is
                 // in no other's way.
                 let is_read = owner::read_group(&look.columns.locked_by) == Some(Mode::Shared);
@@ -171,21 +150,7 @@ impl<D: Dialect> SqlContender<D> {
             }
             self.ask(D::row, Outstanding::Request).await?;
         }
-        Err(self.nonsense())
-    }
-
-    /// What every new connection begins with.
-    async fn greet(&mut self) -> Result<(), Error> {
-        let greeting = self.statements.greeting();
-        if !greeting.is_empty() {
-            self.connection.ask(&greeting, table::Tables::NONE, Outstanding::Request).await?;
-        }
-        Ok(())
-    }
-
-    /// The error for an answer that makes no sense.
-    fn nonsense(&self) -> Error {
-        errors::nonsense(&self.connection.name(), D::Link::PRODUCT)
+        Err(self.session.nonsense())
     }
 
     /// Turns what is in the way into what waiters are told, and decides when to look again.
@@ -203,7 +168,8 @@ impl<D: Dialect> SqlContender<D> {
         let mut random = [0; 2];
         let _ = getrandom::fill(&mut random);
         let away = sight.and_then(|sight| self.crowd.looked(sent, sight, u16::from_ne_bytes(random)));
-        let watch = obstacle(self.claim.mode, &look, &ahead).and_then(|obstacle| self.statements.watch(obstacle));
+        let watch =
+            obstacle(self.claim.mode, &look, &ahead).and_then(|obstacle| self.session.statements.watch(obstacle));
         // Who is in the way although it seemed to be gone cannot be watched: it has lost its connection, or has one to another
         // server.
         let is_gone = |watch: &Watch| matches!(watch, Watch::Gone { entry, .. } if self.gone.as_ref() == Some(entry));
@@ -223,7 +189,7 @@ impl<D: Dialect> SqlContender<D> {
 
     /// The lock is ours: what was granted.
     async fn granted(&mut self, sent: Instant, look: &Look) -> Result<Attempt, Error> {
-        let token = answers::token(look).map_err(|_| self.nonsense())?;
+        let token = answers::token(look).map_err(|_| self.session.nonsense())?;
         let slot = look.columns.member.as_ref().and_then(|member| member.slot);
         self.joined = false;
         self.crowd = Crowd::default();
@@ -238,7 +204,7 @@ impl<D: Dialect> SqlContender<D> {
     /// Until when the lock is ours, by a request that was sent at this time: no longer than was asked for, nor than the table has
     /// kept, whose columns may round.
     fn lease(&self, sent: Instant, look: &Look) -> Lease {
-        let stored = self.statements.stored(look).unwrap_or(self.claim.ttl);
+        let stored = self.session.statements.stored(look).unwrap_or(self.claim.ttl);
         Lease::until(sent, self.claim.ttl.min(stored))
     }
 
@@ -258,23 +224,19 @@ impl<D: Dialect> Contender for SqlContender<D> {
 
     fn forget_around(&mut self) {
         self.claim.around.clear();
-        self.statements.forget_around();
+        self.session.statements.forget_around();
     }
 
     fn kept_as(&self) -> Option<&str> {
-        self.statements.kept_as()
+        self.session.statements.kept_as()
     }
 
     fn table(&self) -> Option<String> {
-        self.connection.located().then(|| self.connection.table().to_string())
+        self.session.connection.located().then(|| self.session.connection.table().to_string())
     }
 
     async fn connect(&mut self) -> Result<(), Error> {
-        if self.connection.connect().await? {
-            self.greet().await?;
-        }
-        self.make_tables().await?;
-        Ok(())
+        self.session.connect().await
     }
 
     async fn adopt(&mut self, _held: &Adopted) -> Result<(), Error> {
@@ -288,7 +250,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
             Err(Unasked::Said(said, _)) if said.is_missing_table() => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        let look = answers::look(&rows).map_err(|_| self.nonsense())?;
+        let look = answers::look(&rows).map_err(|_| self.session.nonsense())?;
         Ok(look.is_some_and(|look| look.columns.locked_by != owner::held(&self.claim.owner)))
     }
 
@@ -311,19 +273,20 @@ impl<D: Dialect> Contender for SqlContender<D> {
             return Ok(decided);
         }
         if let Some(token) = tried.look.damaged {
-            let table = self.statements.table();
-            let remedy = format!("UPDATE {} SET token = 0 WHERE name = {};", table.holder(), self.statements.name());
-            return Err(errors::damaged(&self.connection.name(), token, &remedy));
+            let table = self.session.statements.table();
+            let remedy =
+                format!("UPDATE {} SET token = 0 WHERE name = {};", table.holder(), self.session.statements.name());
+            return Err(errors::damaged(&self.session.connection.name(), token, &remedy));
         }
         Ok(Attempt::Busy(self.busy(tried)))
     }
 
     async fn changed(&mut self) -> Result<(), Error> {
         match self.next.clone() {
-            Next::Stay(wait, None) => self.connection.heard(Instant::now() + wait).await?,
+            Next::Stay(wait, None) => self.session.connection.heard(Instant::now() + wait).await?,
             Next::Stay(wait, Some(watch)) => {
                 let since = self.since.as_ref().map_or(self.looked, |(_, since)| *since);
-                let happened = self.connection.watched(&watch, since, Instant::now() + wait).await?;
+                let happened = self.session.connection.watched(&watch, since, Instant::now() + wait).await?;
                 self.gone = match watch {
                     Watch::Gone { entry, .. } if happened => Some(entry),
                     _ => None,
@@ -333,7 +296,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
                 let until = Instant::now() + pause;
                 // Where it fails, the place is dead for a while and counts again with the next heartbeat.
                 let _ = before(Instant::now() + FAREWELL, self.ask(D::away, Outstanding::Blocker)).await;
-                self.connection.hang_up();
+                self.session.connection.hang_up();
                 sleep_until(until).await;
             }
         }
@@ -343,8 +306,8 @@ impl<D: Dialect> Contender for SqlContender<D> {
 
     async fn renew(&mut self) -> Result<Renewal, Error> {
         let sent = Instant::now();
-        self.connection.forget_notifications();
-        let listen = !self.is_deaf && !self.connection.is_listening();
+        self.session.connection.forget_notifications();
+        let listen = !self.is_deaf && !self.session.connection.is_listening();
         let rows = match self.ask(|statements| statements.renew(listen), Outstanding::Request).await {
             Ok(rows) => rows,
             Err(Unasked::Said(said, _)) if said.is_missing_table() => {
@@ -353,9 +316,9 @@ impl<D: Dialect> Contender for SqlContender<D> {
             Err(error) => return Err(error.into()),
         };
         if listen {
-            self.connection.listens();
+            self.session.connection.listens();
         }
-        match answers::look(&rows).map_err(|_| self.nonsense())? {
+        match answers::look(&rows).map_err(|_| self.session.nonsense())? {
             Some(look) if look.mine => {
                 let asked = look.ask.as_ref().and_then(|ask| Ask::read(ask.as_bytes(), self.claim.owner.as_str()));
                 self.asked.clone_from(&asked);
@@ -367,15 +330,13 @@ impl<D: Dialect> Contender for SqlContender<D> {
 
     async fn disturbed(&mut self) {
         // Each request to stop is told once. What goes wrong is the matter of the next renewal.
-        if self.asked.is_some() || !self.connection.asked(self.statements.asked().as_deref()).await {
+        if self.asked.is_some() || !self.session.connection.asked(self.session.statements.asked().as_deref()).await {
             std::future::pending::<()>().await;
         }
     }
 
     async fn release(&mut self, used: Used) -> Result<Released, Error> {
-        if self.connection.connect_in_order().await? {
-            self.greet().await?;
-        }
+        self.session.connect_in_order().await?;
         match self.ask(|statements| statements.release(used), Outstanding::Blocker).await {
             Ok(rows) => {
                 self.joined = false;

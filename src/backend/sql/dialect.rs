@@ -24,6 +24,35 @@ pub(crate) struct With {
     pub inspect: bool,
 }
 
+/// The statements about records at one kind of database. In `{here}` a record `r` is one of our place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordStatements {
+    /// Listens for changes; empty where one looks for them.
+    pub listen: &'static str,
+    /// Extends our own record, and cuts what would last too long because the clock was set back.
+    pub extend: &'static str,
+    /// Reads the records.
+    pub read: &'static str,
+    /// Locks the row of the place, and counts the change.
+    pub place: &'static str,
+    /// Writes a record.
+    pub put: &'static str,
+    /// Writes other texts for records.
+    pub amend: &'static str,
+    /// Removes all records.
+    pub clear: &'static str,
+    /// Answers `made` if a change was made, after its commit; empty where the change itself does.
+    pub made: &'static str,
+    /// Removes records that ended long ago, wherever they are.
+    pub sweep: &'static str,
+    /// Wakes those who listen; empty where nobody does.
+    pub wake: &'static str,
+    /// Answers with a row if something has changed; empty where one listens for that.
+    pub glance: &'static str,
+    /// A moment in microseconds since 1970 as a time; none for now.
+    pub at: fn(Option<i64>) -> String,
+}
+
 /// The statements for one claim at one kind of database.
 pub(crate) trait Dialect: std::fmt::Debug + Sized + 'static {
     /// A connection to such a database.
@@ -34,6 +63,8 @@ pub(crate) trait Dialect: std::fmt::Debug + Sized + 'static {
     const LOOKS: Looks;
     /// What is asked of such a database by whoever intervenes.
     const STEERING: Steering;
+    /// The statements about the records of latches and barriers.
+    const RECORDS: RecordStatements;
     /// What `dlock generate` calls such a database.
     const GENERATE: &'static str;
     /// The client with which an administrator runs what that prints, on a host and by a socket.
@@ -75,6 +106,9 @@ pub(crate) trait Dialect: std::fmt::Debug + Sized + 'static {
     fn greeting(&self) -> String {
         String::new()
     }
+
+    /// These statements as a transaction of their own, with `own` for the places that no other statement has.
+    fn request(&self, text: &str, own: &dyn Fn(&str) -> Option<String>) -> String;
 
     /// An attempt to take the lock. What it joins is a transaction of its own, which has ended before the lock is looked at: of
     /// a waiter and a holder that leaves, one sees the other.

@@ -5,6 +5,7 @@ prepared them so that a statement does something else than it says.
 
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::probing::Finding;
+use crate::backend::sql::errors::bad_table;
 use crate::backend::sql::table::Table;
 use crate::printable::shown;
 
@@ -60,6 +61,10 @@ impl Found {
         let schema = self.schema.as_ref().map(|schema| format!("{schema}.")).unwrap_or_default();
         let what = shown(format!("{schema}{what}").as_bytes()).to_string();
         let owner = shown(words.next().unwrap_or_default().as_bytes()).to_string();
+        if let Some((flaw, change)) = flaw(why) {
+            let what = format!("the table {what} {flaw}");
+            return Some(bad_table(&name, &what, &format!("ALTER TABLE {} {change};", table.record())));
+        }
         let what = match why {
             "owner" => format!("the table {what} is of the role {owner}, which could have prepared it"),
             "kind" => format!("{what} is a view, or another kind of relation than a plain table"),
@@ -108,5 +113,14 @@ impl Found {
             findings.push(Finding::warn("table", text, remedy));
         }
         findings
+    }
+}
+
+/// What is wrong with a table that is found under this word, and what mends it; none where it is no matter of its making.
+fn flaw(word: &str) -> Option<(&'static str, &'static str)> {
+    match word {
+        "unlogged" => Some(("does not survive a crash of the server", "SET LOGGED")),
+        "engine" => Some(("has an engine without transactions", "ENGINE=InnoDB")),
+        _ => None,
     }
 }

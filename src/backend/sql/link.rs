@@ -57,6 +57,8 @@ impl Auth {
 pub(crate) enum Purpose {
     /// To take locks: it must take writes.
     Locks,
+    /// To let processes meet: it must take writes, and may tell of many.
+    Meetings,
     /// What there is: it must be the one that takes writes, but the role may be one that can only read.
     Looks,
 }
@@ -65,7 +67,7 @@ impl Purpose {
     /// How much a server may send in answer to a request.
     pub(crate) fn allowance(self) -> Allowance {
         let allowance = Allowance::default();
-        if self == Self::Looks {
+        if self != Self::Locks {
             allowance.for_looks();
         }
         allowance

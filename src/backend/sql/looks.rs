@@ -143,6 +143,7 @@ impl Looks {
                     "member" => table.member(),
                     "queue" => table.queue(),
                     "once" => table.once(),
+                    "record" => table.record(),
                     "work" => WORK.as_millis().to_string(),
                     _ => return None,
                 })

@@ -12,7 +12,7 @@ use crate::backend::probing::{Finding, Met, Probes, Verdict, bounded, certificat
 use crate::backend::sql::answers::{Look, Row, of};
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
 use crate::backend::sql::dialect::Dialect;
-use crate::backend::sql::link::Servers;
+use crate::backend::sql::link::{Said, Servers};
 use crate::backend::sql::table::Tables;
 use crate::backend::sql::told::Told;
 use crate::backend::sql::{errors, name};
@@ -27,6 +27,9 @@ const LEFT: &str =
     "SELECT 'left', name FROM {lock} WHERE LEFT(name, {length}) = {begins} AND lock_until < {ended} LIMIT 1;\n";
 const REMOVE: &str = "DELETE FROM {lock} WHERE name = {name} AND lock_until <= {ended};\n\
     DELETE FROM {holder} WHERE name = {name} AND NOT EXISTS (SELECT 1 FROM {lock} s WHERE s.name = {name});\n";
+/// Needs every right that latches and barriers need, and does nothing.
+const RIGHTS: &str = "INSERT INTO {record} SELECT r.* FROM {record} r WHERE r.name = '';\n\
+    UPDATE {record} SET version = version WHERE name = '';\nDELETE FROM {record} WHERE name = '';\n";
 
 /// The probes of one database.
 #[derive(Debug)]
@@ -143,6 +146,31 @@ impl<D: Dialect> SqlProbes<D> {
         }
     }
 
+    /// Whether latches and barriers have their table, and this role all rights there.
+    async fn records(&mut self) -> Option<Finding> {
+        let way = self.primary()?;
+        let name = way.connection.name();
+        let request = D::LOOKS.change(RIGHTS, way.connection.table(), |_| None);
+        let table = way.connection.table().record_bare();
+        let asked = async {
+            match way.connection.ask(&request, Tables::RECORD, Outstanding::Request).await {
+                Ok(_) => Ok(None),
+                Err(Unasked::Said(said, _)) if said.is_missing_table() => {
+                    let text = format!("the table {table} for latches and barriers is missing");
+                    let remedy =
+                        format!("the first one makes it, or have an administrator run: dlock generate {}", D::GENERATE);
+                    Ok(Some(Finding::skip("table", text, remedy)))
+                }
+                Err(error) => Err(error.into()),
+            }
+        };
+        bounded(&name, asked).await.unwrap_or_else(|error| {
+            let text = format!("no latch or barrier can be used: {error}");
+            let remedy = format!("dlock generate {} prints what they need", D::GENERATE);
+            Some(Finding::warn("table", text, remedy))
+        })
+    }
+
     /// Whether what stands between us and the server swallows notifications.
     fn pooler(&mut self, process: Option<i32>) -> Option<Finding> {
         let process = process?;
@@ -190,6 +218,7 @@ impl<D: Dialect> Probes for SqlProbes<D> {
             Err(error) => vec![Finding::skip("version", error.to_string(), "look at the server's log")],
         };
         findings.extend(self.tables().await);
+        findings.extend(self.records().await);
         let is_news = |concern: &&String| !KNOWN.iter().any(|known| concern.contains(known));
         findings.extend(concerns.iter().filter(is_news).map(|concern| Finding::said("table", Verdict::Warn, concern)));
         findings

@@ -4,6 +4,8 @@ The locks in one database, for those who contend for them and for those who look
 
 use std::marker::PhantomData;
 
+use crate::backend::meeting::records::{RecordedBarrier, RecordedLatch};
+use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::probing::{Probes, Wish};
@@ -13,6 +15,7 @@ use crate::backend::sql::dialect::Dialect;
 use crate::backend::sql::inspect::SqlSurvey;
 use crate::backend::sql::link::{Auth, Purpose, Servers};
 use crate::backend::sql::probes::SqlProbes;
+use crate::backend::sql::records::SqlRecords;
 use crate::backend::sql::table::Table;
 use crate::backend::survey::Survey;
 use crate::backend::{Claim, Contender, Service};
@@ -53,12 +56,26 @@ impl<D: Dialect> SqlService<D> {
         let servers = Servers { location, user, database, tls: self.tls.clone(), auth: self.auth, purpose };
         Connection::new(servers, table)
     }
+
+    /// The records of `what` a dlock takes part in.
+    fn records(&self, meeting: Meeting, what: &'static str) -> SqlRecords<D> {
+        let user = || here::user_name(nix::unistd::geteuid().as_raw());
+        SqlRecords::new(meeting, what, self.connection(user, Purpose::Meetings))
+    }
 }
 
 impl<D: Dialect> Service for SqlService<D> {
     fn contend(&self, claim: Claim) -> Box<dyn Contender> {
         let connection = self.connection(|| claim.about.user.clone(), Purpose::Locks);
         Box::new(SqlContender::<D>::new(claim, connection))
+    }
+
+    fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
+        Ok(Box::new(RecordedLatch(self.records(meeting, "latch"))))
+    }
+
+    fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
+        Ok(Box::new(RecordedBarrier::new(self.records(meeting, "barrier"), parties)))
     }
 
     fn survey(&self, namespace: Namespace) -> Box<dyn Survey> {

@@ -13,6 +13,7 @@ const HOLDER: &str = "dlock_holder";
 const MEMBER: &str = "dlock_member";
 const QUEUE: &str = "dlock_queue";
 const ONCE: &str = "dlock_once";
+const RECORD: &str = "dlock_record";
 /// The longest name of a table: with the names of dlock's own behind it, it stays below the 63 bytes that a name has.
 const LONGEST: usize = 50;
 
@@ -50,10 +51,12 @@ impl Tables {
     pub(crate) const LOCK: Self = Self(1);
     /// The table of periods and breaks.
     pub(crate) const ONCE: Self = Self(16);
-    /// All but that one.
+    /// Those that every lock uses: the first ones.
     pub(crate) const LOCKS: Self = Self(15);
+    /// The table of what latches and barriers remember.
+    pub(crate) const RECORD: Self = Self(32);
     /// All of them.
-    pub(crate) const ALL: Self = Self(31);
+    pub(crate) const ALL: Self = Self(63);
 
     /// Whether all of `others` are among them.
     #[must_use]
@@ -142,19 +145,23 @@ impl Table {
 
     /// The names of these tables, without the schema and without quotes.
     pub(crate) fn bare_names(&self, tables: Tables) -> Vec<String> {
-        let own = [HOLDER, MEMBER, QUEUE, ONCE].map(|name| self.own_name(name));
-        let all = std::iter::once(self.name.clone()).chain(own).enumerate();
+        let all = std::iter::once(self.name.clone()).chain(self.own_bare()).enumerate();
         all.filter(|(at, _)| tables.has(Tables(1 << at))).map(|(_, name)| name).collect()
     }
 
     /// The names of dlock's own tables, without the schema and without quotes.
-    pub(crate) fn own_bare(&self) -> [String; 4] {
-        [HOLDER, MEMBER, QUEUE, ONCE].map(|name| self.own_name(name))
+    pub(crate) fn own_bare(&self) -> [String; 5] {
+        [HOLDER, MEMBER, QUEUE, ONCE, RECORD].map(|name| self.own_name(name))
     }
 
     /// The name of the table of those who hold a lock together, without the schema and without quotes.
     pub(crate) fn member_bare(&self) -> String {
         self.own_name(MEMBER)
+    }
+
+    /// The name of the table of what latches and barriers remember, without the schema and without quotes.
+    pub(crate) fn record_bare(&self) -> String {
+        self.own_name(RECORD)
     }
 
     /// The table of locks, as statements name it.
@@ -175,6 +182,11 @@ impl Table {
     /// The table of periods in which a command has succeeded.
     pub(crate) fn once(&self) -> String {
         self.own(ONCE)
+    }
+
+    /// The table of what latches and barriers remember.
+    pub(crate) fn record(&self) -> String {
+        self.own(RECORD)
     }
 
     /// The table of waiters.
@@ -217,6 +229,7 @@ impl Table {
             "member" => Some(self.member()),
             "queue" => Some(self.queue()),
             "once" => Some(self.once()),
+            "record" => Some(self.record()),
             _ => None,
         });
         statements(&text)
@@ -226,10 +239,10 @@ impl Table {
     /// statements name it, needs.
     pub(crate) fn script(&self, tables: &str, role: &str) -> String {
         let (lock, holder) = (self.lock(), self.holder());
-        let (member, queue, once) = (self.member(), self.queue(), self.once());
+        let (member, queue, once, record) = (self.member(), self.queue(), self.once(), self.record());
         let grants = [
             ("SELECT, INSERT, UPDATE", &[lock, holder, once][..]),
-            ("SELECT, INSERT, UPDATE, DELETE", &[member, queue]),
+            ("SELECT, INSERT, UPDATE, DELETE", &[member, queue, record]),
         ];
         let mut script = self.statements(tables).join("\n") + "\n";
         for (rights, tables) in grants {

@@ -16,7 +16,7 @@ const FOREIGN: Duration = Duration::from_millis(500);
 /// How long after the end of a lease the head looks again, so that it has certainly ended.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 /// How often the first waiters look through a pooler, which swallows the wake-up, and how often the others.
-const POOLED: Duration = Duration::from_millis(250);
+pub(crate) const POOLED: Duration = Duration::from_millis(250);
 const POOLED_BEHIND: Duration = Duration::from_secs(1);
 /// How many of them are the first.
 const FIRST: u64 = 4;

@@ -71,7 +71,7 @@ impl Values {
 
     /// The tables that requests of the claim use.
     pub(crate) fn uses(&self) -> Tables {
-        if self.once.is_some() { Tables::ALL } else { Tables::LOCKS }
+        if self.once.is_some() { Tables::LOCKS.and(Tables::ONCE) } else { Tables::LOCKS }
     }
 
     /// From now on it is no matter whether a run around this one holds the lock.
@@ -106,6 +106,7 @@ impl Values {
             "holder" => self.table.holder(),
             "member" => self.table.member(),
             "queue" => self.table.queue(),
+            "record" => self.table.record(),
             "name" => self.name.clone(),
             "me" => self.me.clone(),
             "done" => self.done.clone(),

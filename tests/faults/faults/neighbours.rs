@@ -15,7 +15,7 @@ use crate::support::postgres::neighbours::{bait, trap, types, views};
 use crate::world::Servers;
 
 /// What earlier episodes have left. The tables are made by others here.
-const CLEAR: &str = "DROP TABLE IF EXISTS shedlock, dlock_holder, dlock_member, dlock_queue, dlock_once";
+const CLEAR: &str = "DROP TABLE IF EXISTS shedlock, dlock_holder, dlock_member, dlock_queue, dlock_once, dlock_record";
 
 /// What `mallory` does, who may create in the database that has the locks of `dlock`, and no more.
 struct Plan {

@@ -124,6 +124,10 @@ impl<E: Engine> Server<E> {
             );
             left.extend(rows.into_iter().map(|row| row.join(" ")));
         }
+        if self.has("dlock_record") {
+            let rows = self.sql("SELECT what, record FROM dlock_record WHERE record <> '' AND until > :now");
+            left.extend(rows.into_iter().map(|row| row.join(" ")));
+        }
         left
     }
 

@@ -9,7 +9,7 @@ SELECT 'guard', CASE WHEN t.sound = {count} AND (NOT {assumed} OR t.is_first AND
   ELSE 'dlock_looks_for_its_tables' END::text::regclass
 FROM (SELECT count(*) FILTER (WHERE c.relnamespace = to_regnamespace({schema}) AND ({trusted} OR c.relkind = 'r'
       AND NOT c.relispartition AND NOT c.relhasrules AND NOT c.relhastriggers AND NOT c.relrowsecurity
-      AND {owner})) AS sound,
+      AND (c.relname <> {kept} OR c.relpersistence = 'p') AND {owner})) AS sound,
     count(*) FILTER (WHERE c.relname = {table} AND c.relpersistence <> 't') AS many,
     bool_or(c.relnamespace = to_regnamespace({schema}) AND c.oid::text = current_setting('dlock.table')) AS is_first
   FROM pg_class c WHERE c.relname = ANY ({tables})) t;

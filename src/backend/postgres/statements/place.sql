@@ -21,6 +21,7 @@ LEFT JOIN LATERAL (SELECT count(*) AS many, bool_or(f.hides) AS hides,
       WHEN NOT {owner} THEN 'owner'
       WHEN c.relhasrules THEN 'rule'
       WHEN c.relhastriggers AND EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal
-        AND g.tgenabled <> 'D') THEN 'trigger' END AS fault
+        AND g.tgenabled <> 'D') THEN 'trigger'
+      WHEN c.relname = {kept} AND c.relpersistence <> 'p' THEN 'unlogged' END AS fault
     FROM pg_class c WHERE c.relnamespace = h.oid AND c.relname = ANY ({tables})) f) t ON true;
 COMMIT;

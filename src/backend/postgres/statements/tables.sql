@@ -11,3 +11,6 @@ CREATE UNLOGGED TABLE IF NOT EXISTS {queue} (name varchar(64) NOT NULL, owner ch
   PRIMARY KEY (name, owner));
 CREATE TABLE IF NOT EXISTS {once} (name varchar(64) NOT NULL, length_ms bigint NOT NULL, period bigint NOT NULL,
   at_ms bigint NOT NULL, done text NOT NULL, PRIMARY KEY (name, length_ms));
+CREATE TABLE IF NOT EXISTS {record} (name varchar(64) NOT NULL, what varchar(16) NOT NULL, record varchar(160) NOT NULL,
+  owner varchar(32) NOT NULL, version bigint NOT NULL, until timestamp NOT NULL, life_ms bigint NOT NULL, content text NOT NULL,
+  PRIMARY KEY (name, what, record), UNIQUE (until, name, what, record));

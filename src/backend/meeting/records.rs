@@ -1,0 +1,240 @@
+/*!
+Latches and barriers out of small texts beside a lock, for a service that can change a few of them at once, or none where one of
+them is not any more as it was seen. What such a service has to do is [`Records`]; everything else is here.
+
+The records of a latch are the names that are down and the failure, each kept for as long as it was asked for. Those of a
+barrier are the marks of its parties, each under the party's name, kept for its lease; the rule is in
+[`rule`](crate::backend::meeting::rule).
+*/
+
+use std::time::Duration;
+
+use crate::backend::error::Error;
+use crate::backend::meeting::rule::{Mark, Step, step};
+use crate::backend::meeting::{Barrier, Downs, Gathering, Latch, LatchFailure, Meeting, TOLD, restless};
+
+/// What the record of a name that is down begins with.
+const DOWN: &str = "n";
+/// The record of a failure, which comes before those of names.
+const FAILURE: &str = "f";
+/// How often one look is repeated because what it saw has changed before it could act.
+const LOOKS: usize = 64;
+/// How often a waiter at a latch looks again although nothing has woken it.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// A text under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// Its name, which no other record of its place has.
+    pub name: String,
+    /// The text.
+    pub text: String,
+    /// The number of the change that wrote it: that of a later change is larger.
+    pub version: i64,
+}
+
+/// A moment of a service, with which changes are compared that come after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// The number of the last change there.
+    pub version: i64,
+    /// The service's time, in microseconds since 1970.
+    pub micros: i64,
+}
+
+/// The records of one place that have not ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Page {
+    /// The first ones, in the order of their names.
+    pub records: Vec<Record>,
+    /// How many there are.
+    pub count: u64,
+    /// When that was so.
+    pub moment: Moment,
+}
+
+/// The records of one latch or barrier at one service. As with a [`Latch`], every future may be dropped at any point, and every
+/// request may be repeated.
+#[async_trait::async_trait(?Send)]
+pub(crate) trait Records {
+    /// Who takes part, and in what.
+    fn meeting(&self) -> &Meeting;
+
+    /// Makes sure that there is a connection; does nothing when there is one.
+    async fn connect(&mut self) -> Result<(), Error>;
+
+    /// Makes sure that there is a connection on which requests come after everything that was asked before.
+    async fn connect_in_order(&mut self) -> Result<(), Error>;
+
+    /// Reads the first `most` records. The one under this dlock's name, if it is this dlock's, lasts for most of a lease from now on.
+    async fn read(&mut self, most: usize) -> Result<Page, Error>;
+
+    /// Writes a record that lasts for `life`, in place of an older one: for so long from the moment at which it was `seen`, and only
+    /// if none of that name was written or removed since; or from now on, in any case. Whether it was done. A record without a life
+    /// is removed.
+    async fn put(&mut self, name: &str, text: &str, life: Duration, seen: Option<Moment>) -> Result<bool, Error>;
+
+    /// Writes other texts for these records, if all of them are as they were `seen`: whether that was done. They last no longer
+    /// for that.
+    async fn amend(&mut self, texts: &[(String, String)], seen: Moment) -> Result<bool, Error>;
+
+    /// Removes all records.
+    async fn clear(&mut self) -> Result<(), Error>;
+
+    /// After reading: resolves when something has changed since, and after `at_most`.
+    async fn changed(&mut self, at_most: Duration) -> Result<(), Error>;
+}
+
+/// One dlock at a latch.
+pub(crate) struct RecordedLatch<R>(pub R);
+
+#[async_trait::async_trait(?Send)]
+impl<R: Records> Latch for RecordedLatch<R> {
+    async fn connect(&mut self) -> Result<(), Error> {
+        self.0.connect().await
+    }
+
+    async fn down(&mut self, keep: Duration) -> Result<(), Error> {
+        let name = format!("{DOWN}{}", self.0.meeting().name);
+        self.0.put(&name, "", keep, None).await.map(drop)
+    }
+
+    async fn fail(&mut self, failure: &LatchFailure, keep: Duration) -> Result<(), Error> {
+        self.0.put(FAILURE, &failure.text(), keep, None).await.map(drop)
+    }
+
+    async fn forget(&mut self) -> Result<(), Error> {
+        self.0.clear().await
+    }
+
+    async fn look(&mut self) -> Result<Downs, Error> {
+        let Page { records, count, .. } = self.0.read(TOLD + 1).await?;
+        let failed = records.iter().find(|record| record.name == FAILURE);
+        let names = records.iter().filter_map(|record| record.name.strip_prefix(DOWN));
+        Ok(Downs {
+            count: count.saturating_sub(failed.is_some().into()),
+            names: names.take(TOLD).map(str::to_owned).collect(),
+            failure: failed.map(|failed| LatchFailure::read(failed.text.as_bytes())),
+        })
+    }
+
+    async fn changed(&mut self) -> Result<(), Error> {
+        self.0.changed(AGAIN).await
+    }
+
+    /// The records know nothing of those who look.
+    async fn close(&mut self) {}
+}
+
+/// One party at a barrier.
+pub(crate) struct RecordedBarrier<R> {
+    records: R,
+    own: Mark,
+    /// Whether our mark may have been made.
+    has_come: bool,
+}
+
+impl<R: Records> RecordedBarrier<R> {
+    /// A party that waits for so many `parties`.
+    pub(crate) fn new(records: R, parties: u32) -> Self {
+        let meeting = records.meeting();
+        let (name, id) = (meeting.name.clone(), meeting.id.as_str().to_owned());
+        Self { records, own: Mark { name, id, parties, ..Mark::default() }, has_come: false }
+    }
+
+    /// The marks that are alive.
+    async fn marks(&mut self) -> Result<(Vec<Mark>, Moment), Error> {
+        let Page { records, moment, .. } = self.records.read(usize::MAX).await?;
+        let mark =
+            |record: &Record| Some(Mark { order: record.version, ..Mark::read(&record.name, record.text.as_bytes())? });
+        Ok((records.iter().filter_map(mark).collect(), moment))
+    }
+
+    /// Removes our record, also one that is still on its way, unless something happened to it since it was `seen`.
+    async fn remove(&mut self, seen: Moment) -> Result<bool, Error> {
+        self.records.put(&self.own.name, "", Duration::ZERO, Some(seen)).await
+    }
+
+    /// Looks until there is something to tell, and does what has to be done before.
+    async fn gather(&mut self, arrives: bool) -> Result<Gathering, Error> {
+        for _ in 0..LOOKS {
+            let (marks, seen) = self.marks().await?;
+            // Whether it was done or not, the next look shows.
+            match step(&marks, &self.own, arrives) {
+                Step::Tell(gathering) => return Ok(gathering),
+                Step::Join => {
+                    self.has_come = true;
+                    let lease = self.records.meeting().lease;
+                    self.records.put(&self.own.name, &self.own.text(), lease, Some(seen)).await?;
+                }
+                Step::Leave(gathering) => {
+                    if self.remove(seen).await? {
+                        return Ok(gathering);
+                    }
+                }
+                Step::Open => {
+                    let waiting = marks.iter().filter(|mark| mark.waits_with(&self.own));
+                    let opened: Vec<_> = waiting.map(|mark| (mark.name.clone(), mark.opened().text())).collect();
+                    self.records.amend(&opened, seen).await?;
+                }
+            }
+        }
+        Err(restless(&self.records.meeting().key))
+    }
+
+    /// Takes our mark away; where it is open only if that is what is asked for. Whether it is left because it is open.
+    async fn take_away(&mut self, open: bool) -> Result<bool, Error> {
+        if !self.has_come {
+            return Ok(false);
+        }
+        self.records.connect_in_order().await?;
+        for _ in 0..LOOKS {
+            let (marks, seen) = self.marks().await?;
+            let is_done = match marks.iter().find(|mark| mark.name == self.own.name) {
+                Some(mark) if mark.id == self.own.id && mark.open && !open => return Ok(true),
+                // A newer process has its place. Our arrival may still be on its way, and finds that it was overtaken.
+                Some(mark) if mark.id != self.own.id => {
+                    self.records.amend(&[(mark.name.clone(), mark.text())], seen).await?
+                }
+                _ => self.remove(seen).await?,
+            };
+            if is_done {
+                self.has_come = false;
+                return Ok(false);
+            }
+        }
+        Err(restless(&self.records.meeting().key))
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl<R: Records> Barrier for RecordedBarrier<R> {
+    async fn connect(&mut self) -> Result<(), Error> {
+        self.records.connect().await
+    }
+
+    async fn arrive(&mut self) -> Result<Gathering, Error> {
+        self.gather(true).await
+    }
+
+    async fn look(&mut self) -> Result<Gathering, Error> {
+        self.gather(false).await
+    }
+
+    async fn changed(&mut self) -> Result<(), Error> {
+        let lease = self.records.meeting().lease;
+        self.records.changed(lease / 3).await
+    }
+
+    async fn withdraw(&mut self) -> Result<bool, Error> {
+        self.take_away(false).await
+    }
+
+    async fn close(&mut self) {
+        // What is left of it goes when its lease ends.
+        let _ = self.take_away(true).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

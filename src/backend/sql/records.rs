@@ -1,0 +1,251 @@
+/*!
+The records of latches and barriers in a table beside the table of locks: see
+[`records`](crate::backend::meeting::records). Each change locks the row of its place first, which counts the changes there,
+so that a later change has a larger number and sees what all earlier ones have done. A record that is removed stays for a
+minute as one that has ended: a change that comes late then finds that it was overtaken.
+*/
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::backend::meeting::Meeting;
+use crate::backend::meeting::records::{Moment, Page, Record, Records};
+use crate::backend::sql::answers::{self, Look, Row};
+use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
+use crate::backend::sql::dialect::Dialect;
+use crate::backend::sql::link::Said;
+use crate::backend::sql::name;
+use crate::backend::sql::session::Session;
+use crate::backend::sql::table::{Table, Tables};
+use crate::backend::sql::turn::{POOLED, Watch};
+use crate::backend::{Claim, Error};
+use crate::clock::Instant;
+
+/// How often the table is looked for: another client may remove it at the same time.
+const TRIES: usize = 4;
+/// Finds out whether there is a table.
+const FIND: &str = "SELECT 'found' FROM {record} r WHERE {here} AND r.record = '';\n";
+/// How many records are read at most: more than there can be parties.
+const MOST: usize = 10_000;
+
+/// What is asked about records.
+#[derive(Clone, Copy, Debug, Default)]
+struct Request<'a> {
+    /// The name of a record.
+    name: &'a str,
+    text: &'a str,
+    life: Duration,
+    seen: Option<Moment>,
+    /// Records and their new texts.
+    texts: &'a [(String, String)],
+    /// How many are read.
+    most: usize,
+}
+
+/// Where the records are.
+#[derive(Debug)]
+struct Place {
+    /// The name of the lock beside which they are.
+    name: String,
+    /// What they are of.
+    what: &'static str,
+}
+
+impl Place {
+    /// These statements for `request`, each of which is a transaction of its own.
+    fn requests<D: Dialect>(&self, statements: &D, texts: &[&str], request: &Request<'_>) -> String {
+        let filled = |text: &&&str| statements.request(text, &|place| self.value::<D>(statements, place, request));
+        texts.iter().filter(|text| !text.is_empty()).map(|text| filled(&text)).collect()
+    }
+
+    /// What stands in this place of a statement.
+    fn value<D: Dialect>(&self, statements: &D, place: &str, request: &Request<'_>) -> Option<String> {
+        let literal = D::LOOKS.literal;
+        let Request { name, text, life, seen, texts, most } = request;
+        let key = |name: &str| literal(&kept_as(name));
+        Some(match place {
+            "what" => literal(self.what),
+            "here" => format!("r.name = {} AND r.what = {}", literal(&self.name), literal(self.what)),
+            "key" => key(name),
+            "content" => literal(text),
+            "life" => life.as_millis().to_string(),
+            "from" => (D::RECORDS.at)(seen.map(|seen| seen.micros)),
+            "seen" => seen.map_or(i64::MAX, |seen| seen.version).to_string(),
+            "channel" => self.channel(statements.table()),
+            "most" => (*most).min(MOST).to_string(),
+            "keys" => texts.iter().map(|(name, _)| key(name)).collect::<Vec<_>>().join(", "),
+            "cases" => {
+                let case = |(name, text): &(String, String)| format!("WHEN {} THEN {}", key(name), literal(text));
+                texts.iter().map(case).collect::<Vec<_>>().join(" ") + " "
+            }
+            "count" => texts.len().to_string(),
+            _ => return None,
+        })
+    }
+
+    /// The channel on which changes are told.
+    fn channel(&self, table: &Table) -> String {
+        let digest = Sha256::digest(format!("{}\0{}\0{}", table.record(), self.what, self.name));
+        digest.iter().take(16).fold("dlock_".to_owned(), |channel, byte| channel + &format!("{byte:02x}"))
+    }
+}
+
+/// The name of a record in the table. It has an end of its own: some databases ignore a space there.
+fn kept_as(name: &str) -> String {
+    format!("{name}.")
+}
+
+/// The records of one latch or barrier, for one dlock.
+#[derive(Debug)]
+pub(super) struct SqlRecords<D: Dialect> {
+    meeting: Meeting,
+    place: Place,
+    session: Session<D>,
+    /// Whether the table may be missing, as far as is known.
+    is_missing: bool,
+    /// Whether notifications do not arrive, as far as is known.
+    is_deaf: bool,
+    /// The last change that was seen, and since when it has been the last one.
+    last: (Moment, Instant),
+}
+
+impl<D: Dialect> SqlRecords<D> {
+    /// The records of `what` this dlock takes part in, by this connection, which need not be made yet.
+    pub(super) fn new(meeting: Meeting, what: &'static str, connection: Connection<D::Link>) -> Self {
+        let place = Place { name: name::row(&meeting.namespace, &meeting.key), what };
+        let session = Session::new(&Claim::like(&meeting), connection);
+        Self { meeting, place, session, is_missing: true, is_deaf: false, last: (Moment::default(), Instant::now()) }
+    }
+
+    /// Asks by these statements. Where the table is missing, the next [`Records::connect`] makes it.
+    async fn ask(&mut self, texts: &[&str], request: &Request<'_>) -> Result<Vec<Row>, Error> {
+        let place = &self.place;
+        let text = |statements: &D| place.requests(statements, texts, request);
+        let asked = self.session.ask(text, Tables::RECORD, Outstanding::Request).await;
+        self.is_missing = matches!(&asked, Err(Unasked::Said(said, _)) if said.is_missing_table());
+        self.session.lacks(self.is_missing);
+        Ok(asked?)
+    }
+
+    /// Makes a change, and tells the others: whether it was made.
+    async fn change(&mut self, text: &str, request: &Request<'_>) -> Result<bool, Error> {
+        let of = D::RECORDS;
+        let change = format!("{}{text}", of.place);
+        let rows = self.ask(&[&change, of.made, of.sweep, of.wake], request).await?;
+        Ok(answers::of(&rows, "made").is_some())
+    }
+
+    /// What an answer says; none when it makes no sense.
+    fn page(&mut self, rows: &[Row]) -> Option<Page> {
+        let [_, version, micros, count, process] = answers::of(rows, "page")?[..] else { return None };
+        let moment = Moment { version: version?.parse().ok()?, micros: micros?.parse().ok()? };
+        if let Some(process) = process {
+            let look = Look { process: Some(process.parse().ok()?), ..Look::default() };
+            self.is_deaf = self.session.connection.is_deaf(&look);
+        }
+        let record = |row: &Row| match &row[..] {
+            [Some(word), Some(name), Some(text), Some(version)] if word == "record" => Some(Record {
+                name: name.strip_suffix('.')?.to_owned(),
+                text: text.clone(),
+                version: version.parse().ok()?,
+            }),
+            _ => None,
+        };
+        let is_record = |row: &&Row| row.first().is_some_and(|word| word.as_deref() == Some("record"));
+        let records = rows.iter().filter(is_record).map(record).collect::<Option<_>>()?;
+        Some(Page { records, count: count?.parse().ok()?, moment })
+    }
+}
+
+#[async_trait::async_trait(?Send)]
+impl<D: Dialect> Records for SqlRecords<D> {
+    fn meeting(&self) -> &Meeting {
+        &self.meeting
+    }
+
+    async fn connect(&mut self) -> Result<(), Error> {
+        // The table is made in the time that connecting may take, which is more than an answer may take.
+        for _ in 0..TRIES {
+            self.session.connect().await?;
+            if !self.is_missing {
+                return Ok(());
+            }
+            match self.ask(&[FIND], &Request::default()).await {
+                Err(_) if self.is_missing => {}
+                found => return found.map(drop),
+            }
+        }
+        Err(self.session.nonsense())
+    }
+
+    async fn connect_in_order(&mut self) -> Result<(), Error> {
+        self.session.connect_in_order().await
+    }
+
+    async fn read(&mut self, most: usize) -> Result<Page, Error> {
+        let of = D::RECORDS;
+        let name = self.meeting.name.clone();
+        let request = Request { name: &name, life: self.meeting.lease, most, ..Request::default() };
+        self.session.connection.forget_notifications();
+        let listens = !self.is_deaf && !self.session.connection.is_listening();
+        let listen = if listens { of.listen } else { "" };
+        let rows = self.ask(&[listen, of.extend, of.read], &request).await?;
+        if listens {
+            self.session.connection.listens();
+        }
+        let page = self.page(&rows).ok_or_else(|| self.session.nonsense())?;
+        if page.moment.version != self.last.0.version {
+            self.last = (page.moment, Instant::now());
+        }
+        Ok(page)
+    }
+
+    async fn put(&mut self, name: &str, text: &str, life: Duration, seen: Option<Moment>) -> Result<bool, Error> {
+        self.change(D::RECORDS.put, &Request { name, text, life, seen, ..Request::default() }).await
+    }
+
+    async fn amend(&mut self, texts: &[(String, String)], seen: Moment) -> Result<bool, Error> {
+        self.change(D::RECORDS.amend, &Request { texts, seen: Some(seen), ..Request::default() }).await
+    }
+
+    async fn clear(&mut self) -> Result<(), Error> {
+        self.ask(&[D::RECORDS.clear, D::RECORDS.wake], &Request::default()).await.map(drop)
+    }
+
+    async fn changed(&mut self, at_most: Duration) -> Result<(), Error> {
+        let (now, (seen, since)) = (Instant::now(), self.last);
+        if D::RECORDS.glance.is_empty() {
+            let wait = if self.is_deaf { at_most.min(POOLED) } else { at_most };
+            return self.session.connection.heard(now + wait).await;
+        }
+        let glance = Request { seen: Some(seen), ..Request::default() };
+        let request = self.place.requests(&self.session.statements, &[D::RECORDS.glance], &glance);
+        self.session.connection.watched(&Watch::Room { request }, since, now + at_most).await.map(drop)
+    }
+}
+
+/// Asserts that every place of every statement has a value, also where the texts look like places.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn check<D: Dialect>(table: Table) {
+    let claim = Claim::example("dlock", "it's {now}").expect("names");
+    let statements = D::new(table, &claim, Duration::from_secs(15));
+    let place = Place { name: "dlock:it's {now}".to_owned(), what: "latch" };
+    let of = D::RECORDS;
+    let texts = [("{a}".to_owned(), "b'".to_owned())];
+    let seen = Some(Moment { version: 7, micros: 8 });
+    for seen in [None, seen] {
+        let request = Request { name: "{a}", text: "b'", life: Duration::from_secs(1), seen, texts: &texts, most: 9 };
+        for text in [
+            of.listen, of.extend, of.read, of.place, of.put, of.amend, of.clear, of.made, of.sweep, of.wake, of.glance,
+            FIND,
+        ] {
+            let sent = place.requests(&statements, &[text], &request);
+            let own = ["{a}.", "b'", "dlock:it's {now}"].map(D::LOOKS.literal);
+            let sent = own.iter().fold(sent, |sent, own| sent.replace(own, "TEXT"));
+            assert!(!sent.contains('{'), "{sent}");
+            assert_eq!(sent.contains("COMMIT;"), !text.is_empty(), "{sent}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+/*!
+A session at a database, for whoever changes something there: the connection, what is asked on it, and making the tables where
+they are missing.
+*/
+
+use crate::backend::net::wire::Address;
+use crate::backend::sql::answers::Row;
+use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
+use crate::backend::sql::dialect::Dialect;
+use crate::backend::sql::link::{Link, Said, Servers};
+use crate::backend::sql::table::Tables;
+use crate::backend::sql::template::lines;
+use crate::backend::sql::turn::patience;
+use crate::backend::sql::{errors, place};
+use crate::backend::{Claim, Error};
+use crate::printable::flag;
+
+/// How often the tables are made: another client may remove them at the same time.
+const TRIES: usize = 4;
+
+/// What came of a request.
+pub(super) type Asked<D> = Result<Vec<Row>, Unasked<<<D as Dialect>::Link as Link>::Said>>;
+
+/// A session, and the statements for one claim.
+#[derive(Debug)]
+pub(super) struct Session<D: Dialect> {
+    /// The connection, which need not be made yet.
+    pub connection: Connection<D::Link>,
+    /// The statements.
+    pub statements: D,
+    lack: Lack,
+}
+
+/// What a session knows of tables that are missing.
+#[derive(Debug, Default)]
+struct Lack {
+    /// Whether the last request lacked one.
+    missing: bool,
+    /// How often they have been made since a request found all of them.
+    made: usize,
+}
+
+/// How an administrator runs statements at the first of `servers`, with the client for hosts or the one for sockets.
+fn client([host, socket]: [&str; 2], servers: &Servers) -> String {
+    let address = servers.location.addresses.first();
+    let template = if matches!(address, Some(Address::Unix(_))) { socket } else { host };
+    lines(template, |place| {
+        Some(match (place, address?) {
+            ("database", _) => flag("", &servers.database).trim_start().to_owned(),
+            ("host", Address::Tcp(host, _)) => flag("-h", host),
+            ("port", Address::Tcp(_, port)) => port.to_string(),
+            ("socket", Address::Unix(path)) => flag("-S", path.to_str()?),
+            ("directory", Address::Unix(path)) => flag("-h", path.parent()?.to_str()?),
+            ("port", Address::Unix(path)) => path.extension()?.to_str()?.to_owned(),
+            _ => return None,
+        })
+    })
+}
+
+impl<D: Dialect> Session<D> {
+    /// A session for `claim` on this connection, which need not be made yet.
+    pub(super) fn new(claim: &Claim, connection: Connection<D::Link>) -> Self {
+        let statements = D::new(connection.table().clone(), claim, patience(claim.ttl));
+        Self { connection, statements, lack: Lack::default() }
+    }
+
+    /// Makes sure that there is a connection on which nothing is unanswered, and makes the tables if they are missing.
+    pub(super) async fn connect(&mut self) -> Result<(), Error> {
+        if self.connection.connect().await? {
+            self.greet().await?;
+        }
+        self.make_tables().await
+    }
+
+    /// Makes sure that there is a connection for a request that must be executed last.
+    pub(super) async fn connect_in_order(&mut self) -> Result<(), Error> {
+        if self.connection.connect_in_order().await? {
+            self.greet().await?;
+        }
+        Ok(())
+    }
+
+    /// What every new connection begins with.
+    async fn greet(&mut self) -> Result<(), Error> {
+        let greeting = self.statements.greeting();
+        if !greeting.is_empty() {
+            self.connection.ask(&greeting, Tables::NONE, Outstanding::Request).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request of these statements, which uses these tables; again where they turn out to be in another schema.
+    pub(super) async fn ask(
+        &mut self,
+        text: impl Fn(&D) -> String,
+        tables: Tables,
+        outstanding: Outstanding,
+    ) -> Asked<D> {
+        let asked = self.connection.ask(&text(&self.statements), tables, outstanding).await;
+        self.statements.use_table(self.connection.table());
+        match asked {
+            Err(Unasked::Elsewhere(_)) => self.connection.ask(&text(&self.statements), tables, outstanding).await,
+            asked => asked,
+        }
+    }
+
+    /// Notes whether a table is `missing`, which the next [`Self::make_tables`] makes.
+    pub(super) fn lacks(&mut self, missing: bool) {
+        self.lack.missing = missing;
+        if !missing {
+            self.lack.made = 0;
+        }
+    }
+
+    /// The error for an answer that makes no sense.
+    pub(super) fn nonsense(&self) -> Error {
+        errors::nonsense(&self.connection.name(), D::Link::PRODUCT)
+    }
+
+    /// Makes the tables that are missing. That may take longer than other requests do: it writes to the disk many times.
+    pub(super) async fn make_tables(&mut self) -> Result<(), Error> {
+        if !self.lack.missing {
+            return Ok(());
+        }
+        if self.lack.made == TRIES {
+            return Err(self.nonsense());
+        }
+        self.lack.made += 1;
+        self.choose_schema()?;
+        for statement in self.statements.tables() {
+            match self.connection.ask(&statement, Tables::NONE, Outstanding::Request).await {
+                Ok(_) => {}
+                Err(Unasked::Said(said, _)) if said.is_made_by_others() => {}
+                Err(Unasked::Said(said, error)) if said.forbids_tables() => {
+                    let servers = self.connection.servers();
+                    let url = place::url(servers, self.statements.table());
+                    let client = client(D::CLIENT, servers);
+                    let run = format!("dlock generate {} --backend '{url}' | {client}", D::GENERATE);
+                    return Err(errors::no_tables(&self.connection.name(), &servers.user, &error, &run));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.lack.missing = false;
+        Ok(())
+    }
+
+    /// The tables are made where they would be without a schema, or next to the table of locks, if that is there. A schema of the
+    /// role's own has locks that no other role sees: there only if the URL names it.
+    fn choose_schema(&mut self) -> Result<(), Error> {
+        let Some(found) = self.connection.found().filter(|_| !self.connection.table().is_named()) else {
+            return Ok(());
+        };
+        let Some(home) = found.home.as_ref().filter(|_| found.schema.is_none()) else { return Ok(()) };
+        if found.is_own(home) {
+            let table = self.connection.table().clone().found_in(home);
+            return Err(errors::own_schema(&self.connection.name(), &table));
+        }
+        let home = home.clone();
+        self.connection.make_in(&home);
+        self.statements.use_table(self.connection.table());
+        Ok(())
+    }
+}
