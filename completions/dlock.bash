@@ -95,7 +95,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__acquire)
-            opts="-k -b -t -n -w -E -q -v -h --key --backend --namespace --profile --require-backend --time --ttl --while-pid --nb --nonblock --timeout --wait --conflict-exit-code --reason --events --shell --json --kill-after --on-lost --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
+            opts="-k -b -t -n -w -E -q -v -h -V --key --backend --namespace --profile --require-backend --time --ttl --while-pid --nb --nonblock --timeout --wait --conflict-exit-code --reason --events --shell --json --kill-after --on-lost --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -217,7 +217,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__barrier)
-            opts="-k -E -q -v -b -w -t -h --key --namespace --profile --require-backend --time --parties --as --patient --conflict-exit-code --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --wait --ttl --connect-timeout --help"
+            opts="-k -E -q -v -b -w -t -h -V --key --namespace --profile --require-backend --time --parties --as --patient --conflict-exit-code --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --wait --ttl --connect-timeout --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -323,7 +323,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__break)
-            opts="-k -w -y -q -b -h --key --owner --reason --timeout --wait --now --yes --quiet --backend --namespace --profile --require-backend --time --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --help"
+            opts="-k -w -y -q -b -h -V --key --owner --reason --timeout --wait --now --yes --quiet --backend --namespace --profile --require-backend --time --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -413,7 +413,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__check)
-            opts="-t -q -b -h --json --ttl --quiet --backend --namespace --profile --require-backend --time --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
+            opts="-t -q -b -h -V --json --ttl --quiet --backend --namespace --profile --require-backend --time --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -487,7 +487,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__config)
-            opts="-b -h --json --backend --namespace --profile --require-backend --time --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --help"
+            opts="-b -h -V --json --backend --namespace --profile --require-backend --time --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -549,7 +549,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__flock)
-            opts="-s -x -u -n -w -E -o -F -c -h --shared --exclusive --unlock --nb --nonblock --wait --timeout --conflict-exit-code --close --no-fork --verbose --command --help"
+            opts="-s -x -u -n -w -E -o -F -c -h -V --shared --exclusive --unlock --nb --nonblock --wait --timeout --conflict-exit-code --close --no-fork --verbose --command --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -591,7 +591,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__generate)
-            opts="-b -h --backend --help man bash zsh fish postgres mysql"
+            opts="-b -h -V --backend --help --version man bash zsh fish postgres mysql"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -613,7 +613,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__held)
-            opts="-k -b -h --key --namespace --profile --require-backend --time --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --backend --connect-timeout --help"
+            opts="-k -b -h -V --key --namespace --profile --require-backend --time --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --backend --connect-timeout --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -683,7 +683,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__help)
-            opts="-h --help"
+            opts="-h -V --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -697,7 +697,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__latch)
-            opts="-k -E -q -v -b -w -h --key --namespace --profile --require-backend --time --as --count --reason --conflict-exit-code --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --wait --keep --connect-timeout --help down wait fail forget"
+            opts="-k -E -q -v -b -w -h -V --key --namespace --profile --require-backend --time --as --count --reason --conflict-exit-code --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --wait --keep --connect-timeout --help --version down wait fail forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -803,7 +803,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__list)
-            opts="-q -b -h --limit --json --watch --quiet --namespace --profile --require-backend --time --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --backend --connect-timeout --help"
+            opts="-q -b -h -V --limit --json --watch --quiet --namespace --profile --require-backend --time --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --backend --connect-timeout --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -869,7 +869,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__release)
-            opts="-q -v -h --profile --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
+            opts="-q -v -h -V --profile --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -919,7 +919,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__renew)
-            opts="-q -v -h --profile --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help"
+            opts="-q -v -h -V --profile --quiet --verbose --connect-timeout --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -969,7 +969,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__run)
-            opts="-k -n -x -s -E -c -o -q -v -b -w -t -h --key --handle --namespace --profile --require-backend --time --nb --nonblock --exclusive --shared --slots --conflict-exit-code --on-lost --leftovers --command --close --reason --events --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --timeout --wait --ttl --kill-after --min-hold --lock-delay --once-per --max-run --connect-timeout --help"
+            opts="-k -n -x -s -E -c -o -q -v -b -w -t -h -V --key --handle --namespace --profile --require-backend --time --nb --nonblock --exclusive --shared --slots --conflict-exit-code --on-lost --leftovers --command --close --reason --events --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --timeout --wait --ttl --kill-after --min-hold --lock-delay --once-per --max-run --connect-timeout --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1123,7 +1123,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__status)
-            opts="-k -q -b -h --key --done-within --json --watch --quiet --namespace --profile --require-backend --time --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --backend --connect-timeout --help"
+            opts="-k -q -b -h -V --key --done-within --json --watch --quiet --namespace --profile --require-backend --time --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --backend --connect-timeout --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
