@@ -107,8 +107,6 @@ mod tests {
             (&["DLOCK_TLL", "DLOCK_TTL"], event(&["DLOCK_TLL"], Some("DLOCK_TTL"))),
             (&["DLOCK_SOMETHING"], event(&["DLOCK_SOMETHING"], None)),
             (&["DLOCK_"], event(&["DLOCK_"], None)),
-            // The variables of a Kubernetes service of this name.
-            (&["DLOCK_PORT"], event(&["DLOCK_PORT"], None)),
             (&["DLOCK_TIMEOUT"], event(&["DLOCK_TIMEOUT"], Some("DLOCK_WAIT"))),
             (&["DLOCK_NB"], event(&["DLOCK_NB"], Some("DLOCK_NONBLOCK"))),
             (&["DLOCK_URL"], event(&["DLOCK_URL"], Some("DLOCK_BACKEND"))),
