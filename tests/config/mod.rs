@@ -63,6 +63,7 @@ const VALUES: &[(&str, [&str; 6])] = &[
     ("backend", ["rediss://a", "rediss://b", "rediss://c", "rediss://d", "rediss://e", "rediss://f"]),
     ("namespace", ["a", "b", "c", "d", "e", "f"]),
     ("require-backend", ["true"; 6]),
+    ("time", ["utc", "local", "utc", "local", "utc", "local"]),
     ("nonblock", ["true"; 6]),
     ("wait", ["1s", "2s", "3s", "4s", "5s", "6s"]),
     ("exclusive", ["true"; 6]),
@@ -103,6 +104,7 @@ const FLAGS: &[&str] = &[
     "backend",
     "namespace",
     "require-backend",
+    "time",
     "connect-timeout",
     "user",
     "password-file",
@@ -267,7 +269,7 @@ fn the_settings_are_shown_as_a_table_without_passwords() {
     let expected = format!(
         "OPTION              VALUE            ORIGIN\n\
          backend             redis://u:***@h  flag\nnamespace           dlock            default\n\
-         wait                10m              {place}:1\n\
+         time                utc              default\nwait                10m              {place}:1\n\
          conflict-exit-code  75               default\nttl                 1m               DLOCK_TTL\n\
          on-lost             stop             default\nleftovers           leave            default\n\
          reason              a\\u{{1b}}[2J       {place}:2\nconnect-timeout     5s               default\n\

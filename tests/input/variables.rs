@@ -303,6 +303,16 @@ fn close() {
 }
 
 #[test]
+fn time() {
+    let scratch = Scratch::new();
+    for zone in ["utc", "local", ""] {
+        run_file(&scratch).env("DLOCK_TIME", zone).command(["true"]).output().success();
+    }
+    let wrong = run_file(&scratch).env("DLOCK_TIME", "UTC+1").command(["true"]).output();
+    wrong.code(64).stderr_is_one_line("DLOCK_TIME=UTC+1: ");
+}
+
+#[test]
 fn reason() {
     let scratch = Scratch::new();
     let reason = |run: Dlock| {
