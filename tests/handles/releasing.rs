@@ -93,10 +93,12 @@ pub(super) fn a_release_waits_for_the_guard_that_still_stops_a_job<S: Service>(s
 pub(super) fn a_release_waits_for_a_run_that_was_told_to_end<S: Service>(service: &S) {
     for with_group in [false, true] {
         let handle = taken(service, "job", "30s");
-        let job = "trap 'sleep 1; exit 0' TERM; echo job $$; while :; do sleep 0.05; done";
+        let job = "trap 'sleep 2; exit 0' TERM; echo job $$; while :; do sleep 0.05; done";
         let run = run_by(service, &handle).new_process_group().shell(job).spawn();
         let job: i32 = run.wait_stdout("job ").split_whitespace().nth(1).unwrap().parse().unwrap();
-        let refused = by(service, "release", &handle).args(["--connect-timeout", "1s"]).output();
+        // The job takes longer to end than a job is waited for that goes on.
+        let release = || by(service, "release", &handle).args(["--connect-timeout", "1s"]);
+        let refused = release().output();
         refused.code(69).stderr_ends_with_line("end that first");
         assert!(process::is_alive(job));
         if with_group {
@@ -104,9 +106,9 @@ pub(super) fn a_release_waits_for_a_run_that_was_told_to_end<S: Service>(service
         } else {
             process::signal(run.pid(), Signal::SIGTERM);
         }
-        let released = by(service, "release", &handle).arg("-q").output();
-        assert!(!process::is_alive(job), "the lock was given back while a job ran");
+        let released = release().arg("-q").output();
         released.success();
+        assert!(!process::is_alive(job), "the lock was given back while a job ran");
         let _ = run.wait().stderr();
         service.assert_free("job");
     }
