@@ -37,12 +37,15 @@ pub fn silent(episode: &mut Episode<'_>) {
 const QUOTAS: [(u64, u64); 6] = [(10, 100), (50, 500), (20, 100), (100, 500), (25, 50), (250, 500)];
 
 /// The servers stop answering while busy processes of the command leave dlock and the guard hardly any processor: all of it is
-/// dead before the lease can expire. Without control groups there is no quota.
+/// dead before the lease can expire.
 pub fn throttled(episode: &mut Episode<'_>) {
     let (granted, period) = QUOTAS[episode.rng.usize(..QUOTAS.len())];
     let busy = if episode.coin() { 30 } else { 60 };
-    episode.ttl = LONG;
-    let Some(group) = CpuGroup::new(Duration::from_millis(granted), Duration::from_millis(period)) else { return };
+    episode.ttl = Duration::from_secs(episode.rng.u64(5..=8));
+    let Some(group) = CpuGroup::new(Duration::from_millis(granted), Duration::from_millis(period)) else {
+        episode.report.hindered = Some("no control group with a CPU quota can be made here");
+        panic!("no control group");
+    };
     let gate = Gate::new(episode.scratch.path("gate"));
     let program = unruly(&episode.scratch, &format!("busy {busy}"));
     let work = format!("{}; {program}; true", gate.wait());
@@ -55,7 +58,8 @@ pub fn throttled(episode: &mut Episode<'_>) {
     episode.queue_some();
     gate.open();
     holder.running.wait_stdout("busy ");
-    let some = Duration::from_millis(episode.rng.u64(..8000));
+    // Longer, and dlock loses the lock by itself, for want of renewals.
+    let some = episode.ttl / 5;
     episode.linger(some);
     episode.broken();
     episode.world.set_way(Mode::Silent);
