@@ -45,7 +45,7 @@ pub(crate) fn status(seen: &Seen, place: &str, flags: Option<&str>) -> String {
     head + &details(seen, place, flags)
 }
 
-/// The same for a screen of so many columns: the state comes first, and of the name only as much is left as does not displace it.
+/// What [`status`] says, for a screen of so many columns: the state comes first, and the name is cut where it would displace it.
 #[must_use]
 pub(crate) fn watched(seen: &Seen, place: &str, flags: Option<&str>, columns: usize) -> String {
     let (name, summary) = (safe(seen.spot.name()), summary(seen));
