@@ -79,8 +79,16 @@ impl Dlock {
     /// Starts it with a copy of `descriptor` as its own descriptor `number`.
     pub fn with_fd(self, descriptor: impl Into<OwnedFd>, number: i32) -> Self {
         let descriptor = descriptor.into();
-        // SAFETY: dup2 is async-signal-safe, and its copy is not closed by the exec.
-        unsafe { self.pre_exec(move || done(libc::dup2(descriptor.as_raw_fd(), number))) }
+        // SAFETY: dup2 and fcntl are async-signal-safe.
+        unsafe {
+            self.pre_exec(move || {
+                // A descriptor that has the number already would be closed by the exec; a copy would not.
+                match descriptor.as_raw_fd() == number {
+                    true => done(libc::fcntl(number, libc::F_SETFD, 0)),
+                    false => done(libc::dup2(descriptor.as_raw_fd(), number)),
+                }
+            })
+        }
     }
 
     /// Starts it without descriptor `fd`, such as one of the standard streams.
