@@ -37,12 +37,27 @@ pub(super) fn go_first(pid: pid_t, nice: c_int) {
     }
 }
 
-/// True if this process has a priority above normal ones.
+/// How a process stands to the normal ones that want its processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Rank {
+    /// As one of them.
+    #[default]
+    Equal,
+    /// Its nice value gives it a larger share. When it is woken up it can still have to wait for a turn of each of them.
+    Favoured,
+    /// Its real-time policy puts it before all of them.
+    First,
+}
+
+/// The rank of this process.
 #[must_use]
-pub(super) fn precedes() -> bool {
-    policy(0) & !c_long::from(libc::SCHED_RESET_ON_FORK) == c_long::from(libc::SCHED_RR)
-        // SAFETY: a system call with integers.
-        || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) } < 0
+pub(super) fn rank() -> Rank {
+    if policy(0) & !c_long::from(libc::SCHED_RESET_ON_FORK) == c_long::from(libc::SCHED_RR) {
+        return Rank::First;
+    }
+    // SAFETY: a system call with integers.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    if nice < 0 { Rank::Favoured } else { Rank::Equal }
 }
 
 /// The scheduling policy of a process (0: the calling one) with its flag, or -1.

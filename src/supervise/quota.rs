@@ -10,6 +10,7 @@ Nothing here allocates: the guard must not.
 
 use std::time::Duration;
 
+use crate::supervise::priority::Rank;
 use crate::supervise::process::{LONG_NAME, contents};
 
 /// The longest turn that a scheduler gives a busy process: a tick of the kernel's timer.
@@ -18,7 +19,7 @@ const TURN: Duration = Duration::from_millis(4);
 const ENDING: Duration = Duration::from_micros(400);
 /// The number of busy processes that are assumed where fewer were seen: more can come at any time.
 const ASSUMED: u32 = 16;
-/// A process that precedes all others waits for fewer turns of them, by this factor at least.
+/// A process that does not have to wait for a turn of each of the others waits for fewer, by this factor at least.
 const PRECEDING: u32 = 8;
 /// Below the processor divided by this, no lease leaves enough time.
 const LEAST: u32 = 20;
@@ -45,8 +46,8 @@ pub(crate) struct Load {
     pub processes: usize,
     /// The number of those that run, or would if they had a processor.
     pub busy: usize,
-    /// The guard has a priority above theirs.
-    pub precedes: bool,
+    /// How the guard stands to them.
+    pub rank: Rank,
 }
 
 impl Quota {
@@ -98,9 +99,14 @@ impl Quota {
     #[must_use]
     pub(crate) fn earlier(&self, load: &Load) -> Duration {
         let [busy, processes] = [load.busy, load.processes].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        let round = self.stretched(TURN.saturating_mul(busy.max(ASSUMED))) / if load.precedes { PRECEDING } else { 1 };
+        let round = self.stretched(TURN.saturating_mul(busy.max(ASSUMED)));
         // One round until the guard is woken up, and one if it has to wait in the middle of its pass.
-        let late = (round * 2).max(load.late.saturating_add(round));
+        let (woken, pass) = match load.rank {
+            Rank::Equal => (round, round),
+            Rank::Favoured => (round, round / PRECEDING),
+            Rank::First => (round / PRECEDING, round / PRECEDING),
+        };
+        let late = woken.max(load.late).saturating_add(pass);
         late.saturating_add(self.stretched(ENDING.saturating_mul(processes))).saturating_add(self.period * 2)
     }
 
@@ -212,23 +218,24 @@ mod tests {
 
     #[test]
     fn a_stop_begins_as_much_earlier_as_the_guard_may_be_late_and_the_processes_take_to_die() {
-        for (granted, period, processes, busy, late, precedes, earlier) in [
+        for (granted, period, processes, busy, late, rank, earlier) in [
             // Where nothing is busy, something may be at any time.
-            (10, 100, 5, 0, 0, false, 200 + 1_280 + 20),
-            (250, 500, 0, 0, 0, false, 1_000 + 256),
+            (10, 100, 5, 0, 0, Rank::Equal, 200 + 1_280 + 20),
+            (250, 500, 0, 0, 0, Rank::Equal, 1_000 + 256),
             // Two turns of each busy process, and what it takes to end them.
-            (20, 100, 30, 30, 0, false, 200 + 1_200 + 60),
-            (10, 100, 60, 60, 0, false, 200 + 4_800 + 240),
-            (100, 200, 60, 60, 0, false, 400 + 960 + 48),
+            (20, 100, 30, 30, 0, Rank::Equal, 200 + 1_200 + 60),
+            (10, 100, 60, 60, 0, Rank::Equal, 200 + 4_800 + 240),
+            (100, 200, 60, 60, 0, Rank::Equal, 400 + 960 + 48),
             // What was seen counts where it is more than that.
-            (20, 100, 30, 30, 2_000, false, 200 + 600 + 2_000 + 60),
-            // A guard that precedes them waits for fewer.
-            (10, 100, 200, 200, 0, true, 200 + 2_000 + 800),
+            (20, 100, 30, 30, 2_000, Rank::Equal, 200 + 600 + 2_000 + 60),
+            // A nice value makes a pass short, and no way to the processor.
+            (10, 100, 60, 60, 0, Rank::Favoured, 200 + 2_400 + 300 + 240),
+            (10, 100, 200, 200, 0, Rank::First, 200 + 2_000 + 800),
         ] {
-            let load = Load { late: MS * late, processes, busy, precedes };
+            let load = Load { late: MS * late, processes, busy, rank };
             assert_eq!(quota(granted, period).earlier(&load).as_millis(), earlier, "{granted}/{period} {load:?}");
         }
-        let load = Load { late: Duration::MAX, processes: usize::MAX, busy: usize::MAX, precedes: false };
+        let load = Load { late: Duration::MAX, processes: usize::MAX, busy: usize::MAX, rank: Rank::Equal };
         assert!(quota(1, 1_000_000).earlier(&load) > Duration::from_secs(3600));
     }
 

@@ -90,8 +90,7 @@ impl Ladder {
     }
 
     /// True if a stop for the lease's sake is due at `now`.
-    #[must_use]
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
+    fn is_due(&self, now: Instant) -> bool {
         self.stop_at().is_some_and(|at| now >= at)
     }
 

@@ -82,11 +82,18 @@ static void crowd(long count)
     stay();
 }
 
-// This many processes that need all the processor that they can get.
+// This many processes that need all the processor that they can get, from when it has been said.
 static void busy(long count)
 {
+    int start[2];
+    if (pipe(start) < 0)
+        _exit(1);
     for (long i = 0; i < count; i++) {
         if (fork() == 0) {
+            char none;
+            close(start[1]);
+            if (read(start[0], &none, 1) != 0)
+                _exit(1);
             time_t end = now() + 60;
             while (now() < end)
                 ;
@@ -94,6 +101,7 @@ static void busy(long count)
         }
     }
     say("busy", getpid());
+    close(start[1]);
     stay();
 }
 

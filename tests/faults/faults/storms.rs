@@ -41,7 +41,9 @@ const QUOTAS: [(u64, u64); 6] = [(10, 100), (50, 500), (20, 100), (100, 500), (2
 pub fn throttled(episode: &mut Episode<'_>) {
     let (granted, period) = QUOTAS[episode.rng.usize(..QUOTAS.len())];
     let busy = if episode.coin() { 30 } else { 60 };
-    episode.ttl = Duration::from_secs(episode.rng.u64(5..=8));
+    // Two turns of each, and two periods, have to fit into the half of a lease that is sure to be left.
+    let needed = 2 * (2 * period + 9 * busy * period / granted);
+    episode.ttl = Duration::from_millis(needed.max(5_000)) + Duration::from_secs(episode.rng.u64(..3));
     let Some(group) = CpuGroup::new(Duration::from_millis(granted), Duration::from_millis(period)) else {
         episode.report.hindered = Some("no control group with a CPU quota can be made here");
         panic!("no control group");

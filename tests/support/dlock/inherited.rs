@@ -83,10 +83,12 @@ impl Dlock {
         unsafe {
             self.pre_exec(move || {
                 // A descriptor that has the number already would be closed by the exec; a copy would not.
-                match descriptor.as_raw_fd() == number {
-                    true => done(libc::fcntl(number, libc::F_SETFD, 0)),
-                    false => done(libc::dup2(descriptor.as_raw_fd(), number)),
-                }
+                let has_it = descriptor.as_raw_fd() == number;
+                done(if has_it {
+                    libc::fcntl(number, libc::F_SETFD, 0)
+                } else {
+                    libc::dup2(descriptor.as_raw_fd(), number)
+                })
             })
         }
     }

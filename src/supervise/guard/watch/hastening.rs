@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::supervise::guard::throttled::{OFTEN, in_step};
 use crate::supervise::guard::watch::Watch;
-use crate::supervise::priority::precedes;
+use crate::supervise::priority::rank;
 use crate::supervise::protocol::Notice;
 use crate::supervise::quota::{Load, Quota};
 
@@ -62,8 +62,8 @@ impl Watch {
         } else {
             self.throttled.load.late = faded.max(late);
             self.hasten(self.throttled.earlier(&quota, self.lease_length()));
-            // Counting can take as long as a pass.
-            if !self.ladder.is_due(now) {
+            // Counting can take as long as a pass. SIGTERM can wait for it.
+            if self.ladder.kill_at().is_some_and(|at| now < at) {
                 self.count(now);
                 self.hasten(self.throttled.earlier(&quota, self.lease_length()));
             }
@@ -92,7 +92,7 @@ impl Watch {
         let spared = [self.group.ear().unwrap_or(0)];
         let (processes, busy) = self.sweep.busy_below(me, &spared, now + COUNTING);
         let load = &mut self.throttled.load;
-        (load.processes, load.busy, load.precedes) = (processes, busy, precedes());
+        (load.processes, load.busy, load.rank) = (processes, busy, rank());
         // Waiting in the middle of it was no shorter than a wait in the middle of a pass.
         let waited = Instant::now().since(now);
         if waited > COUNTING {
