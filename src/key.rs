@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 
 use sha2::{Digest, Sha256};
 
-use crate::printable::quoted;
+use crate::printable::in_quotes;
 
 /// The longest key, in bytes.
 pub(crate) const MAX_KEY: usize = 512;
@@ -85,10 +85,10 @@ pub(crate) fn encoded(beginning: &str) -> String {
     }
 }
 
-/// For messages: as a shell takes it, so that a key with spaces does not run into the sentence.
+/// For messages: in quotes as a shell takes them, so that a name does not run into the sentence.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&quoted(&self.0))
+        f.write_str(&in_quotes(&self.0))
     }
 }
 
@@ -272,15 +272,15 @@ mod tests {
     #[test]
     fn several_names_are_a_list_without_repetitions_in_the_order_given() {
         let keys = Keys::of(["b", "a", "b", "c", "a"].map(key)).expect("names");
-        assert_eq!((keys.to_string().as_str(), keys.count(), keys.first()), ("b, a, c", 3, &key("b")));
+        assert_eq!((keys.to_string().as_str(), keys.count(), keys.first()), ("'b', 'a', 'c'", 3, &key("b")));
         // A word of a sentence, and not several.
         assert_eq!(
             Keys::of([key("a b"), key("it's"), key("c/d:e")]).expect("keys").to_string(),
-            r"'a b', 'it'\''s', c/d:e"
+            r"'a b', 'it'\''s', 'c/d:e'"
         );
         assert_eq!(keys.iter().map(Key::as_str).collect::<Vec<_>>(), ["b", "a", "c"]);
         assert_eq!(Keys::of([]), None);
-        assert_eq!((Keys::from(key("k")).to_string().as_str(), Keys::from(key("k")).count()), ("k", 1));
+        assert_eq!((Keys::from(key("k")).to_string().as_str(), Keys::from(key("k")).count()), ("'k'", 1));
     }
 
     #[test]

@@ -26,31 +26,35 @@ pub(crate) fn flag(name: &str, value: &str) -> String {
     format!(" {name}{between}{}", quoted(value))
 }
 
-/// As a shell takes it, safe to show: with characters that are not safe to show as octal escapes in `$'…'`, which mean the same
-/// in every locale. Other text is cut as [`shown`] cuts it.
+/// As a shell takes it, safe to show, in quotes where it needs them.
 #[must_use]
 pub(crate) fn quoted(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+,=".contains(&byte);
-    match text {
-        text if !text.is_empty() && text.len() < MAX_SHOWN && text.bytes().all(is_plain) => text.to_owned(),
-        text if text.chars().any(is_unsafe) => {
-            let mut escaped = String::new();
-            for character in text.chars() {
-                match character {
-                    '\'' | '\\' => escaped.extend(['\\', character]),
-                    character if is_unsafe(character) => {
-                        for byte in character.encode_utf8(&mut [0; 4]).bytes() {
-                            // Writing to a String cannot fail.
-                            let _ = write!(escaped, "\\{byte:03o}");
-                        }
-                    }
-                    character => escaped.push(character),
+    let is_bare = !text.is_empty() && text.len() < MAX_SHOWN && text.bytes().all(is_plain);
+    if is_bare { text.to_owned() } else { in_quotes(text) }
+}
+
+/// In quotes as a shell takes them, safe to show: with characters that are not safe to show as octal escapes in `$'…'`, which
+/// mean the same in every locale. Other text is cut as [`shown`] cuts it.
+#[must_use]
+pub(crate) fn in_quotes(text: &str) -> String {
+    if !text.chars().any(is_unsafe) {
+        return format!("'{}'", shown(text.as_bytes()).to_string().replace('\'', "'\\''"));
+    }
+    let mut escaped = String::new();
+    for character in text.chars() {
+        match character {
+            '\'' | '\\' => escaped.extend(['\\', character]),
+            character if is_unsafe(character) => {
+                for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+                    // Writing to a String cannot fail.
+                    let _ = write!(escaped, "\\{byte:03o}");
                 }
             }
-            format!("$'{escaped}'")
+            character => escaped.push(character),
         }
-        text => format!("'{}'", shown(text.as_bytes()).to_string().replace('\'', "'\\''")),
     }
+    format!("$'{escaped}'")
 }
 
 struct Shown<'a>(&'a [u8]);

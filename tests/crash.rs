@@ -52,7 +52,7 @@ fn what_cannot_be_killed_keeps_the_lock_until_the_lease_ends() {
     let ended = boottime();
     outcome.code(70).stderr_ends_with_line(KILLED_GUARD);
     let told = outcome.stderr();
-    let line = format!("dlock: process {survivor} could not be stopped by this user: job is not released");
+    let line = format!("dlock: process {survivor} could not be stopped by this user: 'job' is not released");
     assert!(told.lines().any(|said| said.starts_with(&line)), "{told}");
     assert!(process::is_alive(survivor));
     waiter.wait().success();
@@ -84,6 +84,6 @@ fn flock(scratch: &Scratch) -> bool {
 /// Asserts that neither dlock nor flock(1) gets the lock.
 #[track_caller]
 fn assert_locked(scratch: &Scratch) {
-    dlock_n(scratch).output().code(75).stdout_is("").stderr_is_one_line("did not get job: ");
+    dlock_n(scratch).output().code(75).stdout_is("").stderr_is_one_line("did not get 'job': ");
     assert!(!flock(scratch));
 }

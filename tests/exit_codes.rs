@@ -288,7 +288,7 @@ fn a_lock_that_is_lost_is_79() {
     let running = service.run("job").args(["--ttl", "1s"]).lifeline(end).shell("echo held; sleep 60").spawn();
     running.wait_stdout("held");
     service.redis.cli(&["DEL", &RedisService::lock("job")]);
-    running.wait().code(79).stderr_ends_with_line("lost job at redis://127.0.0.1");
+    running.wait().code(79).stderr_ends_with_line("lost 'job' at redis://127.0.0.1");
     line.closed_at();
 
     let service = FileService::fresh();
@@ -297,7 +297,7 @@ fn a_lock_that_is_lost_is_79() {
     running.wait_stdout("held");
     fs::remove_file(service.scratch().lock_dir().join("job.lock")).unwrap();
     let removed = boottime();
-    running.wait().code(79).stderr_ends_with_line("lost job at file://");
+    running.wait().code(79).stderr_ends_with_line("lost 'job' at file://");
     assert!(line.closed_at().saturating_sub(removed) < Duration::from_secs(2));
 }
 
@@ -309,9 +309,9 @@ fn a_code_of_the_commands_own_is_kept_when_the_lock_is_lost_on_purpose() {
     let running = service.run("job").args(["--ttl", "1s", "--on-lost", "ignore"]).shell(script).spawn();
     running.wait_stdout("held");
     service.redis.cli(&["DEL", &RedisService::lock("job")]);
-    running.wait_stderr("lost job");
+    running.wait_stderr("lost 'job'");
     gate.open();
-    running.wait().code(5).stderr_is_one_line("lost job");
+    running.wait().code(5).stderr_is_one_line("lost 'job'");
 }
 
 #[test]
@@ -347,6 +347,6 @@ fn a_release_that_fails_is_a_warning_and_no_exit_code() {
         running.wait_stdout("held");
         service.redis.kill();
         gate.open();
-        running.wait().code(code).stderr_is_one_line("could not release job: ");
+        running.wait().code(code).stderr_is_one_line("could not release 'job': ");
     }
 }

@@ -19,9 +19,9 @@ fn a_server_that_restarts_at_the_first_contact_is_waited_for() {
     let (scratch, redis) = (Scratch::new(), Redis::start());
     redis.kill();
     let waiting = run(&scratch, &redis.url(), &["-w", "60"]).spawn();
-    waiting.wait_stderr("waiting for job: could not reach redis://");
+    waiting.wait_stderr("waiting for 'job': could not reach redis://");
     redis.restart();
-    waiting.wait().code(0).stdout_is("ran\n").stderr_is_one_line("waiting for job: ");
+    waiting.wait().code(0).stdout_is("ran\n").stderr_is_one_line("waiting for 'job': ");
     assert_eq!(redis.get("dlock:job"), None);
 }
 
@@ -33,7 +33,7 @@ fn an_outage_between_the_first_request_and_its_answer_is_ridden_out() {
     let waiting = run(&scratch, &redis.url(), &["-w", "60", "--ttl", "3s"]).spawn();
     waiting.wait_stderr("did not answer within 1s");
     redis.cont();
-    waiting.wait().code(0).stdout_is("ran\n").stderr_is_one_line("waiting for job: ");
+    waiting.wait().code(0).stdout_is("ran\n").stderr_is_one_line("waiting for 'job': ");
     assert_eq!(redis.get("dlock:job"), None);
 }
 
@@ -45,9 +45,9 @@ fn a_nested_run_waits_for_its_server_too() {
     let inner = format!(r#""$DLOCK" run -k job -b {} -w 60 -- echo ran"#, redis.url());
     let dlock = *crate::support::dlock::DLOCK;
     let outer = scratch.dlock().run("outer").backend(scratch.file_url()).env("DLOCK", dlock).shell(inner).spawn();
-    outer.wait_stderr("waiting for job: could not reach redis://");
+    outer.wait_stderr("waiting for 'job': could not reach redis://");
     redis.restart();
-    outer.wait().code(0).stdout_is("ran\n").stderr_is_one_line("waiting for job: ");
+    outer.wait().code(0).stdout_is("ran\n").stderr_is_one_line("waiting for 'job': ");
 }
 
 #[test]
@@ -56,8 +56,8 @@ fn a_wait_bounds_the_first_contact_and_so_does_none() {
     // Logging in is part of connecting, which may take 5 s.
     let url = format!("redis://:x@127.0.0.1:{}", server.port());
     for (options, least, most, said) in [
-        (&["-w", "1"][..], 1000, 3500, "did not get job within 1s: "),
-        (&["-w", "0.05"], 900, 3500, "did not get job within 50ms: "),
+        (&["-w", "1"][..], 1000, 3500, "did not get 'job' within 1s: "),
+        (&["-w", "0.05"], 900, 3500, "did not get 'job' within 50ms: "),
         (&["-n"], 1900, 4500, "did not answer within 2s"),
         (&["-n", "--connect-timeout", "0.3"], 250, 2500, "did not answer within 300ms"),
     ] {

@@ -64,7 +64,7 @@ fn where_it_cannot_be_told_it_ends_with_69() {
     let away = "\"$D\" held -k job -b redis://127.0.0.1:1; echo $?".to_owned();
     let elsewhere =
         format!("unshare -rpf --mount-proc sh -c '{}'; echo $?", held(&service, &["job"]).replace('\'', r"'\''"));
-    for (script, reason) in [(away, "could not look at job: "), (elsewhere, "PID namespace")] {
+    for (script, reason) in [(away, "cannot read 'job': "), (elsewhere, "PID namespace")] {
         let outcome = service.run("job").env("D", *DLOCK).shell(script).output();
         outcome.code(0).stdout_is("69\n").stderr_is_one_line(reason);
     }
@@ -162,7 +162,7 @@ fn a_run_of_another_key_inside_a_shared_one_is_exclusive() {
     let inside = format!("{}; {}", words.say("inside"), gate.wait()).replace('\'', r"'\''");
     let first = outer("db", &inside).spawn();
     words.expect("inside");
-    outer("db", "echo overlap").output().code(75).stdout_is("").stderr_is_one_line("did not get upload: held by");
+    outer("db", "echo overlap").output().code(75).stdout_is("").stderr_is_one_line("did not get 'upload': held by");
     gate.open();
     first.wait().success();
 }

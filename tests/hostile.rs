@@ -69,7 +69,7 @@ fn at_first_contact(behaviour: Behaviour) {
         let server = Hostile::start(behaviour);
         let url = format!("redis://{credentials}127.0.0.1:{}{database}", server.port());
         let outcome = wait_within_memory(impatient(&scratch, &url).command(["touch", "ran"]).spawn());
-        outcome.code(69).stderr_is_one_line("did not get k");
+        outcome.code(69).stderr_is_one_line("did not get 'k'");
         assert_harmless(&outcome.stderr());
         // The time-outs are 1 s and 2/3 s; the rest is for a busy machine.
         assert!(outcome.elapsed() < Duration::from_secs(5), "{outcome:?}");
@@ -86,7 +86,7 @@ fn after_the_grant(behaviour: Behaviour) {
     let ttl = Duration::from_secs(2);
     let dlock = impatient(&scratch, &url(server.port())).lifeline(end).command(["sleep", "1000"]);
     let outcome = wait_within_memory(dlock.spawn());
-    outcome.code(79).stderr_is_one_line("lost k at redis://127.0.0.1");
+    outcome.code(79).stderr_is_one_line("lost 'k' at redis://127.0.0.1");
     assert_harmless(&outcome.stderr());
     // As the server would count it, had it meant what it said.
     let gone = line.closed_at().saturating_sub(server.honest_at().unwrap());
@@ -102,7 +102,7 @@ fn at_the_release(behaviour: Behaviour) {
     // Long enough for the grant on a busy machine.
     let dlock = scratch.dlock().run("k").backend(url(server.port())).args(["--connect-timeout", "1s", "--ttl", "6s"]);
     let outcome = wait_within_memory(dlock.shell("printf $DLOCK_TOKEN; exit 3").spawn());
-    outcome.code(3).stdout_is("7").stderr_is_one_line("could not release k");
+    outcome.code(3).stdout_is("7").stderr_is_one_line("could not release 'k'");
     assert_harmless(&outcome.stderr());
     assert!(outcome.elapsed() < Duration::from_secs(6), "{outcome:?}");
 }
@@ -113,7 +113,7 @@ fn while_waiting(behaviour: Behaviour) {
     let server = Hostile::after(BUSY, behaviour);
     let dlock = impatient(&scratch, &url(server.port())).args(["--wait", "1s"]).command(["touch", "ran"]);
     let outcome = wait_within_memory(dlock.spawn());
-    outcome.code(69).stderr_ends_with_line("did not get k within 1s: ");
+    outcome.code(69).stderr_ends_with_line("did not get 'k' within 1s: ");
     assert_harmless(&outcome.stderr());
     assert!(outcome.elapsed() > Duration::from_secs(1), "it gave up early: {outcome:?}");
     assert!(outcome.elapsed() < Duration::from_secs(7), "{outcome:?}");
@@ -165,7 +165,7 @@ fn a_real_server_that_stops_answering_honestly_loses_the_command_in_time() {
     let cut = boottime();
     proxy.set(Mode::CutReplyAfter(7));
     let outcome = wait_within_memory(running);
-    outcome.code(79).stderr_is_one_line("lost k");
+    outcome.code(79).stderr_is_one_line("lost 'k'");
     let gone = line.closed_at().saturating_sub(cut);
     assert!(gone < Duration::from_secs(2), "the command lived on for {gone:?}");
 }
@@ -179,7 +179,7 @@ fn a_grant_whose_answer_is_lost_is_given_back() {
     for patience in [&["-n"][..], &[]] {
         let monitor = redis.monitor();
         let run = impatient(&scratch, &url(proxy.port())).args(patience).command(["touch", "ran"]);
-        run.output().code(69).stderr_is_one_line("did not get k: ");
+        run.output().code(69).stderr_is_one_line("did not get 'k': ");
         // Not by its expiry: another one would have to wait for that.
         let did = |verb: &str| {
             let seen = monitor.all();
@@ -250,7 +250,7 @@ fn a_lying_holder_in_redis_cannot_reach_the_terminal() {
         assert_harmless(&refused.stderr());
         // Both lines: the one that says that it waits, and the last one.
         let waited = impatient(&scratch, &redis.url()).args(["-w", "0.6"]).command(["true"]).output();
-        waited.code(75).stderr_ends_with_line("did not get k within 600ms: held by");
+        waited.code(75).stderr_ends_with_line("did not get 'k' within 600ms: held by");
         assert_eq!(waited.stderr().lines().count(), 2, "{waited:?}");
         assert_harmless(&waited.stderr());
         assert_eq!(redis.get("dlock:k").as_deref(), Some(value.as_str()));
@@ -261,7 +261,7 @@ fn a_lying_holder_in_redis_cannot_reach_the_terminal() {
     running.wait_stdout("on");
     redis.cli(&["SET", "dlock:k", &escaped]);
     let lost = running.wait();
-    lost.code(79).stderr_is_one_line("lost k");
+    lost.code(79).stderr_is_one_line("lost 'k'");
     assert_harmless(&lost.stderr());
 }
 
@@ -274,7 +274,7 @@ fn on_a_terminal_the_waiting_line_holds_no_escape_sequence_but_dlocks_own() {
     command.args(["run", "--key", "k", "--wait", "1.5", "--backend", &redis.url(), "--", "true"]);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).current_dir(scratch.root());
     let pty = Pty::spawn(&mut command);
-    pty.expect("dlock: k: waiting ");
+    pty.expect("dlock: 'k': waiting ");
     pty.expect("by \\u{1b}");
     assert_eq!(pty.wait().code(), Some(75));
     pty.hang_up();

@@ -74,7 +74,7 @@ fn the_documented_commands_free_a_lock_that_is_kept() {
 fn kept_with_a_waiter<S: Service>(service: &S) -> Gated {
     service.run("job").args(["--min-hold", "1h"]).command(["true"]).output().success();
     let waiter = Gated::spawn(service.scratch(), service.run("job").args(["--ttl", "6s"]));
-    waiter.running.wait_stderr("waiting for job: held by ");
+    waiter.running.wait_stderr("waiting for 'job': held by ");
     waiter
 }
 
@@ -116,7 +116,7 @@ fn it_stays_taken_after_a_short_command<S: Service>(service: &S) {
         let outcome = service.run(key).args(["-v", "--min-hold", "6s"]).command([key]).output();
         outcome
             .code(code)
-            .stderr_ends_with_line(&format!("finished; {key} stays taken until 6s after it was acquired"));
+            .stderr_ends_with_line(&format!("finished; '{key}' stays taken until 6s after it was acquired"));
         assert!(outcome.elapsed() < HOLD, "dlock itself ends at once: {outcome:?}");
         is_refused(service, key);
         is_free_after_the_hold(service, key, since);
@@ -175,10 +175,10 @@ fn many_starts_within_the_hold_are_one_run<S: Service>(service: &S) {
 fn a_wait_may_be_shorter_than_the_hold<S: Service>(service: &S) {
     service.run("job").args(["--min-hold", "10m"]).command(["true"]).output().success();
     let first = service.run("job").args(["-w", "1"]).command(["echo", "overlap"]).output();
-    first.code(75).stdout_is("").stderr_ends_with_line("did not get job within 1s: held by ");
+    first.code(75).stdout_is("").stderr_ends_with_line("did not get 'job' within 1s: held by ");
     assert_eq!(service.queued("job"), 0);
     let waiter = service.run("job").command(["echo", "overlap"]).spawn();
-    waiter.wait_stderr("waiting for job: held by ");
+    waiter.wait_stderr("waiting for 'job': held by ");
     waiter.signal(Signal::SIGTERM);
     let outcome = waiter.wait();
     outcome.signal(Signal::SIGTERM).stdout_is("");

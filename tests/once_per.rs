@@ -62,7 +62,7 @@ fn run<S: Service>(service: &S) -> Dlock {
 #[track_caller]
 fn is_skipped<S: Service>(service: &S) {
     let skipped = run(service).arg("-n").command(["echo", "again"]).output();
-    skipped.code(75).stdout_is("").stderr_is_one_line("skipped: job at ");
+    skipped.code(75).stdout_is("").stderr_is_one_line("skipped: 'job' at ");
     let said = skipped.stderr();
     assert!(said.contains(" was done in this period (--once-per ") && said.contains(", at 2"), "{said}");
 }
@@ -228,7 +228,7 @@ fn of_several_locks_each_is_done<S: Service>(service: &S) {
     two(["job", "other"]).command(["true"]).output().success();
     is_skipped(service);
     let skipped = two(["another", "other"]).arg("-n").command(["echo", "again"]).output();
-    skipped.code(75).stdout_is("").stderr_is_one_line("skipped: other at ");
+    skipped.code(75).stdout_is("").stderr_is_one_line("skipped: 'other' at ");
     service.assert_free("another");
     service.run("another").args(["--once-per", LONG]).command(["true"]).output().success();
 }

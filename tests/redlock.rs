@@ -381,7 +381,7 @@ mod failed_attempts {
         let service = Redlock3::fresh();
         service.servers[..2].iter().for_each(|redis| drop(redis.cli(&["SET", KEY, "theirs"])));
         let outcome = service.run("job").arg("-n").command(["echo", "overlap"]).output();
-        outcome.code(75).stdout_is("").stderr_is_one_line("did not get job: held by another program: theirs");
+        outcome.code(75).stdout_is("").stderr_is_one_line("did not get 'job': held by another program: theirs");
         assert_eq!(service.servers[2].get(KEY), None);
         assert_eq!(service.servers.iter().filter_map(|redis| redis.get(KEY)).collect::<Vec<_>>(), ["theirs"; 2]);
     }
@@ -411,7 +411,7 @@ mod failed_attempts {
         set_all(&proxies[1..], Mode::DropReplies);
         let dlock = service.scratch().dlock().run("job").backend(urls(proxies.iter().map(Proxy::port)));
         let outcome = dlock.args(["-t", "2s"]).command(["echo", "run"]).output();
-        outcome.code(69).stdout_is("").stderr_is_one_line("did not get job: no majority: 2 of 3");
+        outcome.code(69).stdout_is("").stderr_is_one_line("did not get 'job': no majority: 2 of 3");
         eventually("the votes to be given back", || (votes(&service.servers) == 0).then_some(()));
     }
 
@@ -445,7 +445,7 @@ mod failed_attempts {
         let other = service.hold("job");
         dlock.signal(Signal::SIGCONT);
         let outcome = dlock.wait();
-        outcome.stdout_is("").stderr_is_one_line("did not get job");
+        outcome.stdout_is("").stderr_is_one_line("did not get 'job'");
         assert!(matches!(outcome.status().code(), Some(69 | 75)), "{outcome:?}");
         other.let_go().success();
         eventually("the votes to be given back", || (votes(&service.servers) == 0).then_some(()));

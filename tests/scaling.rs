@@ -195,7 +195,7 @@ fn on_etcd(waiters: usize) -> Crowd {
     }
     let before = service.etcd.sent();
     let more = service.run("job").args(["--ttl", "10m"]).command(["true"]).spawn();
-    more.wait_stderr("waiting for job");
+    more.wait_stderr("waiting for 'job'");
     let joining = service.etcd.sent() - before;
     println!("etcd: {waiters} waiters, for each sign of life {idle:?} requests and bytes; joining: {joining} bytes");
     for waiter in waiting.iter().chain([&more, &holder.running]) {

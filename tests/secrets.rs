@@ -94,7 +94,7 @@ fn every_way_in_works_and_none_leads_out_again() {
         assert_kept(&holder, "what the holder publishes");
         gate.open();
         let outcome = running.wait();
-        outcome.code(0).stderr_ends_with_line("released k");
+        outcome.code(0).stderr_ends_with_line("released 'k'");
         assert_silent(&outcome);
         let stdout = outcome.stdout();
         assert!(!stdout.contains("DLOCK_PASSWORD="), "{way:?}: {stdout}");
@@ -297,7 +297,7 @@ fn a_loss_and_a_failed_release_are_told_without_the_password() {
     redis.cli(&["CONFIG", "SET", "requirepass", "another"]);
     redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
     let outcome = running.wait();
-    outcome.code(79).stderr_ends_with_line("lost k at redis://127.0.0.1");
+    outcome.code(79).stderr_ends_with_line("lost 'k' at redis://127.0.0.1");
     assert_silent(&outcome);
     let waited = run().args(["-w", "0.1"]).command(["true"]).output();
     waited.code(77).stderr_is_one_line("refused the credentials");
@@ -310,7 +310,7 @@ fn a_loss_and_a_failed_release_are_told_without_the_password() {
     redis.kill();
     gate.open();
     let outcome = running.wait();
-    outcome.code(0).stderr_ends_with_line("could not release k");
+    outcome.code(0).stderr_ends_with_line("could not release 'k'");
     assert_silent(&outcome);
 }
 

@@ -81,7 +81,7 @@ fn without_a_wait_it_holds_all_or_none<S: Service>(service: &S) {
     for keys in [["a", "b"], ["b", "a"], ["b", "c"]] {
         for options in [&["-n"][..], &["-w", "0.3"]] {
             let refused = run(service, &keys).args(options).command(["echo", "overlap"]).output();
-            refused.code(75).stdout_is("").stderr_ends_with_line("did not get b");
+            refused.code(75).stdout_is("").stderr_ends_with_line("did not get 'b'");
             for free in keys.iter().filter(|key| **key != "b") {
                 service.assert_free(free);
             }
@@ -95,7 +95,7 @@ fn what_is_taken_away_is_the_loss_of_all_and_the_others_are_free<S: Taken>(servi
     let holder = Gated::spawn(service.scratch(), run(service, &["a", "b", "c"]).args(["--ttl", "3s"]));
     holder.wait_held();
     service.take_away("b");
-    holder.running.wait().code(79).stderr_ends_with_line(" (b); stopping sh");
+    holder.running.wait().code(79).stderr_ends_with_line(" ('b'); stopping sh");
     for key in ["a", "b", "c"] {
         service.assert_free(key);
     }
@@ -104,7 +104,7 @@ fn what_is_taken_away_is_the_loss_of_all_and_the_others_are_free<S: Taken>(servi
 fn one_that_is_lost_during_the_wait_has_it_begin_again<S: Taken>(service: &S) {
     let other = service.hold("b");
     let waiter = Gated::spawn(service.scratch(), run(service, &["a", "b"]).args(["--ttl", "3s", "-w", "60"]));
-    waiter.running.wait_stderr("waiting for b");
+    waiter.running.wait_stderr("waiting for 'b'");
     service.assert_held("a");
     service.take_away("a");
     eventually("it to hold a again", || {

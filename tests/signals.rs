@@ -36,7 +36,7 @@ fn recording(scratch: &Scratch, recorder: &Recorder) -> Dlock {
 #[track_caller]
 fn assert_held(scratch: &Scratch, url: &str) {
     let other = scratch.dlock().run("k").backend(url).arg("-n").command(["true"]).output();
-    other.code(75).stderr_is_one_line("did not get k");
+    other.code(75).stderr_is_one_line("did not get 'k'");
 }
 
 /// Asserts that the lock `k` is free.
@@ -226,7 +226,7 @@ fn signals_during_the_release_change_nothing() {
         }
         let outcome = dlock.wait();
         redis.cont();
-        outcome.stderr_is_one_line("could not release k");
+        outcome.stderr_is_one_line("could not release 'k'");
         match number {
             None => outcome.code(7),
             Some(number) => outcome.signal(number),

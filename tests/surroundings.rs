@@ -547,7 +547,7 @@ fn without_room_for_a_process_nothing_is_run_and_nothing_is_held() {
                 said.lines().filter(|line| !line.contains(" acquired ") && !line.contains(" released ")).collect();
             assert!(said.len() == 1 && said[0].starts_with("dlock: could not "), "{outcome:?}");
         }
-        limited(&url, 3).code(0).stdout_is("ran\n").stderr_ends_with_line("released k");
+        limited(&url, 3).code(0).stdout_is("ran\n").stderr_ends_with_line("released 'k'");
     }
     // A wait on file takes a thread.
     let holder = scratch.dlock().run("k").backend(scratch.file_url()).command(["cat"]).unprivileged();

@@ -260,7 +260,7 @@ fn a_suspended_job_with_a_lease_is_told_so_and_ended_when_that_runs_out() {
     words.expect("ready");
     let trio = Trio::in_foreground(&terminal);
     terminal.send_key('z');
-    terminal.expect("dlock: suspended: k cannot be renewed");
+    terminal.expect("dlock: suspended: 'k' cannot be renewed");
     terminal.expect("Stopped");
     terminal.expect(PROMPT);
     assert_eq!(words.closed(), [""; 0]);
@@ -268,7 +268,7 @@ fn a_suspended_job_with_a_lease_is_told_so_and_ended_when_that_runs_out() {
     // The shell tells of it before its next prompt.
     terminal.send("\n");
     let told = terminal.expect("Exit 79");
-    assert!(told.contains("dlock: lost k"), "{}", terminal.screen());
+    assert!(told.contains("dlock: lost 'k'"), "{}", terminal.screen());
     assert_free(&scratch, &redis.url(), true);
 }
 
@@ -397,10 +397,10 @@ fn a_wait_is_one_line_that_is_kept_up_to_date_and_says_at_last_how_long_it_was()
     let drawn: Vec<&str> = screen.split(REDRAW).collect();
     let [before, lines @ .., after] = &drawn[..] else { panic!("{screen:?}") };
     assert_eq!(*before, "", "{screen:?}");
-    assert!(after.starts_with("dlock: k: got it after ") && after.ends_with("s\r\nran\r\n"), "{screen:?}");
+    assert!(after.starts_with("dlock: 'k': got it after ") && after.ends_with("s\r\nran\r\n"), "{screen:?}");
     assert!(lines.len() >= 3, "{screen:?}");
     for line in lines {
-        assert!(line.starts_with("dlock: k: waiting ") && !line.contains(['\r', '\n']), "{screen:?}");
+        assert!(line.starts_with("dlock: 'k': waiting ") && !line.contains(['\r', '\n']), "{screen:?}");
     }
     let last = lines.last().unwrap();
     assert!(last.chars().count() < 30, "{last:?} does not fit on a line");
@@ -413,7 +413,7 @@ fn a_wait_can_be_suspended_and_goes_on() {
     let (holder, gate) = hold(&scratch, &url);
     let terminal = shell(&scratch, &url);
     terminal.send("\"$D\" run -k k -- echo r''an; echo code=$?\n");
-    terminal.expect("dlock: waiting for k");
+    terminal.expect("dlock: waiting for 'k'");
     let dlock = terminal.foreground().as_raw();
     terminal.send_key('z');
     terminal.expect("Stopped");
@@ -438,7 +438,7 @@ fn ctrl_c_while_waiting_leaves_the_queue() {
         let before = redis.keys();
         let terminal = shell(&scratch, &url);
         terminal.send("TERM=xterm \"$D\" run -k k -- echo r''an\n");
-        terminal.expect("dlock: k: waiting");
+        terminal.expect("dlock: 'k': waiting");
         terminal.send_key('c');
         terminal.expect(PROMPT);
         terminal.send("echo code=$?\n");
@@ -447,7 +447,7 @@ fn ctrl_c_while_waiting_leaves_the_queue() {
         // One line stays, which says what was waited for.
         let screen = terminal.screen();
         let last = screen.rsplit(REDRAW).next().unwrap();
-        assert!(last.starts_with("dlock: k: waiting ") && last.contains("held "), "{screen:?}");
+        assert!(last.starts_with("dlock: 'k': waiting ") && last.contains("held "), "{screen:?}");
         assert_eq!(redis.keys(), before);
         gate.open();
         holder.wait().success();
@@ -471,7 +471,7 @@ fn a_terminal_that_goes_away_ends_the_wait() {
             terminal.send("\"$D\" run -k k -- echo r''an\n");
             terminal
         };
-        terminal.expect(if leader { "dlock: k: waiting" } else { "dlock: waiting for k" });
+        terminal.expect(if leader { "dlock: 'k': waiting" } else { "dlock: waiting for 'k'" });
         let dlock = terminal.foreground().as_raw();
         terminal.close();
         process::wait_gone(dlock);

@@ -106,7 +106,7 @@ impl<S: Secure> Site<S> {
         outcome.code(code).stdout_is("").stderr_is_one_line(first);
         let line = outcome.stderr();
         assert!(rest.iter().all(|part| line.contains(part)), "{line:?} lacks one of {parts:?}");
-        assert!(line.contains("did not get k: "), "{line:?}");
+        assert!(line.contains("did not get 'k': "), "{line:?}");
         assert_silent(&outcome);
         assert!(!self.scratch.path("ran").exists(), "the command has run");
         self.connections() - before
@@ -153,9 +153,9 @@ secure!(mysql: SecureMysql);
 fn the_authority_that_is_named_is_trusted<S: Secure>() {
     let site = Site::<S>::tls();
     let outcome = site.trusting().arg("-v").command(["true"]).output();
-    outcome.code(0).stderr_ends_with_line("released k");
+    outcome.code(0).stderr_ends_with_line("released 'k'");
     let told = outcome.stderr();
-    let is_told = [format!("acquired k at {}://", S::TLS), site.hosts(), ", token ".to_owned()];
+    let is_told = [format!("acquired 'k' at {}://", S::TLS), site.hosts(), ", token ".to_owned()];
     assert!(is_told.iter().all(|part| told.contains(part)), "{outcome:?}");
     // By its variable as well, and with the server's other name.
     let by_name = format!("{}://{}", S::TLS, site.hosts().replace("127.0.0.1", "localhost"));
@@ -172,7 +172,7 @@ fn looking_is_done_by_tls_too<S: Secure>() {
     for words in [&["status", "-k", "k"][..], &["list", "-q"]] {
         let look = || site.scratch.dlock().args(words).backend(site.url());
         look().arg("--tls-ca").arg(site.files().ca()).output().success();
-        look().output().code(69).stdout_is("").stderr_is_one_line("could not look at ");
+        look().output().code(69).stdout_is("").stderr_is_one_line("cannot read ");
     }
     assert!(site.service.is_untouched());
 }
@@ -301,7 +301,7 @@ fn a_server_that_loses_our_trust_ends_the_hold<S: Secure>() {
     site.service.restart();
     let outcome = holder.running.wait();
     outcome.code(79).stderr_is_one_line("not signed by an authority that is trusted here");
-    assert!(outcome.stderr().starts_with("dlock: lost k at "), "{outcome:?}");
+    assert!(outcome.stderr().starts_with("dlock: lost 'k' at "), "{outcome:?}");
     // Every twentieth of the lease, or at the pace of a library.
     let tries = site.connections() - before;
     assert!(tries <= 13 * S::LEASE, "{tries} connections within a lease");
@@ -355,7 +355,7 @@ fn a_password_comes_in_by_every_way_and_does_not_get_out<S: Secure>() {
         events.expect("held");
         gate.open();
         let outcome = running.wait();
-        outcome.code(0).stderr_ends_with_line("released k");
+        outcome.code(0).stderr_ends_with_line("released 'k'");
         assert_silent(&outcome);
         let stdout = outcome.stdout();
         assert!(stdout.contains("DLOCK_TOKEN=") && !stdout.contains("DLOCK_PASSWORD="), "{way}: {stdout}");
@@ -392,7 +392,7 @@ fn a_wrong_password_is_tried_once<S: Secure>() {
     let [outer, _] = command;
     let inner = format!("'{}' run --key k --backend '{}' --user {USER} -- touch ran", *DLOCK, site.url());
     let outcome = outer.env("DLOCK_TLS_CA", site.files().ca()).shell(inner).output();
-    outcome.code(77).stderr_ends_with_line("released k");
+    outcome.code(77).stderr_ends_with_line("released 'k'");
     assert!(
         outcome.stderr().contains("use --password-file") || outcome.stderr().contains("and --password-file"),
         "{outcome:?}"
@@ -424,7 +424,7 @@ fn a_changed_password_ends_the_hold<S: Secure>() {
     }
     let outcome = holder.running.wait();
     outcome.code(79).stderr_is_one_line("refused the credentials");
-    assert!(outcome.stderr().starts_with("dlock: lost k at "), "{outcome:?}");
+    assert!(outcome.stderr().starts_with("dlock: lost 'k' at "), "{outcome:?}");
     let tries = site.connections() - before;
     assert!(tries <= 25, "{tries} connections within a lease");
 }
@@ -646,8 +646,8 @@ fn valkeys_is_the_same_by_another_name() {
     let url = format!("valkeys://{}", site.hosts());
     let run = site.scratch.dlock().run("k").backend(&url).arg("--tls-ca").arg(site.files().ca());
     let outcome = run.arg("-v").command(["true"]).output();
-    outcome.code(0).stderr_ends_with_line("released k");
-    assert!(outcome.stderr().contains(&format!("acquired k at {url}, token ")), "{outcome:?}");
+    outcome.code(0).stderr_ends_with_line("released 'k'");
+    assert!(outcome.stderr().contains(&format!("acquired 'k' at {url}, token ")), "{outcome:?}");
     let untrusted = site.scratch.dlock().run("k").backend(&url).env("SSL_CERT_FILE", site.files().other_ca());
     site.refused(untrusted, 69, &["not signed by an authority that is trusted here", "valkeys://"]);
 }

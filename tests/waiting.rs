@@ -55,19 +55,19 @@ fn longer_wait<S: Service>(service: &S) {
     let before = boottime();
     let second = service.queue_up("job", &[]);
     let third = service.queue_up("job", &["-w", "60"]);
-    let line = second.running.wait_stderr("waiting for job");
+    let line = second.running.wait_stderr("waiting for 'job'");
     let silent_for = boottime().saturating_sub(before);
     assert!(silent_for >= SILENCE, "too soon: {line:?}");
     assert!(silent_for < SILENCE + Duration::from_secs(3), "too late: {silent_for:?}");
     let who = format!(", pid {} (sh), since 2", holder.pid());
-    assert!(line.starts_with("dlock: waiting for job: held by ") && line.contains(&who), "{line:?} lacks {who:?}");
+    assert!(line.starts_with("dlock: waiting for 'job': held by ") && line.contains(&who), "{line:?} lacks {who:?}");
     assert!(line.contains(", reason: nightly backup; 1 ahead of you"), "{line:?}");
-    let line = third.running.wait_stderr("waiting for job");
+    let line = third.running.wait_stderr("waiting for 'job'");
     assert!(line.ends_with("; 2 ahead of you"), "{line:?}");
     // The first of them has waited for longer than those that have said so.
     assert_eq!(silent.running.stderr_so_far(), "");
     let first = service.run("job").args(["-w", "1"]).command(["true"]).output();
-    first.code(75).stderr_ends_with_line("did not get job within 1s: held by ");
+    first.code(75).stderr_ends_with_line("did not get 'job' within 1s: held by ");
     assert_eq!(first.stderr().lines().count(), 2, "{first:?}");
 
     holder.let_go().success();
@@ -75,7 +75,7 @@ fn longer_wait<S: Service>(service: &S) {
         waiter.wait_held();
         let quiet = waiter.running.stderr_so_far().is_empty();
         let outcome = waiter.let_go();
-        assert!(quiet == outcome.quiet_or_one_line("waiting for job"), "{outcome:?}");
+        assert!(quiet == outcome.quiet_or_one_line("waiting for 'job'"), "{outcome:?}");
     }
 }
 
@@ -113,7 +113,7 @@ mod silent_server {
         cluster.nodes().iter().for_each(|node| node.freeze());
         for waiter in waiters {
             let outcome = waiter.wait();
-            outcome.code(69).stdout_is("").stderr_ends_with_line("did not get job within 4s: ");
+            outcome.code(69).stdout_is("").stderr_ends_with_line("did not get 'job' within 4s: ");
             assert!(!outcome.stderr().lines().last().unwrap().contains("held by"), "{outcome:?}");
         }
         cluster.nodes().iter().for_each(|node| node.thaw());
@@ -133,9 +133,9 @@ fn the_next_in_line_is_told_so() {
 fn next_in_line<S: Service>(service: &S) -> String {
     let holder = service.hold("job");
     let waiter = service.queue_up("job", &[]);
-    let line = waiter.running.wait_stderr("waiting for job");
+    let line = waiter.running.wait_stderr("waiting for 'job'");
     holder.let_go().success();
-    waiter.let_go().stderr_is_one_line("waiting for job");
+    waiter.let_go().stderr_is_one_line("waiting for 'job'");
     line
 }
 
@@ -147,14 +147,14 @@ fn on_a_terminal_what_changes_comes_first_and_is_kept_up_to_date() {
     command.args(["run", "--key", "job", "--backend", &service.url(), "--", "echo", "it is ours"]);
     command.current_dir(service.scratch().root()).env_clear();
     let terminal = Pty::spawn(&mut command);
-    let (begins, user) = ("\r\x1b[2Kdlock: job: waiting ", "you are next; held ");
+    let (begins, user) = ("\r\x1b[2Kdlock: 'job': waiting ", "you are next; held ");
     terminal.expect(&format!("{begins}0s, {user}"));
     // The ages of the wait and of the hold are updated in place.
     terminal.expect(&format!("{begins}1s, {user}"));
     holder.let_go().success();
     let rest = terminal.expect("it is ours");
     let last = rest.rsplit("\r\x1b[2K").next().unwrap();
-    assert!(last.starts_with("dlock: job: got it after ") && last.ends_with("s\r\nit is ours"), "{rest:?}");
+    assert!(last.starts_with("dlock: 'job': got it after ") && last.ends_with("s\r\nit is ours"), "{rest:?}");
     assert!(terminal.wait().success());
     assert!(!terminal.screen().replace("\r\n", "").contains('\n'), "{:?}", terminal.screen());
 }
@@ -186,13 +186,13 @@ fn a_flock_that_holds_the_file_is_named() {
     let flock = Flock::hold(&service);
     let who = format!("held by flock (pid {})", flock.0.id());
     let refused = service.run("job").arg("-n").command(["echo", "overlap"]).output();
-    refused.code(75).stdout_is("").stderr_is_one_line(&format!("did not get job: {who}"));
+    refused.code(75).stdout_is("").stderr_is_one_line(&format!("did not get 'job': {who}"));
     let waiter = service.queue_up("job", &[]);
-    let line = waiter.running.wait_stderr("waiting for job");
-    assert_eq!(line, format!("dlock: waiting for job: {who}; you are next"));
+    let line = waiter.running.wait_stderr("waiting for 'job'");
+    assert_eq!(line, format!("dlock: waiting for 'job': {who}; you are next"));
     flock.let_go();
     waiter.wait_held();
-    waiter.let_go().stderr_is_one_line("waiting for job");
+    waiter.let_go().stderr_is_one_line("waiting for 'job'");
     // What a dlock wrote there, and died before it could take it back, does not speak for a flock that came after it.
     let killed = service.hold("job");
     let command = killed.running.command_pid();
@@ -233,9 +233,9 @@ fn what_another_program_left_on_redis_is_shown_and_never_touched() {
         let before = content();
         assert_ne!(before, Reply::Nil);
         let run = |options: &[&str]| service.run("job").args(options).command(["echo", "overlap"]).output();
-        run(&["-n"]).code(75).stdout_is("").stderr_is_one_line(&format!("did not get job: {shown}"));
+        run(&["-n"]).code(75).stdout_is("").stderr_is_one_line(&format!("did not get 'job': {shown}"));
         let waited = run(&["-w", "0.2", "--ttl", "1s"]);
-        waited.code(75).stdout_is("").stderr_ends_with_line(&format!("did not get job within 200ms: {shown}"));
+        waited.code(75).stdout_is("").stderr_ends_with_line(&format!("did not get 'job' within 200ms: {shown}"));
         let told = service.queue_up("job", &["-q", "--ttl", "1s"]);
         told.running.signal(Signal::SIGTERM);
         told.running.wait().signal(Signal::SIGTERM).quiet();
@@ -430,14 +430,14 @@ fn a_redis_that_restarts_empty_is_ridden_out() {
     let service = RedisService::fresh();
     service.redis.cli(&["SET", "dlock:job", "theirs"]);
     let waiter = service.queue_up("job", &["-w", "60", "--ttl", "2s"]);
-    waiter.running.wait_stderr("waiting for job: held by another program: theirs");
+    waiter.running.wait_stderr("waiting for 'job': held by another program: theirs");
     service.redis.restart();
     waiter.wait_held();
     service.assert_held("job");
     let outcome = waiter.let_go();
     outcome.code(0);
     // The outage is told where it lasted long enough to be met.
-    assert!(outcome.stderr().lines().all(|line| line.starts_with("dlock: waiting for job: ")), "{outcome:?}");
+    assert!(outcome.stderr().lines().all(|line| line.starts_with("dlock: waiting for 'job': ")), "{outcome:?}");
     service.assert_free("job");
 }
 
@@ -467,10 +467,10 @@ fn an_outage_is_ridden_out_until_the_wait_runs_out() {
         let service = RedisService::fresh();
         service.redis.cli(&["SET", "dlock:job", "theirs"]);
         let waiter = service.queue_up("job", &["-w", "1.5", "--ttl", "2s"]);
-        waiter.running.wait_stderr("waiting for job");
+        waiter.running.wait_stderr("waiting for 'job'");
         break_it(&service.redis);
         let outcome = waiter.running.wait();
-        outcome.code(69).stdout_is("").stderr_ends_with_line("did not get job within 1s 500ms: ");
+        outcome.code(69).stdout_is("").stderr_ends_with_line("did not get 'job' within 1s 500ms: ");
         let told = outcome.stderr();
         let (last, lines) = (told.lines().next_back().unwrap(), told.lines().count());
         assert!(lines <= 3 && last.contains(reason), "{outcome:?}");
@@ -487,7 +487,7 @@ fn what_a_silent_server_may_still_grant_is_taken_back() {
     for options in [&["--ttl", "3s"][..], &["--ttl", "3s", "-n"]] {
         service.redis.stop();
         let failed = service.run("job").args(options).command(["echo", "ran"]).output();
-        failed.code(69).stdout_is("").stderr_is_one_line("did not get job: ");
+        failed.code(69).stdout_is("").stderr_is_one_line("did not get 'job': ");
         settles_free(&service);
     }
 
@@ -524,11 +524,11 @@ fn verbose_says_how_long_the_wait_was_and_what_was_granted() {
     let service = RedisService::fresh();
     let holder = service.hold("job");
     let waiter = service.queue_up("job", &["-v", "--ttl", "7s"]);
-    waiter.running.wait_stderr("waiting for job");
+    waiter.running.wait_stderr("waiting for 'job'");
     holder.let_go().success();
-    let line = waiter.running.wait_stderr("acquired job at ");
+    let line = waiter.running.wait_stderr("acquired 'job' at ");
     assert!(line.contains(", ttl 7s, after "), "{line:?}");
-    waiter.let_go().code(0).stderr_ends_with_line("released job");
+    waiter.let_go().code(0).stderr_ends_with_line("released 'job'");
 }
 
 #[test]
@@ -540,7 +540,7 @@ fn verbose_says_when_the_server_is_in_trouble_while_the_lock_is_held() {
     holder.running.wait_stderr("could not renew it: the backend does not answer; trying again");
     service.redis.cont();
     holder.running.wait_stderr("renewed again");
-    holder.let_go().code(0).stderr_ends_with_line("released job");
+    holder.let_go().code(0).stderr_ends_with_line("released 'job'");
 }
 
 #[test]
@@ -551,11 +551,11 @@ fn without_a_terminal_a_new_holder_is_told_before_the_next_line_is_due() {
     let waiter = service.queue_up("job", &[]);
     let who = |pid: i32| format!("pid {pid} (sh), since ");
     let line = waiter.running.wait_stderr(&who(holder.pid()));
-    assert!(line.starts_with("dlock: waiting for job: held by "), "{line:?}");
+    assert!(line.starts_with("dlock: waiting for 'job': held by "), "{line:?}");
     let pid = next.pid();
     holder.let_go().success();
     let line = waiter.running.wait_stderr(&who(pid));
-    assert!(line.starts_with("dlock: waiting for job: ") && line.contains("s so far; held by "), "{line:?}");
+    assert!(line.starts_with("dlock: waiting for 'job': ") && line.contains("s so far; held by "), "{line:?}");
     assert!(!line.contains(" 30s so far"), "when the next line is due: {line:?}");
     assert!(line.ends_with("; you are next"), "{line:?}");
     next.let_go().success();
@@ -586,9 +586,9 @@ fn on_a_narrow_terminal_a_long_name_leaves_room_for_what_matters() {
     let dumb = wait(40, "dumb");
     let who = format!("pid {} (sh), since ", holder.pid());
     let line = dumb.expect(&who);
-    assert!(line.contains(&format!("dlock: waiting for {key}: held by ")) && !line.contains('\x1b'), "{line:?}");
+    assert!(line.contains(&format!("dlock: waiting for '{key}': held by ")) && !line.contains('\x1b'), "{line:?}");
     holder.let_go().success();
-    narrow.expect(&format!("\r\x1b[2Kdlock: {key}: got it after "));
+    narrow.expect(&format!("\r\x1b[2Kdlock: '{key}': got it after "));
     assert!(narrow.wait().success() && dumb.wait().success());
     assert!(!dumb.screen().contains("got it"), "{:?}", dumb.screen());
 }

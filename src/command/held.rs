@@ -40,7 +40,7 @@ async fn is_held(
     inherited: &mut Vec<OwnedFd>,
     key: &Key,
 ) -> Result<Exit, Failure> {
-    let seen = session.look_at(key).await.map_err(|error| looking::failed(key.as_str(), &error))?;
+    let seen = session.look_at(key).await.map_err(|error| looking::failed(&key.to_string(), &error))?;
     for published in seen.holders.iter().filter_map(|party| party.published()) {
         let kept = is_kept(outer, inherited, published, key).await;
         // Whatever the reason why a nested run would be refused.

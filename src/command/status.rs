@@ -44,7 +44,7 @@ pub(crate) fn status(settings: &StatusSettings) -> Result<Exit, Failure> {
 }
 
 async fn look(session: &mut Session<'_>, settings: &StatusSettings) -> Result<Seen, Failure> {
-    let failed = |error| looking::failed(settings.key.as_str(), &error);
+    let failed = |error| looking::failed(&settings.key.to_string(), &error);
     let mut seen = session.look_at(&settings.key).await.map_err(failed)?;
     session.judge(&mut seen);
     let last_break = session.last_break(&settings.key).await;

@@ -191,7 +191,7 @@ fn clock_at(millis: u64) -> String {
 fn fitted(text: &str, (columns, rows): (usize, usize)) -> (String, usize) {
     let room = rows.saturating_sub(1).max(1);
     let mut all: Vec<&str> = text.lines().collect();
-    let next = all.pop_if(|line| line.starts_with(NEXT));
+    let next = all.pop_if(|line| NEXT.iter().any(|begins| line.starts_with(begins)));
     let taken = next.map_or(0, |line| line.width().div_ceil(columns.max(1)));
     let room_above = room.saturating_sub(taken);
     let kept = if all.len() > room_above { room_above.saturating_sub(1) } else { all.len() };
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_line_to_type_is_never_cut() {
-        let next = "  next     to ask it to stop: dlock break --key a-long-name --owner e457f1b7a38ab51a\n";
+        let next = "  stop it  dlock break --key a-name-that-is-rather-long-for-a-lock --owner e457f1b7a38ab51a\n";
         let text = format!("line 1\nline 2\nline 3\nline 4\n{next}");
         for (size, above, lines) in [
             ((200, 24), "line 1\nline 2\nline 3\nline 4\n", 5),

@@ -23,7 +23,7 @@ const DRAWN: usize = 20;
 /// What releasing a lock and looking at it takes at most, in milliseconds.
 const MOMENT: u64 = 5000;
 /// How the line begins that a user may want to type.
-pub(crate) const NEXT: &str = "  next ";
+pub(crate) const NEXT: [&str; 2] = ["  next ", "  stop it "];
 /// How wide the names of the fields are.
 const NAMES: usize = 9;
 
@@ -87,6 +87,8 @@ fn details(seen: &Seen, place: &str, flags: Option<&str>) -> String {
     }
     if let Some(next) = next(seen, place, flags) {
         field(&mut text, "next", &next);
+    } else if let Some(line) = line_that_asks(seen, flags) {
+        field(&mut text, "stop it", &line);
     }
     text
 }
@@ -128,12 +130,16 @@ fn next(seen: &Seen, place: &str, flags: Option<&str>) -> Option<String> {
             };
             Some(format!("if it {when}, take the lock away: {} --now", line_to_break(seen, holder, flags?)?))
         }
-        _ if unrenewed(holder).is_some() => unrenewed(holder),
-        _ if holder.can_be_asked() && holder.asked.is_none() && holder.alive != Some(false) => {
-            Some(format!("to ask it to stop: {}", line_to_break(seen, holder, flags?)?))
-        }
-        _ => None,
+        _ => unrenewed(holder),
     }
+}
+
+/// The command that asks the one holder to stop, where it is alive and was not asked yet.
+fn line_that_asks(seen: &Seen, flags: Option<&str>) -> Option<String> {
+    let [holder] = seen.holders.as_slice() else { return None };
+    let can_be_asked =
+        !holder.is_done() && holder.can_be_asked() && holder.asked.is_none() && holder.alive != Some(false);
+    line_to_break(seen, holder, flags?).filter(|_| can_be_asked)
 }
 
 /// The command that asks this holder to stop, as a shell takes it.

@@ -43,11 +43,11 @@ fn it_stops_and_the_next_one_gets_the_lock_without_an_overlap<S: Service>(servic
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].starts_with("dlock: asked ") && lines[0].contains(" to stop: it checks every "), "{said}");
     assert!(lines[0].ends_with(", and then has 1s to end its command"), "{said}");
-    assert!(lines.len() == 2 && lines[1].starts_with("dlock: job was released after "), "{said}");
+    assert!(lines.len() == 2 && lines[1].starts_with("dlock: 'job' was released after "), "{said}");
     let lost = first.wait();
     let why = " asked it to stop: restore \"first\"; stopping sh";
     lost.code(79).stderr_is_one_line(why);
-    assert!(lost.stderr().starts_with(&format!("dlock: lost job at {}: ", service.url())), "{lost:?}");
+    assert!(lost.stderr().starts_with(&format!("dlock: lost 'job' at {}: ", service.url())), "{lost:?}");
     next.wait().success();
     let sections = witness.check();
     assert_eq!(sections.len(), 2, "{}", witness.log());
@@ -65,7 +65,7 @@ fn it_hears_of_it_at_once_after_its_first_renewal<S: Service>(service: &S) {
     let breaking = start_breaking(service, &id, &[]);
     let termed = tree.termed_at() - begun;
     let died = tree.died_at() - begun;
-    breaking.wait().code(0).stderr_ends_with_line("job was released after ");
+    breaking.wait().code(0).stderr_ends_with_line("'job' was released after ");
     println!("{}: asked to stop after {termed:?}, gone after {died:?}", S::KIND);
     // Renewals are at least five seconds apart. The machine may be busy.
     assert!(termed < Duration::from_secs(3), "told to stop only after {termed:?}");
@@ -77,12 +77,12 @@ fn a_request_is_shown_and_names_who_asks<S: Service>(service: &S) {
     gated.wait_held();
     let id = owner(service);
     let text = told(service, "job", 75);
-    assert!(text.contains("  next     to ask it to stop: dlock break --backend "), "{text}");
+    assert!(text.contains("  stop it  dlock break --backend "), "{text}");
     assert!(text.contains(&format!(" --key job --owner {id}\n")), "{text}");
     let before = holder(service);
     assert_eq!((&before["asked"], &before["can_be_asked"]), (&serde_json::Value::Null, &true.into()));
     let breaking = break_it(service, &id, &["--reason", "mainte\u{1b}nance", "-w", "3s"]);
-    breaking.code(75).stderr_ends_with_line("job was not released within 3s");
+    breaking.code(75).stderr_ends_with_line("'job' was not released within 3s");
     assert!(!breaking.stderr().contains("stops its command"), "{breaking:?}");
     let asked = &holder(service)["asked"];
     assert!(asked["by"].as_str().is_some_and(|by| by.contains('@')), "{asked}");
@@ -111,7 +111,7 @@ fn only_the_one_that_is_named_stops<S: Service>(service: &S) {
     let holders = seen["holders"].as_array().unwrap();
     let named = &holders[1];
     let breaking = break_it(service, named["id"].as_str().unwrap(), &[]);
-    breaking.code(0).stderr_ends_with_line("job was released after ");
+    breaking.code(0).stderr_ends_with_line("'job' was released after ");
     for one in slots {
         if named["pid"] == one.pid() {
             one.running.wait().code(79).stderr_is_one_line("asked it to stop");
@@ -128,7 +128,7 @@ fn what_is_killed_at_once_or_ignored_is_the_holders_choice<S: Service>(service: 
     let run = service.run("job").args(["-t", short::<S>(), "--on-lost", "kill"]);
     let dlock = run.shell(tree.work()).lifeline(tree.end()).spawn();
     tree.wait_grown();
-    break_it(service, &owner(service), &[]).code(0).stderr_ends_with_line("job was released after ");
+    break_it(service, &owner(service), &[]).code(0).stderr_ends_with_line("'job' was released after ");
     assert!(!tree.is_alive(), "released before everything was gone");
     assert!(!tree.was_termed(), "SIGTERM");
     dlock.wait().code(79).stderr_is_one_line("asked it to stop");
@@ -138,7 +138,7 @@ fn several_locks_of_one_run_end_together<S: Service>(service: &S) {
     let run = service.scratch().dlock().args(["run", "-k", "job", "-k", "two", "-t", short::<S>()]);
     let both = Gated::spawn(service.scratch(), run.backend(service.url()).args(service.options()));
     both.wait_held();
-    break_it(service, &owner(service), &[]).code(0).stderr_ends_with_line("job was released after ");
+    break_it(service, &owner(service), &[]).code(0).stderr_ends_with_line("'job' was released after ");
     both.running.wait().code(79).stderr_is_one_line("asked it to stop");
     service.assert_free("job");
     service.assert_free("two");

@@ -25,14 +25,14 @@ const NOBODY: &str = "0123456789abcdef0123456789abcdef";
 
 fn where_nobody_or_another_holds_the_lock_nothing_is_done<S: Service>(service: &S) {
     let free = break_it(service, NOBODY, &[]);
-    free.code(0).stdout_is("").stderr_is_one_line("dlock: job is free: there is nothing to break");
+    free.code(0).stdout_is("").stderr_is_one_line("dlock: 'job' is free: there is nothing to break");
     service.assert_tidy(&[]);
     let holder = service.hold("job");
     let id = owner(service);
     let before = status(service, "job")["holder"]["asked"].clone();
     let other = break_it(service, NOBODY, &[]);
     other.code(79).stderr_is_one_line(&format!(", owner {id}: nothing was done"));
-    assert!(other.stderr().starts_with("dlock: job is held by "), "{other:?}");
+    assert!(other.stderr().starts_with("dlock: 'job' is held by "), "{other:?}");
     for short in ["", "0", &id[..7], "foreign:"] {
         break_it(service, short, &[]).code(64).stderr_is_one_line("give at least the first 8 characters");
     }
@@ -56,12 +56,12 @@ fn a_frozen_holder_is_asked_and_stops_when_it_goes_on<S: Service>(service: &S) {
     holder.wait_held();
     holder.running.signal(Signal::SIGSTOP);
     let id = owner(service);
-    break_it(service, &id, &["-w", "1s"]).code(75).stderr_ends_with_line("job was not released within 1s");
+    break_it(service, &id, &["-w", "1s"]).code(75).stderr_ends_with_line("'job' was not released within 1s");
     service.assert_held("job");
     let breaking = start_breaking(service, &id, &[]);
     breaking.wait_stderr("asked");
     holder.running.signal(Signal::SIGCONT);
-    breaking.wait().code(0).stderr_ends_with_line("job was released after ");
+    breaking.wait().code(0).stderr_ends_with_line("'job' was released after ");
     holder.running.wait().code(79).stderr_is_one_line("asked it to stop");
 }
 
@@ -150,7 +150,7 @@ fn a_request_that_is_left_over_is_ignored() {
     service.redis.cli(&["SET", side, "x"]);
     renewed();
     renewed();
-    break_it(&service, &id, &[]).code(0).stderr_ends_with_line("job was released after ");
+    break_it(&service, &id, &[]).code(0).stderr_ends_with_line("'job' was released after ");
     holder.running.wait().code(79).stderr_is_one_line("asked it to stop");
 }
 
@@ -174,11 +174,11 @@ fn the_rights_that_are_named_are_enough_on_redis() {
     let named =
         said.split_whitespace().filter(|word| word.starts_with('+')).map(|word| word.trim_end_matches([',', ')']));
     acl(&named.collect::<Vec<_>>());
-    breaking(&owner(&service), &[]).code(0).stderr_ends_with_line("job was released after ");
+    breaking(&owner(&service), &[]).code(0).stderr_ends_with_line("'job' was released after ");
     first.running.wait().code(79).stderr_is_one_line("asked it to stop");
     let next = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
     next.wait_held();
-    breaking(&owner(&service), &["--now"]).code(0).stderr_is_one_line("took job away from ");
+    breaking(&owner(&service), &["--now"]).code(0).stderr_is_one_line("took 'job' away from ");
     next.running.wait().code(79).stderr_ends_with_line(" was taken away by ");
 }
 
@@ -201,8 +201,7 @@ fn what_a_refusal_and_a_look_name_can_be_typed_as_it_stands() {
     let seen = as_typed(&service, words);
     seen.code(75).quiet();
     let picture = seen.stdout();
-    let words =
-        picture.lines().find_map(|line| line.strip_prefix("  next     to ask it to stop: dlock ")).expect("a command");
+    let words = picture.lines().find_map(|line| line.strip_prefix("  stop it  dlock ")).expect("a command");
     as_typed(&service, words).code(0).stderr_ends_with_line(r"'a b'\''s' was released after ");
     gated.running.wait().code(79).stderr_is_one_line("asked it to stop");
 }
@@ -232,7 +231,7 @@ fn a_lock_whose_dlock_was_killed_passes_on_when_its_lease_ends() {
     holder.wait_held();
     let id = owner(&service);
     holder.running.signal(Signal::SIGKILL);
-    break_it(&service, &id, &[]).code(0).stderr_ends_with_line("job was released after ");
+    break_it(&service, &id, &[]).code(0).stderr_ends_with_line("'job' was released after ");
     service.assert_free("job");
     let _ = holder.let_go().stderr();
 }

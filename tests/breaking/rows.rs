@@ -16,7 +16,7 @@ on_databases! {
 }
 
 /// How the sentence begins about a break that is not recorded.
-const UNTRACED: &str = "dlock: could not record this break of job, so dlock status will not show it: ";
+const UNTRACED: &str = "dlock: could not record this break of 'job', so dlock status will not show it: ";
 
 const NOBODY: &str = "0123456789abcdef0123456789abcdef";
 
@@ -33,7 +33,7 @@ fn a_lock_of_shedlock_is_taken_while_it_is_the_same_grant<E: Engine>() {
     break_it(&service, &id, &["--now"]).code(79).stderr_is_one_line("nothing was done");
     service.assert_held("job");
     let taken = break_it(&service, &owner(&service), &["--now"]);
-    taken.code(0).stderr_is_one_line("took job away from another program: web2; whether it notices is not known");
+    taken.code(0).stderr_is_one_line("took 'job' away from another program: web2; whether it notices is not known");
     // Its row stays, as ShedLock needs it.
     assert_eq!(service.value("SELECT locked_by FROM shedlock WHERE name = 'dlock:job'").as_deref(), Some("web2"));
     service.run("job").arg("-n").command(["true"]).output().success();
@@ -54,7 +54,7 @@ fn a_request_that_is_left_over_is_ignored_and_goes_with_the_next_grant<E: Engine
     let next = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
     next.wait_held();
     assert_eq!(service.count("SELECT COUNT(*) FROM dlock_holder WHERE ask IS NOT NULL"), 0);
-    break_it(&service, &owner(&service), &[]).code(0).stderr_ends_with_line("job was released after ");
+    break_it(&service, &owner(&service), &[]).code(0).stderr_ends_with_line("'job' was released after ");
     next.running.wait().code(79).stderr_is_one_line("asked it to stop");
 }
 
@@ -82,7 +82,7 @@ fn whoever_may_change_what_holders_publish_can_ask<E: Engine>() {
     breaking(&[]).code(77).stderr_is_one_line("viewer lacks a right: ");
     grant("UPDATE", "dlock_holder");
     let asked = breaking(&[]);
-    asked.code(0).stderr_ends_with_line("job was released after ");
+    asked.code(0).stderr_ends_with_line("'job' was released after ");
     assert!(asked.stderr().starts_with(UNTRACED), "{asked:?}");
     first.running.wait().code(79).stderr_is_one_line("asked it to stop");
     let next = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
@@ -91,14 +91,14 @@ fn whoever_may_change_what_holders_publish_can_ask<E: Engine>() {
     assert!(next.running.is_running());
     grant("UPDATE", "shedlock");
     let taken = breaking(&["--now"]);
-    taken.code(0).stderr_ends_with_line("took job away from ");
+    taken.code(0).stderr_ends_with_line("took 'job' away from ");
     assert!(taken.stderr().starts_with(UNTRACED), "{taken:?}");
-    next.running.wait().code(79).stderr_is_one_line("lost job at ");
+    next.running.wait().code(79).stderr_is_one_line("lost 'job' at ");
     assert_eq!(status(&service, "job")["last_break"], serde_json::Value::Null);
     grant("SELECT, INSERT, UPDATE", "dlock_once");
     let last = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
     last.wait_held();
-    breaking(&["--now"]).code(0).stderr_is_one_line("took job away from ");
+    breaking(&["--now"]).code(0).stderr_is_one_line("took 'job' away from ");
     last.running.wait().code(79).stderr_ends_with_line(" was taken away by ");
     assert_eq!(status(&service, "job")["last_break"]["taken"], true);
 }
@@ -113,7 +113,7 @@ fn a_break_does_not_wait_for_the_table_of_its_record<E: Engine>() {
         other.query(&format!("BEGIN; {lock}")).unwrap();
         let broken = break_it(&service, &owner(&service), words);
         assert!(broken.code(0).stderr().starts_with(UNTRACED), "{broken:?}");
-        assert_eq!(holder.running.wait().code(79).stderr().matches("lost job at ").count(), 1);
+        assert_eq!(holder.running.wait().code(79).stderr().matches("lost 'job' at ").count(), 1);
         other.query(E::END).unwrap();
         assert_eq!(status(&service, "job")["last_break"], serde_json::Value::Null);
     }

@@ -20,7 +20,7 @@ fn a_frozen_holder_loses_the_lock_at_once_and_ends_by_itself<S: Service>(service
     holder.running.signal(Signal::SIGSTOP);
     let waiter = S::IN_ORDER.then(|| service.queue_up("job", &["-q"]));
     let taken = break_it(service, &owner(service), &["--now"]);
-    taken.code(0).stderr_is_one_line("took job away from ");
+    taken.code(0).stderr_is_one_line("took 'job' away from ");
     let until = "; until it notices (at most 10s, or ";
     assert!(taken.stderr().contains(until), "{taken:?}");
     assert!(taken.stderr().ends_with("s if it is frozen), two commands can run\n"), "{taken:?}");
@@ -40,7 +40,7 @@ fn one_of_several_holders_loses_its_slot<S: Service>(service: &S) {
     });
     let seen = status(service, "job");
     let named = seen["holders"][1].clone();
-    break_it(service, named["id"].as_str().unwrap(), &["--now"]).code(0).stderr_is_one_line("took job away from ");
+    break_it(service, named["id"].as_str().unwrap(), &["--now"]).code(0).stderr_is_one_line("took 'job' away from ");
     assert_eq!(status(service, "job")["held_by"], 1);
     for one in slots {
         if named["pid"] == one.pid() {
@@ -57,13 +57,13 @@ fn nobody_else_loses_it<S: Service>(service: &S) {
     other.code(79).stderr_is_one_line("nothing was done");
     holder.let_go().success();
     let free = break_it(service, "0123456789abcdef0123456789abcdef", &["--now"]);
-    free.code(0).stderr_is_one_line("job is free: there is nothing to break");
+    free.code(0).stderr_is_one_line("'job' is free: there is nothing to break");
 }
 
 fn what_is_only_kept_is_freed<S: Service>(service: &S) {
     service.run("job").args(["--min-hold", "1h"]).command(["true"]).output().success();
     let taken = break_it(service, &owner(service), &["--now"]);
-    taken.code(0).stderr_is_one_line("took job away from ");
+    taken.code(0).stderr_is_one_line("took 'job' away from ");
     service.assert_free("job");
 }
 
@@ -78,6 +78,6 @@ fn another_programs_lock_is_taken_while_its_text_is_the_same() {
     let taken = break_it(&service, &id, &["--now"]);
     taken
         .code(0)
-        .stderr_is_one_line("took job away from another program: another-token; whether it notices is not known");
+        .stderr_is_one_line("took 'job' away from another program: another-token; whether it notices is not known");
     service.assert_free("job");
 }

@@ -26,14 +26,14 @@ fn only_a_yes_is_a_yes() {
     for answer in ["\n", "n\n", "job\n"] {
         let terminal = on_a_terminal(&service, &id, &[], " to stop sh? [y/N] ");
         terminal.send(answer);
-        terminal.expect("dlock: job: nothing was done");
+        terminal.expect("dlock: 'job': nothing was done");
         assert_eq!(terminal.wait().code(), Some(75));
     }
     assert!(holder.running.is_running());
     let terminal = on_a_terminal(&service, &id, &[], " to stop sh? [y/N] ");
     terminal.send("y\n");
     terminal.expect(" to stop: it checks every ");
-    terminal.expect("dlock: job was released after ");
+    terminal.expect("dlock: 'job' was released after ");
     assert_eq!(terminal.wait().code(), Some(0));
     holder.running.wait().code(79).stderr_is_one_line("asked it to stop");
 }

@@ -47,7 +47,7 @@ fn hold<S: Service>(service: &S, options: &[&str]) -> Gated {
 fn broken<S: Service>(service: &S, words: &[&str]) -> String {
     let holder = hold(service, &[]);
     let id = owner(service);
-    break_it(service, &id, words).code(0).stderr_ends_with_line("job was released after ");
+    break_it(service, &id, words).code(0).stderr_ends_with_line("'job' was released after ");
     holder.running.wait().code(79).stderr_is_one_line("asked it to stop");
     id
 }
@@ -83,7 +83,7 @@ fn the_next_holders_and_those_who_look_are_told<S: Service>(service: &S) {
         let next = service.run("job").args(["-v", "--events"]).arg(&path).command(["true"]).output();
         let said = next.code(0).stderr();
         let said: Vec<&str> = said.lines().collect();
-        assert!(said.len() == 3 && said[0].starts_with("dlock: acquired job at "), "{said:?}");
+        assert!(said.len() == 3 && said[0].starts_with("dlock: acquired 'job' at "), "{said:?}");
         let begins = format!("dlock: job at {}: ", service.url());
         assert!(said[1].starts_with(&begins) && said[1].ends_with(&why), "{said:?}");
         let lines = lines(&path);
@@ -100,7 +100,7 @@ fn the_next_holders_and_those_who_look_are_told<S: Service>(service: &S) {
     assert!(line(service, 75).is_some_and(|text| text.ends_with(&why)));
     let dlock = service.scratch().dlock().args(["run", "-v", "-k", "another", "-k", "job"]);
     let next = dlock.backend(service.url()).args(service.options()).command(["true"]).spawn();
-    next.wait_stderr("waiting for job");
+    next.wait_stderr("waiting for 'job'");
     holder.let_go().success();
     let said = next.wait().code(0).stderr();
     assert_eq!(said.matches(" to stop, reason: ").count(), 1, "{said}");
@@ -112,7 +112,9 @@ fn the_next_holders_and_those_who_look_are_told<S: Service>(service: &S) {
 
 fn a_request_is_its_holders_own_while_that_goes_on_and_the_last_one_stays<S: Service>(service: &S) {
     let holder = hold(service, &["--on-lost", "ignore"]);
-    break_it(service, &owner(service), &["-w", "3s"]).code(75).stderr_ends_with_line("job was not released within 3s");
+    break_it(service, &owner(service), &["-w", "3s"])
+        .code(75)
+        .stderr_ends_with_line("'job' was not released within 3s");
     let seen = status(service, "job");
     assert!(seen["last_break"].is_null() && !seen["holder"]["asked"].is_null(), "{seen}");
     holder.let_go().code(0).stderr_is_one_line("asked it to stop");
@@ -165,14 +167,14 @@ fn what_is_taken_away_is_told_too<S: Service>(service: &S) {
     let holder = hold(service, &[]);
     let id = owner(service);
     let words = ["--now", "--reason", "its host is gone"];
-    break_it(service, &id, &words).code(0).stderr_is_one_line("took job away from ");
+    break_it(service, &id, &words).code(0).stderr_is_one_line("took 'job' away from ");
     let seen = status(service, "job")["last_break"].clone();
     assert_eq!((&seen["taken"], &seen["holder_id"], &seen["reason"]), (&true.into(), &id.into(), &words[2].into()));
     let text = line(service, 0).expect("a line");
     assert!(text.contains(" took it away from ") && text.ends_with(", reason: its host is gone"), "{text}");
     let said = holder.running.wait().code(79).stderr();
     let [first, last] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
-    assert!(first.starts_with("dlock: lost job at ") && last.contains(" was taken away by "), "{said}");
+    assert!(first.starts_with("dlock: lost 'job' at ") && last.contains(" was taken away by "), "{said}");
     assert!(last.starts_with("dlock: job at ") && last.ends_with(", reason: its host is gone"), "{said}");
     let ward = Ward::idle();
     let pid = ward.pid().to_string();
@@ -206,7 +208,7 @@ fn what_is_no_trace_is_not_told() {
     let holder = hold(&service, &[]);
     break_it(&service, &owner(&service), &["--reason", "anew"])
         .code(0)
-        .stderr_ends_with_line("job was released after ");
+        .stderr_ends_with_line("'job' was released after ");
     holder.running.wait().code(79).stderr_is_one_line("asked it to stop");
     assert!(line(&service, 0).is_some_and(|line| line.ends_with(", reason: anew")));
 }

@@ -88,7 +88,7 @@ fn times_are_no_nonsense<S: Service>() {
         holder.wait_held();
         for options in [&["-n"][..], &["-w", "0.1"]] {
             let refused = service.run("job").args(options).clock(&our).command(["echo", "overlap"]).output();
-            refused.code(75).stdout_is("").stderr_ends_with_line("did not get job");
+            refused.code(75).stdout_is("").stderr_ends_with_line("did not get 'job'");
             for line in refused.stderr().lines().filter(|line| line.contains("held by ")) {
                 assert_sane(line);
             }

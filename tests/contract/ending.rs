@@ -26,8 +26,8 @@ pub(super) fn verbose_says_when_it_is_acquired_and_released<S: Service>(service:
     let outcome = service.run("job").arg("-v").shell("echo $DLOCK_TOKEN").output();
     let token = outcome.code(0).stdout();
     let stderr = outcome.stderr();
-    let [acquired, "dlock: released job"] = stderr.lines().collect::<Vec<_>>()[..] else { panic!("{outcome:?}") };
-    let place = format!("dlock: acquired job at {}", service.url());
+    let [acquired, "dlock: released 'job'"] = stderr.lines().collect::<Vec<_>>()[..] else { panic!("{outcome:?}") };
+    let place = format!("dlock: acquired 'job' at {}", service.url());
     let rest = acquired.strip_prefix(&place).expect("the lock");
     let table = ["public", "locks"].map(|schema| format!(" (table {schema}.shedlock)"));
     let rest = table.iter().find_map(|table| rest.strip_prefix(table)).unwrap_or(rest);
@@ -39,7 +39,7 @@ pub(super) fn verbose_says_when_it_is_acquired_and_released<S: Service>(service:
         "{rest:?}"
     );
     // A failing command is no reason to say less.
-    service.run("job").arg("-v").shell("exit 3").output().code(3).stderr_ends_with_line("released job");
+    service.run("job").arg("-v").shell("exit 3").output().code(3).stderr_ends_with_line("released 'job'");
 }
 
 pub(super) fn nothing_is_left_behind<S: Service>(service: &S) {

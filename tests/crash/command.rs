@@ -62,7 +62,7 @@ fn frozen_with_dlock_and_the_guard_it_is_stopped_at_the_thaw_and_its_late_writes
     let died = lifeline.closed_at();
     // SIGTERM and SIGKILL are both overdue.
     assert!(died - thawed < Duration::from_millis(500), "it lived for {:?} after the thaw", died - thawed);
-    holder.wait().code(79).stderr_is_one_line("lost job at redis://");
+    holder.wait().code(79).stderr_is_one_line("lost 'job' at redis://");
     assert_eq!(redis.get(KEY), before, "the lock is the other one's");
     gate.open();
     other.wait().success();

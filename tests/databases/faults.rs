@@ -96,7 +96,7 @@ fn is_ridden_out<E: Engine>(obstacle: &str) {
     let ends = hold(&mut other);
     let died = tree.died_at();
     assert!(died < ends, "{obstacle}: the last process died {:?} after its lease", died.saturating_sub(ends));
-    dlock.wait().code(79).stderr_is_one_line("lost job");
+    dlock.wait().code(79).stderr_is_one_line("lost 'job'");
 }
 
 fn a_transaction_on_the_row_is_waited_for_by_whoever_waits_for_the_lock<E: Engine>() {

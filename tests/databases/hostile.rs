@@ -53,7 +53,7 @@ fn is_given_up(scheme: &str, port: u16, name: &str) {
         let outcome = wait_within_memory(dlock.command(["touch", "ran"]).spawn());
         let (stderr, code) = (outcome.stderr(), outcome.status().code());
         assert!(code == Some(69) || code == Some(77), "{name}: {outcome:?}");
-        outcome.stderr_is_one_line("did not get k");
+        outcome.stderr_is_one_line("did not get 'k'");
         assert_harmless(&stderr);
         assert!(!stderr.contains("secret"), "{stderr}");
         assert!(outcome.elapsed() < Duration::from_secs(5), "{name}: {outcome:?}");

@@ -46,9 +46,9 @@ fn tables_of_an_older_version_are_enough_for_locks<E: Engine>() {
     // A waiter may be the first to miss it.
     service.sql("DROP TABLE dlock_record");
     let waiter = latch(&service, &["wait", "--count", "1"]).spawn();
-    waiter.wait_stderr("waiting for latch k");
+    waiter.wait_stderr("waiting for latch 'k'");
     latch(&service, &["down", "--as", "a"]).output().success();
-    waiter.wait().code(0).stderr_is_one_line("waiting for latch k");
+    waiter.wait().code(0).stderr_is_one_line("waiting for latch 'k'");
 }
 
 fn names_that_some_databases_take_for_one_count_apart<E: Engine>() {
@@ -59,7 +59,7 @@ fn names_that_some_databases_take_for_one_count_apart<E: Engine>() {
     }
     latch(&service, &["wait", "--count", "7", "-w", "0"]).output().success();
     let more = latch(&service, &["wait", "--count", "8", "-w", "0"]).output();
-    more.code(75).stderr_is_one_line("latch k is not open: 7 of 8 are down (");
+    more.code(75).stderr_is_one_line("latch 'k' is not open: 7 of 8 are down (");
 }
 
 /// Their arrivals wait for each other at the server.
@@ -95,14 +95,14 @@ fn a_party_that_died_before_the_clock_was_set_back_does_not_count<E: Engine>() {
     let service = DatabaseService::<E>::fresh();
     let begin = |name: &str, there: usize| {
         let party = party(&service, name).args(["--ttl", "3s"]).spawn();
-        party.wait_stderr(&format!("waiting for barrier k: {there} of 3 "));
+        party.wait_stderr(&format!("waiting for barrier 'k': {there} of 3 "));
         party
     };
     let (one, dead) = (begin("a", 1), begin("b", 2));
     dead.signal(Signal::SIGKILL);
     let _ = dead.wait().signal(Signal::SIGKILL).stderr();
     service.sql("UPDATE dlock_record SET until = :later");
-    one.wait().code(79).stderr_ends_with_line("barrier k is broken: b left or died");
+    one.wait().code(79).stderr_ends_with_line("barrier 'k' is broken: b left or died");
 }
 
 fn what_ended_long_ago_goes_with_a_later_change<E: Engine>() {

@@ -37,5 +37,5 @@ pub(crate) use on_databases;
 #[track_caller]
 pub fn assert_lost(outcome: &Outcome, why: &str) {
     outcome.code(79).stderr_is_one_line(why);
-    assert!(outcome.stderr().starts_with("dlock: lost job at "), "{outcome:?}");
+    assert!(outcome.stderr().starts_with("dlock: lost 'job' at "), "{outcome:?}");
 }

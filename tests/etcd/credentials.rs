@@ -19,7 +19,7 @@ fn assert_refused(service: &EtcdService, user: Option<&str>, password: Option<&s
         dlock = dlock.env("DLOCK_PASSWORD", password);
     }
     let outcome = dlock.command(["echo", "ran"]).output();
-    outcome.code(77).stdout_is("").stderr_is_one_line("did not get job: ");
+    outcome.code(77).stdout_is("").stderr_is_one_line("did not get 'job': ");
     let line = outcome.stderr();
     assert!(parts.iter().all(|part| line.contains(part)), "{parts:?}: {line}");
     assert!(password.is_none_or(|password| !line.contains(password)), "{line}");

@@ -21,7 +21,7 @@ fn is_given_up(port: u16, name: &str) {
         let outcome = wait_within_memory(dlock.command(["touch", "ran"]).spawn());
         let stderr = outcome.stderr();
         assert_eq!(outcome.status().code(), Some(69), "{name}: {outcome:?}");
-        outcome.stderr_is_one_line("did not get k");
+        outcome.stderr_is_one_line("did not get 'k'");
         assert_harmless(&stderr);
         assert!(!stderr.contains("password@"), "{stderr}");
         assert!(outcome.elapsed() < Duration::from_secs(5), "{name}: {outcome:?}");

@@ -60,14 +60,14 @@ pub fn assert_clean(service: &EtcdService) {
 #[track_caller]
 pub fn assert_waited(outcome: &Outcome) {
     outcome.code(0);
-    assert!(outcome.stderr().lines().all(|line| line.starts_with("dlock: waiting for job: ")), "{outcome:?}");
+    assert!(outcome.stderr().lines().all(|line| line.starts_with("dlock: waiting for 'job': ")), "{outcome:?}");
 }
 
 /// 79, and one line that says what was lost and why.
 #[track_caller]
 pub fn assert_lost(outcome: &Outcome, why: &str) {
     outcome.code(79).stderr_is_one_line(why);
-    assert!(outcome.stderr().starts_with("dlock: lost job at etcd://127.0.0.1:"), "{outcome:?}");
+    assert!(outcome.stderr().starts_with("dlock: lost 'job' at etcd://127.0.0.1:"), "{outcome:?}");
 }
 
 /// How many watches clients have open.

@@ -114,7 +114,7 @@ fn clients_without_modes_wait_for_all_who_share_the_lock_and_are_waited_for() {
             let mut tokens: Vec<u64> = Vec::new();
             for holder in holders {
                 // It would overtake the other one, also where there is room.
-                is_refused(&service, options, "did not get job: ");
+                is_refused(&service, options, "did not get 'job': ");
                 assert!(!other.is_held() && !behind.has_held(), "{kind:?} {options:?}");
                 tokens.push(holder.token());
                 holder.let_go().success();

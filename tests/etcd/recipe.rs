@@ -65,11 +65,11 @@ fn a_lock_whose_namespace_begins_with_ours_is_not_in_the_way() {
     refused.code(75).stdout_is("").stderr_is_one_line(&who);
     others(130, 260);
     let first = Gated::spawn(service.scratch(), service.run("job"));
-    let line = first.running.wait_stderr("waiting for job");
+    let line = first.running.wait_stderr("waiting for 'job'");
     assert!(line.contains(&who), "{line}");
     others(260, 390);
     let second = Gated::spawn(service.scratch(), service.run("job"));
-    second.running.wait_stderr("waiting for job");
+    second.running.wait_stderr("waiting for 'job'");
     inner.let_go().success();
     assert!(!first.has_held() && !second.has_held());
     holder.let_go().success();
@@ -178,7 +178,7 @@ fn only_keys_leases_and_watches_are_used() {
     let requests = service.etcd.count_requests();
     let holder = service.hold("job");
     let waiter = Gated::spawn(service.scratch(), service.run("job").args(["-t", "1s"]));
-    waiter.running.wait_stderr("waiting for job");
+    waiter.running.wait_stderr("waiting for 'job'");
     service.assert_held("job");
     holder.let_go().success();
     waiter.wait_held();

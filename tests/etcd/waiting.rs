@@ -61,12 +61,12 @@ fn a_lost_place_is_no_reason_to_leave_the_server() {
     let waiter = service.scratch().dlock().run("job").backend(behind(&proxy)).args(["-t", "1s"]);
     let waiter = Gated::spawn(service.scratch(), waiter);
     // Before it has had an answer, losing its place would be a failure of the first contact.
-    waiter.running.wait_stderr("waiting for job");
+    waiter.running.wait_stderr("waiting for 'job'");
     service.etcd.revoke(contenders(&service)[1].lease);
     service.wait_queued("job", 1);
     assert_eq!(proxy.counts().accepted, 1);
     holder.let_go().success();
-    waiter.let_go().code(0).stderr_is_one_line("waiting for job");
+    waiter.let_go().code(0).stderr_is_one_line("waiting for 'job'");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_key_that_is_no_lock_is_named_and_waited_for() {
         let refused = service.run("job").arg("-n").command(["echo", "overlap"]).output();
         refused.code(75).stdout_is("").stderr_is_one_line(&format!("the key {key}, a key {what}"));
         let waiter = service.queue_up("job", &[]);
-        let line = waiter.running.wait_stderr("waiting for job");
+        let line = waiter.running.wait_stderr("waiting for 'job'");
         assert!(line.contains(&format!("the key {key}, a key {what}")), "{line}");
         assert!(!waiter.has_held());
         assert!(service.etcd.delete(key), "a stray key is not ours to delete");
@@ -183,7 +183,7 @@ fn a_stray_key_between_the_holder_and_us_is_named() {
     let holder = service.hold("job");
     service.etcd.put("dlock/job/config", "x", 0);
     let waiter = Gated::spawn(service.scratch(), service.run("job"));
-    let line = waiter.running.wait_stderr("waiting for job");
+    let line = waiter.running.wait_stderr("waiting for 'job'");
     assert!(line.contains("the key dlock/job/config, a key without a lease"), "{line}");
     // It came later than the holder, whom it does not concern.
     holder.let_go().success();

@@ -83,7 +83,7 @@ fn a_wait_is_told_with_each_new_holder_and_so_is_its_end<S: Service>(service: &S
     assert_eq!(happened(&refused), ["refused", "end"]);
     assert_eq!((&refused[0]["why"], &refused[0]["holder"]["pid"]), (&"held".into(), &holder.pid().into()));
     assert_eq!((&refused[1]["outcome"], &refused[1]["ran_ms"]), (&"held".into(), &Value::Null));
-    assert!(ended(&refused, 0)["error"].as_str().is_some_and(|error| error.starts_with("did not get job: held by ")));
+    assert!(ended(&refused, 0)["error"].as_str().is_some_and(|error| error.starts_with("did not get 'job': held by ")));
     // One whose wait runs out, and one that is told to stop.
     let late = service.run("job").args(["-q", "-w", "200ms", "--events"]).arg(path("late")).command(["true"]);
     late.output().code(75);

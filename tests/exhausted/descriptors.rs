@@ -65,7 +65,7 @@ fn none_left_for_a_new_connection<S: Severable>(service: &S) {
         give_descriptors_back(holder.pid());
     }
     let outcome = holder.running.wait();
-    outcome.code(79).stderr_is_one_line("dlock: lost job at ");
+    outcome.code(79).stderr_is_one_line("dlock: lost 'job' at ");
     assert!(boottime() < cut + 3 * TTL + S::EXPIRY_GRANULARITY, "{outcome:?}");
     waiter.let_go().success();
     assert_nothing_left_after_a_cut(service);

@@ -110,7 +110,7 @@ fn a_redis_whose_disk_is_full_grants_nothing_and_loses_nothing() {
     fail();
     let outcome = holder.running.wait();
     outcome.code(79);
-    assert!(outcome.stderr().starts_with("dlock: lost job at redis://") && outcome.stderr().contains("MISCONF"));
+    assert!(outcome.stderr().starts_with("dlock: lost 'job' at redis://") && outcome.stderr().contains("MISCONF"));
     redis.free_disk();
     eventually("a write", || redis.ask(&["DEL", "ballast"]).filter(|reply| !reply.text().contains("MISCONF")));
     // The lock could not be released, and lasts no longer than its lease.
@@ -134,10 +134,10 @@ fn a_zookeeper_whose_disks_are_full_grants_nothing_and_loses_nothing() {
         server.fill_disk();
     }
     let outcome = holder.running.wait();
-    outcome.code(79).stderr_is_one_line("lost job at ");
+    outcome.code(79).stderr_is_one_line("lost 'job' at ");
     assert!(!waiter.has_held());
     let other = service.run("other").command(["echo", "ran"]).output();
-    other.code(69).stdout_is("").stderr_is_one_line("did not get other: ");
+    other.code(69).stdout_is("").stderr_is_one_line("did not get 'other': ");
     for server in servers {
         server.free_disk();
     }

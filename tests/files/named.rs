@@ -65,9 +65,9 @@ fn flock_and_dlock_exclude_each_other_on_it_whatever_the_key() {
     holder.wait().signal(Signal::SIGKILL).stderr();
     assert!(!named.is_free_for_flock());
     let waiter = named.dlock("other").command(["true"]).spawn();
-    waiter.wait_stderr("waiting for other");
+    waiter.wait_stderr("waiting for 'other'");
     gate.open();
-    waiter.wait().code(0).stderr_ends_with_line("waiting for other");
+    waiter.wait().code(0).stderr_ends_with_line("waiting for 'other'");
     assert!(named.is_free_for_flock());
     // The other way round.
     let held = File::open(&named.file).unwrap();

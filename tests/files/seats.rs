@@ -181,9 +181,9 @@ fn a_file_that_the_user_names_is_shared_too() {
         .code(75)
         .stderr_is_one_line("its only slot is taken by ");
     let waiter = named("x", &["--slots", "1"]).command(["true"]).spawn();
-    waiter.wait_stderr("waiting for x");
+    waiter.wait_stderr("waiting for 'x'");
     slot.kill_all();
-    waiter.wait().code(0).stderr_ends_with_line("waiting for x");
+    waiter.wait().code(0).stderr_ends_with_line("waiting for 'x'");
     let beside = fs::read_to_string(file.with_file_name("script.dlock")).unwrap();
     assert!(beside.starts_with("dlock:1 ") && beside.len() == 28, "{beside:?}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "#!/bin/sh\n# precious\n");

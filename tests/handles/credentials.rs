@@ -182,10 +182,10 @@ fn a_flag_for_another_server_does_not_take_along_the_password_of_a_config_file()
         .command(["true"])
         .output()
         .code(69)
-        .stderr_ends_with_line("did not get k: ");
+        .stderr_ends_with_line("did not get 'k': ");
     assert!(ear.heard().is_some_and(|heard| heard.contains(SECRET)));
     config(&scratch, &format!("rediss://{}", ear.place()));
-    run("redis", &ear.place()).command(["true"]).output().code(69).stderr_ends_with_line("did not get k: ");
+    run("redis", &ear.place()).command(["true"]).output().code(69).stderr_ends_with_line("did not get 'k': ");
     assert!(ear.heard().is_some_and(|heard| !heard.contains(SECRET) && !heard.contains("svc")));
     // What is given for this run is meant for it.
     run("redis", &ear.place())
@@ -193,6 +193,6 @@ fn a_flag_for_another_server_does_not_take_along_the_password_of_a_config_file()
         .command(["true"])
         .output()
         .code(69)
-        .stderr_ends_with_line("did not get k: ");
+        .stderr_ends_with_line("did not get 'k': ");
     assert!(ear.heard().is_some_and(|heard| heard.contains(SECRET)));
 }

@@ -104,9 +104,14 @@ fn no_setting_makes_a_success_of_a_lock_that_was_not_taken() {
     let handle = taken(&service, "job", "1m");
     let again = || acquire(&service, "job", "1m").arg("-n");
     again().args(["-E", "0"]).output().code(64).stdout_is("").stderr_is_one_line("use another number");
-    again().args(["-E", "3"]).output().code(3).stdout_is("").stderr_is_one_line("did not get job");
+    again().args(["-E", "3"]).output().code(3).stdout_is("").stderr_is_one_line("did not get 'job'");
     let file = service.scratch().secret("config.toml", "conflict-exit-code = 0\nquiet = true\n");
-    again().env("DLOCK_CONFLICT_EXIT_CODE", "0").output().code(75).stdout_is("").stderr_is_one_line("did not get job");
+    again()
+        .env("DLOCK_CONFLICT_EXIT_CODE", "0")
+        .output()
+        .code(75)
+        .stdout_is("")
+        .stderr_is_one_line("did not get 'job'");
     again().env("DLOCK_CONFIG", &file).output().code(75).stdout_is("").quiet();
     again()
         .env("DLOCK_CONFIG", &file)
@@ -128,9 +133,9 @@ fn a_backend_that_does_not_answer_is_69_and_says_until_when_the_lock_lasts() {
     service.redis.stop();
     let within = |what: &str| by(&service, what, &handle).args(["--connect-timeout", "0.3"]).output();
     within("release").code(69).stdout_is("").stderr_is_one_line("it will expire on its own within 10m");
-    within("renew").code(69).stdout_is("").stderr_is_one_line("could not renew job: ");
+    within("renew").code(69).stdout_is("").stderr_is_one_line("could not renew 'job': ");
     let run = run_by(&service, &handle).args(["--connect-timeout", "0.3"]).command(["echo", "ran"]);
-    run.output().code(69).stdout_is("").stderr_is_one_line("could not renew job: ");
+    run.output().code(69).stdout_is("").stderr_is_one_line("could not renew 'job': ");
     service.redis.cont();
     // The release that was not answered may have been carried out.
     by(&service, "release", &handle).output().code(0).stderr();
@@ -148,8 +153,8 @@ fn the_password_is_in_no_handle_and_comes_from_elsewhere() {
     let document: serde_json::Value = serde_json::from_str(&outcome.stdout()).unwrap();
     assert!(!outcome.stdout().contains("geheim"), "{outcome:?}");
     let handle = document["handle"].as_str().unwrap();
-    scratch.dlock().args(["renew", handle]).output().code(77).stderr_is_one_line("could not renew job: ");
-    scratch.dlock().args(["release", handle]).output().code(77).stderr_is_one_line("could not release job: ");
+    scratch.dlock().args(["renew", handle]).output().code(77).stderr_is_one_line("could not renew 'job': ");
+    scratch.dlock().args(["release", handle]).output().code(77).stderr_is_one_line("could not release 'job': ");
     let file = scratch.secret("password", "geheim\n");
     let with = |what: &str| scratch.dlock().args([what, handle]).arg("--password-file").arg(&file);
     with("renew").output().success();
@@ -169,7 +174,7 @@ fn what_config_files_say_does_not_change_which_lock_it_is() {
     let outcome = acquire().output();
     outcome.success();
     let handle = outcome.stdout().trim_end().to_owned();
-    acquire().output().code(75).stderr_ends_with_line("did not get job within 1s: ");
+    acquire().output().code(75).stderr_ends_with_line("did not get 'job' within 1s: ");
     let other = scratch.secret(
         "config.toml",
         "backend = \"file:\"\nnamespace = \"other\"\n[profile.ci]\npassword = \"geheim\"\nttl = \"7s\"\n",

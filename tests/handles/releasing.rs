@@ -12,7 +12,7 @@ fn tells_who_was_last<S: Service>() -> bool {
 }
 
 pub(super) fn every_row_of_what_a_release_finds<S: Service>(service: &S) {
-    const NOT_HELD: &str = "job was not held any more: it was released before or taken away, or its lease had ended";
+    const NOT_HELD: &str = "'job' was not held any more: it was released before or taken away, or its lease had ended";
     // Ours.
     let handle = taken(service, "job", "30s");
     by(service, "release", &handle).output().success().stdout_is("");
@@ -25,15 +25,15 @@ pub(super) fn every_row_of_what_a_release_finds<S: Service>(service: &S) {
     // Somebody else's.
     let holder = service.hold("job");
     let lost = by(service, "release", &handle).output();
-    lost.code(79).stdout_is("").stderr_is_one_line("lost job: held by ");
+    lost.code(79).stdout_is("").stderr_is_one_line("lost 'job': held by ");
     assert!(lost.stderr().contains(&format!("pid {} (sh)", holder.pid())), "{lost:?}");
-    by(service, "release", &handle).arg("-q").output().code(79).stderr_is_one_line("lost job: held by ");
+    by(service, "release", &handle).arg("-q").output().code(79).stderr_is_one_line("lost 'job': held by ");
     service.assert_held("job");
     holder.let_go().success();
     // Nobody's, but somebody had it since.
     let outcome = by(service, "release", &handle).output();
     if tells_who_was_last::<S>() {
-        outcome.code(79).stderr_is_one_line("lost job: its lease ended, and others have held it since");
+        outcome.code(79).stderr_is_one_line("lost 'job': its lease ended, and others have held it since");
     } else {
         outcome.code(0).stderr_is_one_line(NOT_HELD);
     }
@@ -81,7 +81,9 @@ pub(super) fn a_release_waits_for_the_guard_that_still_stops_a_job<S: Service>(s
         let released = by(service, "release", &handle).output();
         assert!(!process::is_alive(job), "the lock was given back while a job ran");
         // It says so where it waits for long.
-        assert!(released.code(0).stdout_is("").stderr().lines().all(|line| line.contains("waiting to release job: ")));
+        assert!(
+            released.code(0).stdout_is("").stderr().lines().all(|line| line.contains("waiting to release 'job': "))
+        );
         service.assert_free("job");
         let _ = run.wait().stderr();
     }

@@ -22,8 +22,8 @@ pub(super) fn a_command_runs_under_a_handle_and_the_lock_stays_held<S: Service>(
     assert!(words[1] == words[2] && token.is_none_or(|token| token.to_string() == words[1]), "{printed} {seen}");
     service.assert_held("job");
     let said = run_by(service, &handle).arg("-v").command(["true"]).output();
-    said.code(0).stderr_ends_with_line("job stays held by its handle for 30s");
-    assert!(said.stderr().contains("renewed job, ttl 30s"), "{said:?}");
+    said.code(0).stderr_ends_with_line("'job' stays held by its handle for 30s");
+    assert!(said.stderr().contains("renewed 'job', ttl 30s"), "{said:?}");
     // By the variable, which says nothing where a key is named.
     let run = service.scratch().dlock().arg("run").args(service.options()).env("DLOCK_HANDLE", &handle);
     run.shell("echo $DLOCK_KEY").output().success().stdout_is("job\n");
@@ -50,10 +50,10 @@ pub(super) fn a_command_whose_lock_is_gone_is_not_started<S: Service>(service: &
     let handle = taken(service, "job", "1s");
     wait_free(service, "job");
     let gone = run_by(service, &handle).command(["echo", "ran"]).output();
-    gone.code(79).stdout_is("").stderr_is_one_line("lost job: ");
+    gone.code(79).stdout_is("").stderr_is_one_line("lost 'job': ");
     let holder = service.hold("job");
     let theirs = run_by(service, &handle).command(["echo", "ran"]).output();
-    theirs.code(79).stdout_is("").stderr_is_one_line("lost job: ");
+    theirs.code(79).stdout_is("").stderr_is_one_line("lost 'job': ");
     holder.let_go().success();
     nothing_is_left(service, &["job"]);
 }
@@ -64,9 +64,9 @@ pub(super) fn a_command_whose_lock_is_taken_away_is_stopped<S: Service>(service:
     running.wait_held();
     let command = running.running.command_pid();
     let broken = break_it(service, &owner(service), &["--now"]);
-    broken.code(0).stderr_is_one_line("took job away from ");
+    broken.code(0).stderr_is_one_line("took 'job' away from ");
     let outcome = running.running.wait();
-    assert!(outcome.code(79).stderr().contains("lost job at "), "{outcome:?}");
+    assert!(outcome.code(79).stderr().contains("lost 'job' at "), "{outcome:?}");
     assert!(!process::is_alive(command));
     service.assert_free("job");
 }

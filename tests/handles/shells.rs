@@ -154,8 +154,8 @@ fn a_child_script_does_not_release_the_lock_of_its_parent() {
     let scripts = [
         // What it would have set is unset, and what it has inherited is not taken for it.
         (format!("trap 'dlock release' EXIT; eval \"$({acquire})\" || exit"), 75, "there is no handle"),
-        (format!("trap 'dlock release' EXIT; s=$({acquire}) || exit; eval \"$s\""), 75, "did not release outer"),
-        ("(dlock release) && timeout 60 dlock release || exit; true".to_owned(), 0, "did not release outer"),
+        (format!("trap 'dlock release' EXIT; s=$({acquire}) || exit; eval \"$s\""), 75, "did not release 'outer'"),
+        ("(dlock release) && timeout 60 dlock release || exit; true".to_owned(), 0, "did not release 'outer'"),
         (format!("eval \"$({acquire})\"; env | grep -q '^DLOCK_[HKTO]' || exit 9"), 9, ""),
     ];
     for shell in SHELLS {
@@ -183,7 +183,7 @@ fn a_child_script_does_not_release_the_lock_of_its_parent() {
     );
     let output = in_shell(&service, "bash", &keeper, &[]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("did not release outer"), "{output:?}");
+    assert!(output.status.success() && said.contains("did not release 'outer'"), "{output:?}");
     holder.let_go().success();
 }
 

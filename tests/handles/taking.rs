@@ -10,22 +10,22 @@ pub(super) fn a_lock_goes_through_several_processes_and_leaves_nothing<S: Servic
     let handle = taken(service, "job", "30s");
     service.assert_held("job");
     let refused = acquire(service, "job", "30s").arg("-n").output();
-    refused.code(75).stdout_is("").stderr_is_one_line("did not get job: held by ");
+    refused.code(75).stdout_is("").stderr_is_one_line("did not get 'job': held by ");
     assert!(refused.stderr().contains(", taken by dlock acquire"), "{refused:?}");
     by(service, "renew", &handle).output().success().stdout_is("");
     run_by(service, &handle).shell("echo $DLOCK_KEY").output().success().stdout_is("job\n");
     service.assert_held("job");
     let said = by(service, "renew", &handle).arg("-v").output();
-    said.code(0).stderr_is_one_line("renewed job, ttl 30s");
+    said.code(0).stderr_is_one_line("renewed 'job', ttl 30s");
     let said = by(service, "release", &handle).arg("-v").output();
-    said.code(0).stderr_is_one_line("released job");
+    said.code(0).stderr_is_one_line("released 'job'");
     service.assert_free("job");
     nothing_is_left(service, &["job"]);
 }
 
 pub(super) fn a_lock_that_is_held_by_its_handle_is_shown_as_one<S: Service>(service: &S) {
     let outcome = acquire(service, "job", "30s").args(["--reason", "two steps", "-v"]).output();
-    outcome.code(0).stderr_is_one_line("acquired job at ");
+    outcome.code(0).stderr_is_one_line("acquired 'job' at ");
     let seen = status(service, "job");
     let holder = &seen["holder"];
     assert_eq!((&seen["state"], &holder["handle"], &holder["alive"]), (&"held".into(), &true.into(), &Value::Null));
@@ -64,12 +64,12 @@ pub(super) fn a_renewal_extends_the_lease_and_never_makes_a_lock_that_is_gone<S:
     service.assert_held("job");
     wait_free(service, "job");
     let gone = by(service, "renew", &handle).output();
-    gone.code(79).stdout_is("").stderr_is_one_line("lost job: ");
+    gone.code(79).stdout_is("").stderr_is_one_line("lost 'job': ");
     assert_eq!(status(service, "job")["state"], "free");
     // Nor does it touch what another owner has.
     let other = taken(service, "job", "30s");
     let before = status(service, "job")["holder"]["id"].clone();
-    by(service, "renew", &handle).output().code(79).stderr_is_one_line("lost job: ");
+    by(service, "renew", &handle).output().code(79).stderr_is_one_line("lost 'job': ");
     assert_eq!(status(service, "job")["holder"]["id"], before);
     by(service, "release", &other).output().success();
 }
@@ -108,7 +108,7 @@ pub(super) fn a_signal_during_the_wait_leaves_nothing_behind<S: Service>(service
     let handle = taken(service, "job", "30s");
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let waiter = acquire(service, "job", "30s").spawn();
-        waiter.wait_stderr("waiting for job");
+        waiter.wait_stderr("waiting for 'job'");
         waiter.signal(signal);
         let outcome = waiter.wait();
         outcome.signal(signal).stdout_is("");
@@ -121,7 +121,7 @@ pub(super) fn a_signal_during_the_wait_leaves_nothing_behind<S: Service>(service
 }
 
 pub(super) fn a_lock_whose_own_handle_is_in_the_environment_is_not_waited_for<S: Service>(service: &S) {
-    const SAID: &str = "did not get job: DLOCK_HANDLE holds it: use dlock run --handle";
+    const SAID: &str = "did not get 'job': DLOCK_HANDLE holds it: use dlock run --handle";
     let handle = taken(service, "job", "30s");
     let run = || service.run("job").env("DLOCK_HANDLE", &handle);
     run().command(["echo", "ran"]).output().code(75).stdout_is("").stderr_is_one_line(SAID);

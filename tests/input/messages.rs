@@ -73,7 +73,7 @@ fn a_name_that_does_not_resolve_is_not_a_server_that_does_not_answer() {
     let port = Port::reserve();
     let said = |host: &str| {
         let outcome = scratch.dlock().run("k").backend(format!("redis://{host}")).command(["touch", "ran"]).output();
-        outcome.code(69).stderr_is_one_line("did not get k: ");
+        outcome.code(69).stderr_is_one_line("did not get 'k': ");
         outcome.stderr()
     };
     let unknown = said("no-such-host.invalid");

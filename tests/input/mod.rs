@@ -144,7 +144,7 @@ fn a_database_in_the_url_is_the_one_that_is_used() {
     assert_eq!(strings_set(&monitor.all()), [(3, "dlock:k".to_owned())]);
     // There are 16.
     let outcome = scratch.dlock().run("k").backend(redis.url_for("", "", 16)).command(["true"]).output();
-    outcome.code(69).stderr_is_one_line("did not get k");
+    outcome.code(69).stderr_is_one_line("did not get 'k'");
 }
 
 /// A password in which everything has to be encoded.
@@ -186,13 +186,13 @@ fn a_user_who_may_do_only_what_is_needed_can_hold_renew_wait_and_hand_over() {
     let holder = run().shell(format!("{}; {}", events.say("held"), gate.wait())).spawn();
     events.expect("held");
     let waiter = run().shell(events.say("next")).spawn();
-    waiter.wait_stderr("waiting for k");
+    waiter.wait_stderr("waiting for 'k'");
     // The holder's attempt and two renewals, the waiter's attempts.
     monitor.wait_until("renewals", |seen| seen.iter().filter(|words| words[0] == "EVAL").count() > 5);
     gate.open();
     holder.wait().success();
     events.expect("next");
-    waiter.wait().code(0).stderr_is_one_line("waiting for k: held by ");
+    waiter.wait().code(0).stderr_is_one_line("waiting for 'k': held by ");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn waiting_for_zero_seconds_is_not_waiting() {
     let _held = hold(&scratch);
     for zero in ["0", "0s", "0.0"] {
         let outcome = run_file(&scratch).args(["-w", zero]).command(["true"]).output();
-        outcome.code(75).stderr_is_one_line("did not get k: held by ");
+        outcome.code(75).stderr_is_one_line("did not get 'k': held by ");
     }
     let other = scratch.dlock().run("other").backend(scratch.file_url()).args(["-w", "0"]).command(["true"]);
     other.output().success();
@@ -549,15 +549,15 @@ fn the_last_of_options_that_are_repeated_or_exclude_each_other_counts() {
     let held = hold(&scratch);
     let run = |flags: &[&str]| run_file(&scratch).args(flags).command(["echo", "ran"]).output();
     for flags in [&["-w", "1h", "-w", "0"][..], &["-w", "1h", "-n"], &["-n", "-w", "1h", "--nb"], &["-n", "-n"]] {
-        run(flags).code(75).stderr_is_one_line("did not get k");
+        run(flags).code(75).stderr_is_one_line("did not get 'k'");
     }
     for flags in [&["-w", "1h", "-w", "0.3"][..], &["-n", "-w", "0.3"], &["-n", "--timeout", "0.3"]] {
         let waited = run(flags);
-        waited.code(75).stderr_is_one_line("did not get k within 300ms");
+        waited.code(75).stderr_is_one_line("did not get 'k' within 300ms");
         assert!(waited.elapsed().as_millis() >= 300, "{waited:?}");
     }
     run(&["-n", "-v", "-q"]).code(75).quiet();
-    run(&["-n", "-q", "-v"]).code(75).stderr_is_one_line("did not get k");
+    run(&["-n", "-q", "-v"]).code(75).stderr_is_one_line("did not get 'k'");
     run(&["-q", "-n", "-E", "3", "-E", "4"]).code(4).quiet();
     drop(held);
     let other = scratch.directory("other", 0o700);
@@ -673,7 +673,7 @@ fn a_foreign_file_stays_what_it_is_also_while_somebody_holds_it() {
     held.lock().unwrap();
     let before = seal(&lock);
     let waiting = run_file(&scratch).command(["touch", "ran"]).spawn();
-    waiting.wait_stderr("waiting for k");
+    waiting.wait_stderr("waiting for 'k'");
     drop(held);
     waiting.wait().code(73).stderr_ends_with_line("not dlock's");
     assert_eq!(seal(&lock), before);
@@ -740,7 +740,7 @@ fn the_line_about_this_host_comes_once() {
     let scratch = Scratch::new();
     // Among the others, where there are others.
     let outcome = in_mount_namespace(scratch.dlock().run("k").arg("-v").command(["true"]), r#"exec "$@""#).output();
-    outcome.code(0).stderr_ends_with_line("released k");
+    outcome.code(0).stderr_ends_with_line("released 'k'");
     assert_eq!(outcome.stderr().matches(THIS_HOST).count(), 1, "{outcome:?}");
     assert_eq!(outcome.stderr().lines().count(), 3, "{outcome:?}");
 }
@@ -840,7 +840,7 @@ fn a_full_disk_is_refused_and_nothing_is_lost() {
     let messages: Vec<&str> = stderr.lines().collect();
     assert_eq!(messages.len(), 2, "{outcome:?}");
     assert!(
-        messages.iter().all(|line| line.starts_with("dlock: did not get k: could not use the lock file")),
+        messages.iter().all(|line| line.starts_with("dlock: did not get 'k': could not use the lock file")),
         "{outcome:?}"
     );
 }

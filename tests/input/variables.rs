@@ -65,7 +65,7 @@ fn exclusive() {
     let _held = hold(&scratch);
     for flags in [&["-x"][..], &["-e"], &["--exclusive"]] {
         let refused = run_file(&scratch).args(flags).args(["--nb"]).command(["true"]).output();
-        refused.code(75).stderr_is_one_line("did not get k: held by");
+        refused.code(75).stderr_is_one_line("did not get 'k': held by");
         let other = scratch.dlock().run("other").backend(scratch.file_url()).args(flags).args(["--timeout", "1"]);
         other.command(["true"]).output().success();
     }
@@ -79,7 +79,7 @@ fn shared_and_slots() {
     let scratch = Scratch::new();
     let run = |flags: &[&str]| run_file(&scratch).args(flags).arg("-n").shell("printf %s \"${DLOCK_SLOT-none}\"");
     let refused = |run: Dlock| {
-        run.output().code(75).stdout_is("").stderr_is_one_line("did not get k: held by");
+        run.output().code(75).stdout_is("").stderr_is_one_line("did not get 'k': held by");
     };
     let wrong = |run: Dlock, what: &str| {
         run.output().code(64).stdout_is("").stderr_is_one_line(what);
@@ -145,8 +145,8 @@ fn nonblock_and_wait() {
     let held = hold(&scratch);
     let run = || run_file(&scratch).command(["true"]);
     let flagged = |flags: &[&str]| run_file(&scratch).args(flags).command(["true"]);
-    run().env("DLOCK_NONBLOCK", "1").output().code(75).stderr_is_one_line("did not get k: held by");
-    run().env("DLOCK_WAIT", "0.2").output().code(75).stderr_is_one_line("did not get k within 200ms");
+    run().env("DLOCK_NONBLOCK", "1").output().code(75).stderr_is_one_line("did not get 'k': held by");
+    run().env("DLOCK_WAIT", "0.2").output().code(75).stderr_is_one_line("did not get 'k' within 200ms");
     // One that says no.
     for no in ["0", "false", "no"] {
         let waits = run().env("DLOCK_NONBLOCK", no).env("DLOCK_WAIT", "0.1");
@@ -155,13 +155,13 @@ fn nonblock_and_wait() {
     // A flag beats the environment also across the two.
     let waits = flagged(&["-w", "0.1"]).env("DLOCK_NONBLOCK", "1");
     waits.output().code(75).stderr_is_one_line("within 100ms");
-    flagged(&["-n"]).env("DLOCK_WAIT", "1h").output().code(75).stderr_is_one_line("did not get k: held by");
+    flagged(&["-n"]).env("DLOCK_WAIT", "1h").output().code(75).stderr_is_one_line("did not get 'k': held by");
     flagged(&["-w", "0.1"]).env("DLOCK_WAIT", "1h").output().code(75).stderr_is_one_line("within 100ms");
     // Empty ones count as unset: this one waits until it is let in.
     let waiting = run().env("DLOCK_NONBLOCK", "").env("DLOCK_WAIT", "").spawn();
-    waiting.wait_stderr("waiting for k");
+    waiting.wait_stderr("waiting for 'k'");
     drop(held);
-    waiting.wait().code(0).stderr_is_one_line("waiting for k");
+    waiting.wait().code(0).stderr_is_one_line("waiting for 'k'");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn conflict_exit_code() {
     let _held = hold(&scratch);
     let run = |flags: &[&str]| run_file(&scratch).arg("-n").args(flags).command(["true"]);
     let code = |run: Dlock, code| {
-        run.output().code(code).stderr_is_one_line("did not get k");
+        run.output().code(code).stderr_is_one_line("did not get 'k'");
     };
     code(run(&[]).env("DLOCK_CONFLICT_EXIT_CODE", "42"), 42);
     code(run(&["-E", "43"]).env("DLOCK_CONFLICT_EXIT_CODE", "42"), 43);
@@ -254,10 +254,10 @@ fn on_lost() {
         let running = run(flags, value);
         running.wait_stderr("--on-lost ignore");
         gate.open();
-        running.wait().code(3).stderr_ends_with_line("lost k");
+        running.wait().code(3).stderr_ends_with_line("lost 'k'");
     }
     for (flags, value) in [(&[][..], ""), (&["--on-lost", "stop"], "ignore"), (&[], "kill")] {
-        run(flags, value).wait().code(79).stderr_is_one_line("lost k");
+        run(flags, value).wait().code(79).stderr_is_one_line("lost 'k'");
     }
 }
 
@@ -345,19 +345,19 @@ fn quiet_and_verbose() {
     let free = || scratch.dlock().run("free").backend(scratch.file_url());
     let talks = |run: Dlock| {
         let outcome = run.command(["true"]).output();
-        outcome.code(0).stderr_ends_with_line("released free");
-        assert!(outcome.stderr().starts_with("dlock: acquired free"), "{outcome:?}");
+        outcome.code(0).stderr_ends_with_line("released 'free'");
+        assert!(outcome.stderr().starts_with("dlock: acquired 'free'"), "{outcome:?}");
         assert_eq!(outcome.stderr().lines().count(), 2, "{outcome:?}");
     };
     talks(free().env("DLOCK_VERBOSE", "1"));
     free().env("DLOCK_VERBOSE", "").env("DLOCK_QUIET", "").command(["true"]).output().success();
     let _held = hold(&scratch);
     let refused = |flags: &[&str]| run_file(&scratch).arg("-n").args(flags).command(["true"]);
-    refused(&[]).env("DLOCK_QUIET", "").output().code(75).stderr_is_one_line("did not get k");
+    refused(&[]).env("DLOCK_QUIET", "").output().code(75).stderr_is_one_line("did not get 'k'");
     refused(&[]).env("DLOCK_QUIET", "1").output().code(75).quiet();
     // A flag beats the environment also across the two.
     talks(free().arg("-v").env("DLOCK_QUIET", "1"));
-    refused(&["-v"]).env("DLOCK_QUIET", "1").output().code(75).stderr_is_one_line("did not get k");
+    refused(&["-v"]).env("DLOCK_QUIET", "1").output().code(75).stderr_is_one_line("did not get 'k'");
     refused(&["-q"]).env("DLOCK_VERBOSE", "1").output().code(75).quiet();
     free().arg("-q").env("DLOCK_VERBOSE", "1").command(["true"]).output().success();
 }

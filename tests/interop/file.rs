@@ -129,7 +129,7 @@ fn a_killed_flock_hands_over_and_a_killed_dlock_leaves_its_command_locked() {
     events.expect("held");
     let hold = format!("{}; {}; {}", events.say("dlock"), gate.wait(), events.say("end"));
     let dlock = lock.dlock().shell(hold).spawn();
-    dlock.wait_stderr("waiting for k");
+    dlock.wait_stderr("waiting for 'k'");
     flock.0.kill().unwrap();
     events.expect("dlock");
     // As with flock: the command goes on and stays locked, whatever becomes of the process that locked it.

@@ -146,18 +146,18 @@ fn the_other_keeps_dlock_out_and_hands_over<S: Shared>(service: &S, kind: Kind) 
     let token = other.acquire();
     let (traces, shown) = (service.traces(), service.shown(&token));
     let refused = service.run(KEY).arg("-n").command(["echo", "overlap"]).output();
-    refused.code(75).stdout_is("").stderr_is_one_line(&format!("did not get job: {shown}"));
+    refused.code(75).stdout_is("").stderr_is_one_line(&format!("did not get 'job': {shown}"));
     let patience = service.run(KEY).args(["-w", "0.5"]).command(["echo", "overlap"]).output();
-    patience.code(75).stdout_is("").stderr_ends_with_line(&format!("did not get job within 500ms: {shown}"));
+    patience.code(75).stdout_is("").stderr_ends_with_line(&format!("did not get 'job' within 500ms: {shown}"));
     assert_eq!(service.traces(), traces, "dlock has changed what is not its own, or has left something of its own");
     let waiter = service.queue_up(KEY, &[]);
-    waiter.running.wait_stderr(&format!("waiting for job: {shown}"));
+    waiter.running.wait_stderr(&format!("waiting for 'job': {shown}"));
     assert!(!waiter.has_held() && other.owns());
     let released = boottime();
     other.release();
     waiter.wait_held();
     assert_prompt(released);
-    waiter.let_go().code(0).stderr_is_one_line("waiting for job");
+    waiter.let_go().code(0).stderr_is_one_line("waiting for 'job'");
     leave(service, vec![other]);
 }
 
@@ -170,7 +170,7 @@ fn a_dlock_that_was_robbed_lets_the_others_lock_alone<S: Shared>(service: &S, ki
     other.acquire();
     let traces = service.traces();
     // The gate stays closed.
-    holder.running.wait().code(79).stderr_is_one_line("lost job");
+    holder.running.wait().code(79).stderr_is_one_line("lost 'job'");
     assert_eq!(service.traces(), traces);
     assert!(other.owns());
     service.assert_held(KEY);
@@ -179,7 +179,7 @@ fn a_dlock_that_was_robbed_lets_the_others_lock_alone<S: Shared>(service: &S, ki
     service.rob();
     other.acquire();
     let traces = service.traces();
-    holder.let_go().code(79).stderr_is_one_line("lost job");
+    holder.let_go().code(79).stderr_is_one_line("lost 'job'");
     assert_eq!(service.traces(), traces);
     assert!(other.owns());
     service.assert_held(KEY);
@@ -205,7 +205,7 @@ fn an_other_that_comes_back_late_lets_dlocks_lock_alone<S: Shared>(service: &S, 
     assert!(!other.owns());
     assert!(service.traces().is_superset(&traces), "{traces:?} became {:?}", service.traces());
     service.assert_held(KEY);
-    holder.let_go().code(0).stderr_is_one_line("waiting for job");
+    holder.let_go().code(0).stderr_is_one_line("waiting for 'job'");
     service.assert_free(KEY);
     leave(service, vec![other]);
 }

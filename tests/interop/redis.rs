@@ -93,16 +93,16 @@ fn a_redis_py_whose_lock_never_expires_is_waited_for_and_never_deleted() {
     other.set_lease("never");
     let value = other.acquire();
     let refused = service.run(KEY).arg("-n").command(["echo", "overlap"]).output();
-    refused.code(75).stdout_is("").stderr_is_one_line(&format!("did not get job: held by another program: {value}"));
+    refused.code(75).stdout_is("").stderr_is_one_line(&format!("did not get 'job': held by another program: {value}"));
     let waiter = service.queue_up(KEY, &[]);
-    waiter.running.wait_stderr(&format!("waiting for job: held by another program: {value}"));
+    waiter.running.wait_stderr(&format!("waiting for 'job': held by another program: {value}"));
     assert_eq!((service.redis.get(NAME), service.redis.pttl(NAME)), (Some(value), -1));
     assert!(other.owns() && !waiter.has_held());
     let released = boottime();
     other.release();
     waiter.wait_held();
     assert!(boottime() - released < PROMPT);
-    waiter.let_go().code(0).stderr_is_one_line("waiting for job");
+    waiter.let_go().code(0).stderr_is_one_line("waiting for 'job'");
     leave(&service, vec![other]);
 }
 
@@ -121,7 +121,7 @@ fn the_expiry_of_the_others_lock_is_let_alone() {
     // Deleted, and taken by somebody for longer than dlock would hold it.
     service.rob();
     other.acquire();
-    waiter.running.wait().code(79).stderr_is_one_line("lost job");
+    waiter.running.wait().code(79).stderr_is_one_line("lost 'job'");
     assert!(service.redis.pttl(NAME) > 50_000, "dlock has changed the expiry of redis-py's lock");
     other.release();
     leave(&service, vec![other]);
@@ -237,7 +237,7 @@ fn the_scripts_of_other_libraries_and_dlock_keep_each_other_out() {
         let taken = eval(take);
         assert!(taken == Reply::Status("OK".into()) || taken == Reply::Int(1), "{name} did not take it: {taken:?}");
         let refused = service.run(KEY).arg("-n").command(["echo", "overlap"]).output();
-        refused.code(75).stdout_is("").stderr_is_one_line(r"did not get job: held by another program: \xff\u{0}id");
+        refused.code(75).stdout_is("").stderr_is_one_line(r"did not get 'job': held by another program: \xff\u{0}id");
         assert_eq!(eval(give_back), Reply::Int(1), "{name} did not hold it any more");
         service.assert_free(KEY);
     }
@@ -253,9 +253,9 @@ fn a_lock_of_redisson_is_waited_for_and_never_deleted() {
     redis.cli(&["HSET", NAME, "5b1e1a5e-0000-4000-8000-000000000000:1", "1"]);
     redis.cli(&["PEXPIRE", NAME, LEFT]);
     let refused = service.run(KEY).arg("-n").command(["echo", "overlap"]).output();
-    refused.code(75).stdout_is("").stderr_is_one_line("did not get job: blocked by a redis hash at the lock's key");
+    refused.code(75).stdout_is("").stderr_is_one_line("did not get 'job': blocked by a redis hash at the lock's key");
     let waiter = service.queue_up(KEY, &[]);
-    waiter.running.wait_stderr("waiting for job: blocked by a redis hash at the lock's key");
+    waiter.running.wait_stderr("waiting for 'job': blocked by a redis hash at the lock's key");
     let left = redis.pttl(NAME);
     assert!((1..=LEFT.parse().unwrap()).contains(&left));
     assert_eq!(redis.cli(&["HLEN", NAME]), "1");
@@ -266,7 +266,7 @@ fn a_lock_of_redisson_is_waited_for_and_never_deleted() {
     // Found at dlock's renewal, it counts as somebody else's lock as well.
     service.rob();
     redis.cli(&["HSET", NAME, "other", "1"]);
-    waiter.let_go().code(79).stderr_ends_with_line("lost job");
+    waiter.let_go().code(79).stderr_ends_with_line("lost 'job'");
     assert_eq!(redis.cli(&["HLEN", NAME]), "1");
     redis.cli(&["DEL", NAME]);
     leave(&service, Vec::new());

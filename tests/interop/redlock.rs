@@ -79,7 +79,7 @@ fn a_lock_of_another_on_a_minority_is_let_alone() {
     other.acquire();
     let traces = service.traces();
     let refused = service.run(KEY).arg("-n").command(["echo", "overlap"]).output();
-    refused.code(75).stdout_is("").stderr_is_one_line("did not get job: held by another program");
+    refused.code(75).stdout_is("").stderr_is_one_line("did not get 'job': held by another program");
     assert_eq!(service.traces(), traces);
     other.release();
     stray.release();

@@ -98,7 +98,7 @@ fn a_dlock_that_was_robbed_of_one_node_does_not_hold_the_lock_any_more() {
         assert!(service.zookeeper.delete(&path));
         // A client that looks for nodes of the other spelling finds it free.
         other.acquire();
-        holder.running.wait().code(79).stderr_is_one_line("lost job");
+        holder.running.wait().code(79).stderr_is_one_line("lost 'job'");
         assert!(other.owns());
         service.assert_held(KEY);
         other.release();

@@ -26,7 +26,7 @@ fn a_signal_during_the_wait_leaves_nothing_behind<S: Service>(service: &S) {
     let ward = Ward::idle();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
         let waiter = acquire(service, ward.pid()).spawn();
-        waiter.wait_stderr("waiting for job");
+        waiter.wait_stderr("waiting for 'job'");
         let keeper = keeper(waiter.pid());
         waiter.signal(signal);
         let outcome = waiter.wait();
@@ -44,7 +44,7 @@ fn a_wait_ends_with_the_process_that_it_is_for<S: Service>(service: &S) {
     let holder = service.hold("job");
     let ward = Ward::idle();
     let waiter = acquire(service, ward.pid()).spawn();
-    waiter.wait_stderr("waiting for job");
+    waiter.wait_stderr("waiting for 'job'");
     let pid = ward.pid();
     ward.kill();
     let outcome = waiter.wait();
@@ -60,7 +60,7 @@ fn a_lock_that_is_held_is_refused_as_always<S: Service>(service: &S) {
     let holder = service.hold("job");
     let ward = Ward::idle();
     let refused = acquire(service, ward.pid()).arg("-n").output();
-    refused.code(75).stdout_is("").stderr_is_one_line("did not get job: held by ");
+    refused.code(75).stdout_is("").stderr_is_one_line("did not get 'job': held by ");
     acquire(service, ward.pid()).args(["-n", "-E", "3", "-q"]).output().code(3).stdout_is("").quiet();
     let shell = acquire(service, ward.pid()).args(["-n", "-q", "--shell"]).output();
     shell
@@ -107,7 +107,7 @@ fn a_handle_that_is_not_read_in_time_is_a_failure() {
     eventually("the lock to be held", || (status(&service)["state"] == "held").then_some(()));
     eventually("the lease to end", || (status(&service)["state"] == "free").then_some(()));
     let reading = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
-    late.wait().code(69).stderr_is_one_line("nobody read it before job could be lost");
+    late.wait().code(69).stderr_is_one_line("nobody read it before 'job' could be lost");
     reading.join().unwrap().unwrap();
     let (reader, writer) = full();
     let told = acquire(&service, ward.pid()).stdout(writer).spawn();
@@ -126,12 +126,12 @@ fn a_keeper_that_is_killed_during_the_wait_ends_the_caller() {
     let holder = service.hold("job");
     let ward = Ward::idle();
     let waiter = acquire(&service, ward.pid()).spawn();
-    waiter.wait_stderr("waiting for job");
+    waiter.wait_stderr("waiting for 'job'");
     process::signal(keeper(waiter.pid()), Signal::SIGKILL);
     let outcome = waiter.wait();
     outcome.code(70).stdout_is("");
     outcome.stderr_ends_with_line(
-        "the process that was to keep job was killed: if it held the lock, that will expire on its own",
+        "the process that was to keep 'job' was killed: if it held the lock, that will expire on its own",
     );
     holder.let_go().success();
 }

@@ -54,7 +54,7 @@ fn a_holder_that_is_asked_stops_its_process_before_the_next_one_gets_the_lock<S:
     process::wait_gone(kept.keeper);
     let log = std::fs::read_to_string(service.scratch().path("log")).unwrap();
     assert!(
-        log.starts_with("dlock: lost job at ") && log.contains(" asked it to stop: restore first; stopping sh\n"),
+        log.starts_with("dlock: lost 'job' at ") && log.contains(" asked it to stop: restore first; stopping sh\n"),
         "{log}"
     );
     assert_eq!(events(&journal), ["acquired", "asked", "stopping", "released", "end"]);
@@ -105,7 +105,7 @@ fn a_release_by_a_process_that_is_being_stopped_does_not_wait_for_it<S: Service>
     break_it(service, &[], 0);
     assert_eq!(ward.wait().code(), Some(3));
     let said = std::fs::read_to_string(said).unwrap();
-    assert_eq!(said, "dlock: lost job: its keeper is stopping the process that counts on it\n79\n");
+    assert_eq!(said, "dlock: lost 'job': its keeper is stopping the process that counts on it\n79\n");
     process::wait_gone(kept.keeper);
 }
 

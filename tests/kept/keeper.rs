@@ -55,7 +55,7 @@ fn it_is_a_process_of_its_own_that_holds_nothing_open<S: Service>(service: &S) {
     let ward = Ward::idle();
     // Returns although the keeper lives: neither standard output nor standard error stay open.
     let outcome = acquire(service, ward.pid()).args(["--json", "-v"]).output();
-    outcome.stderr_is_one_line("acquired job at ");
+    outcome.stderr_is_one_line("acquired 'job' at ");
     let keeper = kept(&outcome).keeper;
     assert_eq!(process::session(keeper), Some(keeper));
     assert!(process::cmdline(keeper).iter().all(|word| !word.contains("dlock")));
@@ -88,7 +88,7 @@ fn a_release_by_the_handle_ends_it<S: Service>(service: &S) {
     let mut ward = Ward::idle();
     let kept = taken(service, &ward, &[]);
     let outcome = by(service, "release", &kept.handle).arg("-v").output();
-    outcome.code(0).stdout_is("").stderr_is_one_line("released job");
+    outcome.code(0).stdout_is("").stderr_is_one_line("released 'job'");
     assert!(!process::is_alive(kept.keeper));
     service.assert_free("job");
     let again = by(service, "release", &kept.handle).output();
@@ -97,11 +97,11 @@ fn a_release_by_the_handle_ends_it<S: Service>(service: &S) {
         again.code(79).stderr_is_one_line("others have held it since");
     } else {
         again.code(0).stderr_is_one_line(
-            "job was not held any more: it was released before or taken away, or its lease had ended",
+            "'job' was not held any more: it was released before or taken away, or its lease had ended",
         );
     }
     let holder = service.hold("job");
-    by(service, "release", &kept.handle).output().code(79).stderr_is_one_line("lost job: held by ");
+    by(service, "release", &kept.handle).output().code(79).stderr_is_one_line("lost 'job': held by ");
     holder.let_go().success();
     assert!(ward.is_running());
     nothing_is_left(service);
@@ -120,7 +120,7 @@ fn without_it_the_lease_ends<S: Service>(service: &S) {
     } else {
         eventually("the lock to be free", || (status(service)["state"] == "free").then_some(()));
         let said = by(service, "release", &kept.handle).output();
-        said.code(0).stderr_is_one_line("job was not held any more");
+        said.code(0).stderr_is_one_line("'job' was not held any more");
         // The next holder removes what the last one has left there.
         service.assert_free("job");
     }
@@ -138,7 +138,7 @@ fn a_release_says_that_a_session_whose_keeper_was_killed_goes_on() {
     process::wait_gone(kept.keeper);
     let outcome = by(&service, "release", &kept.handle).output();
     outcome.code(69).stderr_is_one_line(
-        "could not release job: the process that kept it is gone; it will expire on its own within 30s",
+        "could not release 'job': the process that kept it is gone; it will expire on its own within 30s",
     );
 }
 
@@ -152,5 +152,5 @@ fn a_lock_that_cannot_be_run_under_says_so() {
     by(&service, "renew", &kept.handle).output().code(64).stderr_is_one_line("leave dlock renew out");
     let inside = service.run("job").env("DLOCK_HANDLE", &kept.handle).command(["echo", "ran"]).output();
     inside.code(75).stdout_is("");
-    inside.stderr_is_one_line("did not get job: DLOCK_HANDLE holds it: run the command without dlock run");
+    inside.stderr_is_one_line("did not get 'job': DLOCK_HANDLE holds it: run the command without dlock run");
 }

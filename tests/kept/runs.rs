@@ -79,7 +79,7 @@ fn a_run_is_stopped_before_the_lock_of_a_keeper_that_was_asked_passes_on<S: Serv
     let next = service.run("job").arg("-q").shell(is_gone(job)).spawn();
     break_it(service, &[], 0);
     next.wait().success();
-    run.wait().code(79).stderr_is_one_line("lost job at ");
+    run.wait().code(79).stderr_is_one_line("lost 'job' at ");
     assert!(ward.wait().code().is_none());
     process::wait_gone(kept.keeper);
 }
@@ -99,7 +99,7 @@ fn a_run_whose_keeper_is_gone_stops_its_job<S: Service>(service: &S) {
         .output()
         .code(79)
         .stdout_is("")
-        .stderr_is_one_line("lost job: the process that kept it has ended");
+        .stderr_is_one_line("lost 'job': the process that kept it has ended");
     by(service, "release", &kept.handle).output().success();
     service.assert_free("job");
 }
@@ -121,11 +121,11 @@ fn a_release_waits_for_a_run_and_says_which_one_goes_on() {
     let said = refused.stderr();
     let who = format!("process {} still runs a command under its handle", run.pid());
     let expected =
-        format!("dlock: waiting to release job: {who}\ndlock: could not release job: {who}: end that first\n");
+        format!("dlock: waiting to release 'job': {who}\ndlock: could not release 'job': {who}: end that first\n");
     assert_eq!(said, expected);
     // One that ends while it is waited for.
     let release = by(&service, "release", &kept.handle).args(["--connect-timeout", "30s"]).spawn();
-    release.wait_stderr("waiting to release job: ");
+    release.wait_stderr("waiting to release 'job': ");
     service.assert_held("job");
     run.let_go().success();
     let released = release.wait();

@@ -32,7 +32,7 @@ fn a_server_that_does_not_answer_is_given_up_in_time<S: Service>(service: &S) {
     for words in [&["status", "-k", "job"][..], &["list"]] {
         for (limit, most) in [("700ms", Duration::from_millis(1600)), ("5s", Duration::from_millis(5900))] {
             let outcome = look(service, words).args(["--connect-timeout", limit]).output();
-            outcome.code(69).stdout_is("").stderr_is_one_line("could not look at ");
+            outcome.code(69).stdout_is("").stderr_is_one_line("cannot read ");
             assert!(outcome.elapsed() < most, "{outcome:?}");
         }
     }
@@ -109,7 +109,7 @@ fn servers_that_lie_are_given_up_in_time_and_cost_little_memory() {
         let outcome = wait_within_memory(dlock.spawn());
         let (stderr, code) = (outcome.stderr(), outcome.status().code());
         assert!(code == Some(69) || code == Some(77), "{scheme} {behaviour:?}: {outcome:?}");
-        outcome.stdout_is("").stderr_is_one_line("could not look at ");
+        outcome.stdout_is("").stderr_is_one_line("cannot read ");
         assert_harmless(&stderr);
         assert!(!stderr.contains("secret"), "{stderr}");
         assert!(outcome.elapsed() < Duration::from_secs(10), "{scheme} {behaviour:?}: {outcome:?}");

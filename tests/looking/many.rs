@@ -63,7 +63,7 @@ fn of_a_long_queue_the_first_thousand_are_told_and_all_are_counted() {
     let queue = seen["queue"].as_array().unwrap();
     assert_eq!((queue.len(), &queue[999]["id"], &queue[999]["position"]), (1000, &"id1000".into(), &1000.into()));
     let text = told(&service, "job", 75);
-    assert!(text.contains("    … and 1480 more\n  next     ") && text.lines().count() < 35, "{text}");
+    assert!(text.contains("    … and 1480 more\n  stop it  ") && text.lines().count() < 35, "{text}");
     service.redis.cli(&["DEL", "{dlock:job}\u{1}queue", "{dlock:job}\u{1}alive"]);
     holder.let_go().success();
 }

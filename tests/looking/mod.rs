@@ -162,7 +162,7 @@ fn waiters_are_shown_in_their_order<S: Service>(service: &S) {
     if !S::IN_ORDER {
         // There is no queue, and so nobody can tell how many wait.
         let waiter = crate::support::service::Gated::spawn(service.scratch(), service.run("job"));
-        waiter.running.wait_stderr("waiting for job");
+        waiter.running.wait_stderr("waiting for 'job'");
         let seen = status(service, "job");
         for field in ["waiting", "queue", "queue_cut"] {
             assert_eq!(seen.get(field), Some(&Value::Null), "{seen}");
@@ -320,9 +320,9 @@ on_every_backend! {
 fn a_look_that_fails_is_a_document_too() {
     let scratch = crate::support::scratch::Scratch::new();
     for (words, url, code, said) in [
-        (&["status", "-k", "job"][..], "redis://127.0.0.1:1", 69, "could not look at job: "),
-        (&["list"], "redis://127.0.0.1:1", 69, "could not look at the locks in dlock: "),
-        (&["status", "-k", "job", "--done-within", "1h"], "redis://127.0.0.1:1", 69, "could not look at job: "),
+        (&["status", "-k", "job"][..], "redis://127.0.0.1:1", 69, "cannot read 'job': "),
+        (&["list"], "redis://127.0.0.1:1", 69, "cannot read the locks in dlock: "),
+        (&["status", "-k", "job", "--done-within", "1h"], "redis://127.0.0.1:1", 69, "cannot read 'job': "),
         (&["list"], "nonsense://x", 64, "nonsense"),
     ] {
         let outcome = scratch.dlock().args(words).arg("--json").backend(url).output();

@@ -121,7 +121,7 @@ fn each_server_of_a_majority_is_told() {
     service.cluster().node(2).kill();
     assert_eq!(status(&service, "job")["votes"][2]["state"], "unknown");
     service.cluster().node(1).kill();
-    look(&service, &["status", "-k", "job"]).output().code(69).stderr_is_one_line("could not look at job: no majority");
+    look(&service, &["status", "-k", "job"]).output().code(69).stderr_is_one_line("cannot read 'job': no majority");
 }
 
 #[test]
@@ -145,14 +145,11 @@ fn wrong_usage_is_refused_and_a_service_that_is_not_there_is_told() {
     run(&["status", "-k", ""]).output().code(64).stderr_is_one_line("--key: a key must not be empty");
     run(&["list", "--limit", "x"]).output().code(64).stderr_is_one_line("--limit");
     run(&["list", "--watch"]).output().code(64).stderr_is_one_line("--watch needs a terminal or --json");
-    run(&["status", "-k", "k", "-b", "redis://127.0.0.1:1"])
-        .output()
-        .code(69)
-        .stderr_is_one_line("could not look at k: ");
+    run(&["status", "-k", "k", "-b", "redis://127.0.0.1:1"]).output().code(69).stderr_is_one_line("cannot read 'k': ");
     run(&["list", "-b", "file:///does/not/exist"])
         .output()
         .code(73)
-        .stderr_is_one_line("could not look at the locks in dlock: ");
+        .stderr_is_one_line("cannot read the locks in dlock: ");
 }
 
 /// There the kernel's table of locks shows those of its own processes alone.

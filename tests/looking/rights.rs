@@ -128,5 +128,5 @@ fn the_right_to_read_is_enough_on_zookeeper() {
     assert_eq!(names(&read(&outcome)), ["job"]);
     // What dlock makes for a user is closed to all others.
     worker.create("/dlock/closed", "", Kind::Persistent, Acl::Mine).unwrap();
-    look(&["status", "-k", "closed"]).output().code(77).stdout_is("").stderr_is_one_line("could not look at closed: ");
+    look(&["status", "-k", "closed"]).output().code(77).stdout_is("").stderr_is_one_line("cannot read 'closed': ");
 }

@@ -202,7 +202,7 @@ fn a_server_works_no_longer_on_a_look_than_it_is_waited_for<E: Engine>() {
     for words in [&["status", "-k", "job"][..], &["list"]] {
         let url = format!("{}?table=slow", service.url());
         let outcome = service.scratch().dlock().args(words).backend(&url).output();
-        outcome.code(69).stdout_is("").stderr_is_one_line("could not look at ");
+        outcome.code(69).stdout_is("").stderr_is_one_line("cannot read ");
         assert!(outcome.elapsed() < Duration::from_secs(10), "{outcome:?}");
         eventually("the server to stop", || service.connections().is_empty().then_some(()));
     }

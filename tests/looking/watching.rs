@@ -85,13 +85,13 @@ fn a_terminal_is_drawn_in_place_and_left_as_it_was() {
     // The line to type takes as many lines as it needs.
     let text = told(&service, "job", 75);
     let next = text.lines().last().unwrap();
-    assert!(next.starts_with("  next     to ask it to stop: dlock break "), "{text}");
+    assert!(next.starts_with("  stop it  dlock break "), "{text}");
     terminal.expect(&format!("{next}\r\n"));
     terminal.expect(&format!("\u{1b}[{}F\u{1b}[J", 8 + next.len().div_ceil(60)));
     // What was seen last stays while the server is silent.
     service.redis.stop();
     terminal.expect("seen ");
-    terminal.expect(" ago; could not look at job: ");
+    terminal.expect(" ago; cannot read 'job': ");
     terminal.expect("job: held for ");
     service.redis.cont();
     holder.let_go().success();

@@ -41,7 +41,7 @@ fn on_lost_ignore_leaves_the_command_alone_and_keeps_its_code() {
     let redis = Redis::start();
     let (dlock, words, gate, _scratch) = ignoring(&redis);
     replace(&redis, "redis.call('DEL', KEYS[1])");
-    let told = dlock.wait_stderr("lost job");
+    let told = dlock.wait_stderr("lost 'job'");
     assert!(told.contains("its key is gone"), "{told}");
     unharmed(dlock, words, gate);
 }
@@ -52,7 +52,7 @@ fn on_lost_ignore_goes_on_beyond_a_silent_servers_lease() {
     let (dlock, words, gate, _scratch) = ignoring(&redis);
     let expiry = redis.expiry(KEY).unwrap();
     redis.stop();
-    let told = dlock.wait_stderr("lost job");
+    let told = dlock.wait_stderr("lost 'job'");
     assert!(told.contains("not answer"), "{told}");
     last_until(expiry + TTL);
     redis.cont();
@@ -140,5 +140,5 @@ fn a_command_that_obeys_term_gets_its_time_to_clean_up() {
     redis.cont();
     dlock.wait().code(79);
     let told = fs::read_to_string(scratch.path("stderr")).unwrap();
-    assert!(told.lines().any(|line| line.starts_with("dlock: lost job at ")), "{told}");
+    assert!(told.lines().any(|line| line.starts_with("dlock: lost 'job' at ")), "{told}");
 }

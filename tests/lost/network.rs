@@ -15,7 +15,7 @@ fn packets_dropped_both_ways_are_survived_by_no_command() {
     let holder = inside().command(witness.command(&tree.work())).lifeline(tree.end()).spawn();
     tree.wait_grown();
     let waiter = inside().command(witness.command("true")).spawn();
-    waiter.wait_stderr("waiting for job");
+    waiter.wait_stderr("waiting for 'job'");
 
     net.drop_port(PORT);
     // By a way that the fault does not touch. What was under way and got through has arrived by now.

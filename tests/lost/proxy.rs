@@ -89,7 +89,7 @@ fn an_acquire_whose_answer_is_lost_ends_in_time_and_leaves_no_lock() {
     // With a lease that outlasts this test by far.
     let dlock = scratch.dlock().run("job").backend(behind(&proxy)).args(["-t", "10m"]).shell("echo ran");
     let outcome = dlock.output();
-    outcome.code(69).stdout_is("").stderr_is_one_line("did not get job: ");
+    outcome.code(69).stdout_is("").stderr_is_one_line("did not get 'job': ");
     // Every request has two seconds at most: the acquire, and the request that takes it back.
     assert!(outcome.elapsed() < Duration::from_secs(8), "{outcome:?}");
     // It was granted all the same, and released.
@@ -106,7 +106,7 @@ fn a_grant_that_comes_with_too_little_left_is_not_used() {
     proxy.set(Mode::DelayReplies(Duration::from_millis(1940)));
     let scratch = Scratch::new();
     let dlock = scratch.dlock().run("job").backend(behind(&proxy)).args(["-t", "6s", "--kill-after", "3s"]);
-    dlock.shell("echo ran").output().code(69).stdout_is("").stderr_is_one_line("did not get job: ");
+    dlock.shell("echo ran").output().code(69).stdout_is("").stderr_is_one_line("did not get 'job': ");
     assert_eq!(redis.get(KEY), None);
 }
 
@@ -121,7 +121,7 @@ fn an_acquire_that_cannot_be_taken_back_leaves_the_lock_for_no_more_than_a_lease
     let dlock = scratch.dlock().run("job").backend(behind(&proxy)).args(["-t", "1s"]).shell("echo ran").spawn();
     monitor.wait_until("the acquire", |words| words.iter().any(|words| words[0] == "EVAL"));
     proxy.set(Mode::Silent);
-    dlock.wait().code(69).stdout_is("").stderr_is_one_line("did not get job: ");
+    dlock.wait().code(69).stdout_is("").stderr_is_one_line("did not get 'job': ");
     let scratch = Scratch::new();
     let next = scratch.dlock().run("job").backend(redis.url()).args(["-t", "1s", "-q"]).shell("true");
     next.output().success();

@@ -46,14 +46,14 @@ fn party<S: Service>(service: &S, name: &str) -> Dlock {
 #[track_caller]
 fn waits<S: Service>(service: &S, name: &str, options: &[&str], there: usize) -> Running {
     let party = party(service, name).args(options).spawn();
-    party.wait_stderr(&format!("waiting for barrier k: {there} of 3 "));
+    party.wait_stderr(&format!("waiting for barrier 'k': {there} of 3 "));
     party
 }
 
 /// The party has gone on, and had nothing to say but that it waited.
 #[track_caller]
 fn went_on(party: Running) {
-    party.wait().code(0).stderr_is_one_line("waiting for barrier k: ");
+    party.wait().code(0).stderr_is_one_line("waiting for barrier 'k': ");
 }
 
 fn all_go_on_when_the_last_one_comes<S: Service>(service: &S) {
@@ -61,12 +61,12 @@ fn all_go_on_when_the_last_one_comes<S: Service>(service: &S) {
     let other = waits(service, "b/ü", &[], 2);
     assert!(one.is_running() && other.is_running());
     let last = party(service, "c").arg("-v").output();
-    last.code(0).stderr_ends_with_line("barrier k is open, after ");
+    last.code(0).stderr_ends_with_line("barrier 'k' is open, after ");
     went_on(one);
     went_on(other);
     // It remembers nothing.
     let short = party(service, "a").args(["-w", "1"]).output();
-    short.code(75).stderr_ends_with_line("barrier k did not open within 1s: 1 of 3 is here (a)");
+    short.code(75).stderr_ends_with_line("barrier 'k' did not open within 1s: 1 of 3 is here (a)");
     service.assert_free("k");
     dlock(service, "barrier").args(["--parties", "1"]).output().success();
 }
@@ -98,8 +98,8 @@ fn one_that_is_told_to_stop_breaks_it<S: Service>(service: &S) {
     let one = waits(service, "a", &[], 1);
     let other = waits(service, "b", &[], 2);
     other.signal(Signal::SIGTERM);
-    other.wait().signal(Signal::SIGTERM).stderr_is_one_line("waiting for barrier k");
-    one.wait().code(79).stderr_ends_with_line("barrier k is broken: b left or died");
+    other.wait().signal(Signal::SIGTERM).stderr_is_one_line("waiting for barrier 'k'");
+    one.wait().code(79).stderr_ends_with_line("barrier 'k' is broken: b left or died");
     service.assert_tidy(&[]);
 }
 
@@ -120,15 +120,15 @@ fn one_that_is_killed_breaks_it<S: Service>(service: &S) {
     let one = waits(service, "a", &options, 1);
     let other = waits(service, "b", &options, 2);
     other.signal(Signal::SIGKILL);
-    other.wait().signal(Signal::SIGKILL).stderr_is_one_line("waiting for barrier k");
-    one.wait().code(79).stderr_ends_with_line("barrier k is broken: b left or died");
+    other.wait().signal(Signal::SIGKILL).stderr_is_one_line("waiting for barrier 'k'");
+    one.wait().code(79).stderr_ends_with_line("barrier 'k' is broken: b left or died");
 }
 
 fn one_whose_wait_runs_out_breaks_it<S: Service>(service: &S) {
     let one = waits(service, "a", &[], 1);
     let other = party(service, "b").args(["-w", "1"]).output();
-    other.code(75).stderr_ends_with_line("barrier k did not open within 1s: 2 of 3 are here (a and b)");
-    one.wait().code(79).stderr_ends_with_line("barrier k is broken: b left or died");
+    other.code(75).stderr_ends_with_line("barrier 'k' did not open within 1s: 2 of 3 are here (a and b)");
+    one.wait().code(79).stderr_ends_with_line("barrier 'k' is broken: b left or died");
 }
 
 fn a_newer_process_takes_the_place_of_an_older_one<S: Service>(service: &S) {
@@ -138,7 +138,7 @@ fn a_newer_process_takes_the_place_of_an_older_one<S: Service>(service: &S) {
     older
         .wait()
         .code(79)
-        .stderr_ends_with_line("gave up barrier k: a newer process waits there as a; give each party its own --as");
+        .stderr_ends_with_line("gave up barrier 'k': a newer process waits there as a; give each party its own --as");
     assert!(other.is_running() && newer.is_running());
     party(service, "c").arg("-q").output().success();
     went_on(other);
@@ -148,11 +148,11 @@ fn a_newer_process_takes_the_place_of_an_older_one<S: Service>(service: &S) {
 fn another_number_is_refused<S: Service>(service: &S) {
     let one = waits(service, "a", &[], 1);
     let refused = dlock(service, "barrier").args(["--parties", "2", "--as", "b"]).output();
-    let said = "barrier k is in use with --parties 3 now, by a; --parties 2 is possible when they are gone";
+    let said = "barrier 'k' is in use with --parties 3 now, by a; --parties 2 is possible when they are gone";
     refused.code(64).stderr_is_one_line(said);
     assert!(one.is_running());
     one.signal(Signal::SIGINT);
-    one.wait().signal(Signal::SIGINT).stderr_is_one_line("waiting for barrier k");
+    one.wait().signal(Signal::SIGINT).stderr_is_one_line("waiting for barrier 'k'");
     dlock(service, "barrier").args(["--parties", "1", "--as", "b"]).output().success();
     service.assert_tidy(&[]);
 }
@@ -161,7 +161,7 @@ fn who_is_patient_waits_on<S: Service>(service: &S) {
     let patient = waits(service, "a", &["--patient"], 1);
     let other = waits(service, "b", &[], 2);
     other.signal(Signal::SIGTERM);
-    other.wait().signal(Signal::SIGTERM).stderr_is_one_line("waiting for barrier k");
+    other.wait().signal(Signal::SIGTERM).stderr_is_one_line("waiting for barrier 'k'");
     let next = waits(service, "c", &[], 2);
     assert!(patient.is_running());
     party(service, "d").arg("-q").output().success();

@@ -43,10 +43,10 @@ fn a_name_counts_once_and_a_wait_after_the_fact_returns_at_once<S: Service>(serv
         down(service, name).output().success();
     }
     let short = wait(service, 3).args(["-w", "0"]).output();
-    short.code(75).stderr_is_one_line("latch k is not open: 2 of 3 are down (lint/a b and unit)");
+    short.code(75).stderr_is_one_line("latch 'k' is not open: 2 of 3 are down (lint/a b and unit)");
     wait(service, 3).args(["-w", "0", "-q", "-E", "7"]).output().code(7).quiet();
     let verbose = down(service, "docs").arg("-v").output();
-    verbose.code(0).stderr_is_one_line("docs is down at latch k at ");
+    verbose.code(0).stderr_is_one_line("docs is down at latch 'k' at ");
     wait(service, 3).output().success();
     wait(service, 2).output().success();
     // It has nothing to do with the lock of that name.
@@ -56,28 +56,28 @@ fn a_name_counts_once_and_a_wait_after_the_fact_returns_at_once<S: Service>(serv
 fn who_waits_is_let_through_by_the_last_name<S: Service>(service: &S) {
     let waiters = [2, 3].map(|count| wait(service, count).spawn());
     for waiter in &waiters {
-        waiter.wait_stderr("waiting for latch k: none of ");
+        waiter.wait_stderr("waiting for latch 'k': none of ");
     }
     down(service, "a").output().success();
     down(service, "b").output().success();
     let [first, second] = waiters;
     let since = boottime();
-    first.wait().code(0).stderr_is_one_line("waiting for latch k: none of 2 is down");
+    first.wait().code(0).stderr_is_one_line("waiting for latch 'k': none of 2 is down");
     assert!(boottime() - since < PROMPT, "it was not told");
     assert!(second.is_running());
     let since = boottime();
     down(service, "c").output().success();
-    second.wait().code(0).stderr_is_one_line("waiting for latch k: none of 3 is down");
+    second.wait().code(0).stderr_is_one_line("waiting for latch 'k': none of 3 is down");
     assert!(boottime() - since < PROMPT, "it was not told");
 }
 
 fn a_failure_reaches_those_who_wait_now_and_later<S: Service>(service: &S) {
     let waiter = wait(service, 2).spawn();
-    waiter.wait_stderr("waiting for latch k");
+    waiter.wait_stderr("waiting for latch 'k'");
     let since = boottime();
     let fail = dlock(service, "latch").args(["fail", "--as", "unit", "--reason", "3 tests are red"]);
     fail.output().success();
-    let said = "latch k has failed, reported by unit: 3 tests are red";
+    let said = "latch 'k' has failed, reported by unit: 3 tests are red";
     waiter.wait().code(79).stderr_ends_with_line(said);
     assert!(boottime() - since < PROMPT, "it was not told");
     for name in ["a", "b"] {
@@ -98,10 +98,10 @@ fn what_is_forgotten_leaves_nothing_behind<S: Service>(service: &S) {
     }
     dlock(service, "latch").arg("fail").output().success();
     let waiter = wait(service, 1).output();
-    waiter.code(79).stderr_is_one_line("latch k has failed");
+    waiter.code(79).stderr_is_one_line("latch 'k' has failed");
     let verbose = forget().arg("-v").output();
     verbose.code(0).stderr_is_one_line("is forgotten");
-    wait(service, 1).args(["-w", "0"]).output().code(75).stderr_is_one_line("latch k is not open: none of 1 is down");
+    wait(service, 1).args(["-w", "0"]).output().code(75).stderr_is_one_line("latch 'k' is not open: none of 1 is down");
     service.assert_tidy(&[]);
 }
 
@@ -113,7 +113,7 @@ fn a_name_counts_for_as_long_as_it_is_kept<S: Service>(service: &S) {
     wait(service, 2).args(["-w", "0"]).output().success();
     last_until(since + Duration::from_secs(9));
     let short = wait(service, 2).args(["-w", "0"]).output();
-    short.code(75).stderr_is_one_line("latch k is not open: 1 of 2 is down (long)");
+    short.code(75).stderr_is_one_line("latch 'k' is not open: 1 of 2 is down (long)");
     // And once more.
     down(service, "short").output().success();
     wait(service, 2).output().success();
@@ -121,11 +121,11 @@ fn a_name_counts_for_as_long_as_it_is_kept<S: Service>(service: &S) {
 
 fn a_wait_that_runs_out_is_told_from_a_signal<S: Service>(service: &S) {
     let short = wait(service, 1).args(["-w", "1"]).output();
-    short.code(75).stderr_ends_with_line("latch k did not open within 1s: none of 1 is down");
+    short.code(75).stderr_ends_with_line("latch 'k' did not open within 1s: none of 1 is down");
     assert!(short.elapsed() >= Duration::from_secs(1), "{short:?}");
     let waiter = wait(service, 1).spawn();
-    waiter.wait_stderr("waiting for latch k");
+    waiter.wait_stderr("waiting for latch 'k'");
     waiter.signal(Signal::SIGTERM);
-    waiter.wait().signal(Signal::SIGTERM).stderr_is_one_line("waiting for latch k");
+    waiter.wait().signal(Signal::SIGTERM).stderr_is_one_line("waiting for latch 'k'");
     service.assert_tidy(&[]);
 }

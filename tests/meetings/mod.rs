@@ -26,14 +26,14 @@ fn options_come_from_variables_too_and_a_flag_overrides_its_variable() {
         latch.env("DLOCK_REASON", "red").env("DLOCK_KEEP", "1h").env("DLOCK_WAIT", "0")
     };
     // A variable may be set for all actions, also those that have no use for it.
-    latch("down").arg("-v").output().code(0).stderr_is_one_line("a is down at latch k at ");
+    latch("down").arg("-v").output().code(0).stderr_is_one_line("a is down at latch 'k' at ");
     latch("wait").output().code(75).stderr_is_one_line("1 of 2 is down (a)");
     latch("wait").args(["--count", "1"]).output().success();
     latch("fail").output().success();
-    latch("wait").output().code(79).stderr_is_one_line("latch k has failed, reported by a: red");
+    latch("wait").output().code(79).stderr_is_one_line("latch 'k' has failed, reported by a: red");
     latch("forget").output().success();
     let barrier = || dlock(&service, "barrier").env("DLOCK_PARTIES", "2").env("DLOCK_AS", "a").env("DLOCK_WAIT", "0");
-    barrier().output().code(75).stderr_is_one_line("barrier k is not open: 1 of 2 is here (a)");
+    barrier().output().code(75).stderr_is_one_line("barrier 'k' is not open: 1 of 2 is here (a)");
     barrier().args(["--parties", "1"]).env("DLOCK_PATIENT", "1").output().success();
     service.assert_tidy(&[]);
 }

@@ -42,7 +42,7 @@ fn a_party_that_gave_up_while_the_servers_were_frozen_is_not_counted<S: Service>
     let party = |name: &str| dlock(service, "barrier").args(["--parties", "3", "--as", name]);
     let early = ["a", "b"].map(|name| {
         let early = party(name).spawn();
-        early.wait_stderr("waiting for barrier k: ");
+        early.wait_stderr("waiting for barrier 'k': ");
         early
     });
     let nodes = service.cluster().nodes();
@@ -57,7 +57,7 @@ fn a_party_that_gave_up_while_the_servers_were_frozen_is_not_counted<S: Service>
     party("c").args(["-q", "-w", "25"]).output().success();
     for early in early {
         let outcome = early.wait();
-        assert!(outcome.code(0).stderr().contains("dlock: waiting for barrier k: "), "{outcome:?}");
+        assert!(outcome.code(0).stderr().contains("dlock: waiting for barrier 'k': "), "{outcome:?}");
     }
 }
 
@@ -68,14 +68,14 @@ fn a_latch_is_forgotten_by_every_server_or_dlock_says_so() {
     dlock(&service, "latch").args(["down", "--as", "a"]).output().success();
     nodes[0].freeze();
     let forget = || dlock(&service, "latch").arg("forget");
-    forget().output().code(69).stderr_is_one_line("could not use latch k: 1 of 3 servers may still have names: ");
+    forget().output().code(69).stderr_is_one_line("could not use latch 'k': 1 of 3 servers may still have names: ");
     nodes[0].thaw();
     forget().output().success();
     // That server is in the majority now.
     nodes[1].freeze();
     let wait = dlock(&service, "latch").args(["wait", "--count", "1", "-w", "0"]).output();
     nodes[1].thaw();
-    wait.code(75).stderr_is_one_line("latch k is not open: none of 1 is down");
+    wait.code(75).stderr_is_one_line("latch 'k' is not open: none of 1 is down");
 }
 
 #[test]
@@ -83,26 +83,26 @@ fn a_wait_outlives_a_server_that_loses_its_data() {
     let service = RedisService::fresh();
     dlock(&service, "latch").args(["down", "--as", "a"]).output().success();
     let waiter = dlock(&service, "latch").args(["wait", "--count", "2"]).spawn();
-    waiter.wait_stderr("waiting for latch k: 1 of 2 is down (a)");
+    waiter.wait_stderr("waiting for latch 'k': 1 of 2 is down (a)");
     let party = dlock(&service, "barrier").args(["--parties", "2"]).spawn();
-    party.wait_stderr("waiting for barrier k: 1 of 2 is here");
+    party.wait_stderr("waiting for barrier 'k': 1 of 2 is here");
     service.cluster().redis()[0].cli(&["FLUSHALL"]);
     party.wait().code(79).stderr_ends_with_line("or has lost its data");
     for name in ["b", "c"] {
         dlock(&service, "latch").args(["down", "--as", name]).output().success();
     }
-    waiter.wait().code(0).stderr_is_one_line("waiting for latch k: 1 of 2 is down (a)");
+    waiter.wait().code(0).stderr_is_one_line("waiting for latch 'k': 1 of 2 is down (a)");
 }
 
 #[test]
 fn a_signal_ends_a_wait_for_a_frozen_server() {
     let service = RedisService::fresh();
     let party = dlock(&service, "barrier").args(["--parties", "2"]).spawn();
-    party.wait_stderr("waiting for barrier k");
+    party.wait_stderr("waiting for barrier 'k'");
     let node = service.cluster().node(0);
     node.freeze();
     party.signal(Signal::SIGINT);
-    party.wait().signal(Signal::SIGINT).stderr_is_one_line("waiting for barrier k");
+    party.wait().signal(Signal::SIGINT).stderr_is_one_line("waiting for barrier 'k'");
     node.thaw();
 }
 

@@ -37,7 +37,7 @@ fn a_slot_is_another_ones_only_when_its_hold_is_over<S: Service>(service: &S) {
     let since = boottime();
     done(service, "slots", &["--slots", "2", "--min-hold", "5s"]);
     let other = hold(service, "slots", ["--slots", "2"]);
-    refused(service, "slots", &["--slots", "2"], "did not get slots: all 2 slots are taken");
+    refused(service, "slots", &["--slots", "2"], "did not get 'slots': all 2 slots are taken");
     done(service, "slots", &["--slots", "2"]);
     lasted(since);
     let_go([other]);

@@ -43,7 +43,7 @@ fn each_holder_has_a_number_and_the_next_one_gets_what_is_free<S: Service>(servi
     let (verbose, last) = (service.run("job").args(THREE).args(["-n", "-v"]), holders.remove(0));
     let_go([last]);
     let outcome = verbose.shell("echo $DLOCK_SLOT").output();
-    outcome.code(0).stdout_is(&format!("{}\n", slots[0])).stderr_ends_with_line("released job");
+    outcome.code(0).stdout_is(&format!("{}\n", slots[0])).stderr_ends_with_line("released 'job'");
     assert!(outcome.stderr().contains(&format!(", slot {}", slots[0])), "{outcome:?}");
     let_go(holders.into_iter().chain([fourth]));
     assert_clean(service, &["job"]);

@@ -30,7 +30,7 @@ fn a_collation_that_takes_two_names_for_one_is_warned_of() {
         let holder = Gated::spawn(service.scratch(), service.run("job").arg(mode));
         holder.wait_held();
         let refused = service.run("JOB").arg("-n").command(["echo", "overlap"]).output();
-        refused.code(75).stdout_is("").stderr_ends_with_line("did not get JOB: ");
+        refused.code(75).stdout_is("").stderr_ends_with_line("did not get 'JOB': ");
         let warning = "takes the names dlock:JOB and dlock:job for one lock";
         assert!(refused.stderr().contains(warning), "{refused:?}");
         holder.let_go().success();

@@ -148,7 +148,10 @@ fn two_roles_with_schemas_of_their_own_are_not_taken_for_one() {
     let found = run("r1", "");
     found.code(0);
     assert!(found.stderr().contains("the table r1.shedlock is in the schema of the role r1"), "{found:?}");
-    assert!(found.stderr().contains("acquired job at ") && found.stderr().contains("(table r1.shedlock)"), "{found:?}");
+    assert!(
+        found.stderr().contains("acquired 'job' at ") && found.stderr().contains("(table r1.shedlock)"),
+        "{found:?}"
+    );
     let url = service.url_for("r2", "");
     let seen = dlock(&service, &url, &["status", "-k", "job"]).output();
     assert!(seen.code(0).stdout().contains("(table r2.shedlock): free"), "{seen:?}");

@@ -47,7 +47,7 @@ fn what_the_standby_has_not_got_is_no_grant_and_no_renewal() {
     let ends = service.expiry(NAME);
     let died = tree.died_at();
     assert!(died < ends, "the last process died {:?} after its lease", died.saturating_sub(ends));
-    assert_lost(&dlock.wait(), "lost job");
+    assert_lost(&dlock.wait(), "lost 'job'");
     // The server says that what is cancelled while it waits is done, and that it did not wait.
     let waiter = service.run("job").args(["-t", "2s", "-w", "5s", "-q"]).command(["echo", "ran"]).spawn();
     let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity \
@@ -58,7 +58,7 @@ fn what_the_standby_has_not_got_is_no_grant_and_no_renewal() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(cancelled > 0, "no request waited for the standby");
-    waiter.wait().code(69).stdout_is("").stderr_is_one_line("did not get job");
+    waiter.wait().code(69).stdout_is("").stderr_is_one_line("did not get 'job'");
     standby.thaw();
     service.assert_free("job");
 }

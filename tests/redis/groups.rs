@@ -62,7 +62,7 @@ fn a_group_is_a_string_at_the_locks_key_and_an_entry_for_each_holder() {
         assert!((1..=30_000).contains(&redis.pttl(key)), "{key} does not end with the last holder");
     }
     // It names one who holds it, and how many others do.
-    refused(&service, &["-n"], 75, "did not get job: held by 2 readers, among them ");
+    refused(&service, &["-n"], 75, "did not get 'job': held by 2 readers, among them ");
     let writer = service.queue_up("job", &["-q"]);
     assert_eq!(redis.cli(&["EXISTS", &side("modes")]), "0");
     let late = service.queue_up("job", &["-q", "-s"]);
@@ -92,7 +92,7 @@ fn a_slot_is_the_lowest_that_is_free() {
     };
     let [first, second, third] = [(); 3].map(|()| hold(&service, &["--slots", "3"]));
     assert_eq!(slots(), [Some(0), Some(1), Some(2)]);
-    refused(&service, &["-n", "--slots", "3"], 75, "did not get job: all 3 slots are taken");
+    refused(&service, &["-n", "--slots", "3"], 75, "did not get 'job': all 3 slots are taken");
     let waiter = service.queue_up("job", &["-q", "--slots", "3"]);
     second.let_go().success();
     waiter.wait_held();
@@ -118,7 +118,7 @@ fn redis_py_and_a_group_keep_each_other_out() {
         other.start_acquire();
         second.let_go().success();
         let token = other.wait_held();
-        let shown = format!("did not get job: held by another program: {token}");
+        let shown = format!("did not get 'job': held by another program: {token}");
         refused(&service, &[options, &["-n"]].concat(), 75, &shown);
         let waiters = [(); 2].map(|()| service.queue_up("job", &[options, &["-q"]].concat()));
         assert!(other.owns() && waiters.iter().all(|waiter| !waiter.has_held()));
@@ -143,7 +143,7 @@ fn a_group_whose_key_is_deleted_is_lost_by_all_and_adopted_by_nobody() {
         assert_eq!(service.redis.cli(&["ZCARD", &side("holders")]), "1");
         for holder in holders {
             // The gate stays closed.
-            holder.running.wait().code(79).stderr_is_one_line("lost job at redis://");
+            holder.running.wait().code(79).stderr_is_one_line("lost 'job' at redis://");
         }
         assert_eq!(service.redis.cli(&["ZCARD", &side("holders")]), "1");
         service.assert_held("job");
@@ -240,9 +240,9 @@ fn a_group_whose_entries_are_deleted_stays_closed_until_its_key_ends() {
         let service = RedisService::fresh();
         let reader = hold(&service, &["-s", "--ttl", "3s"]);
         service.redis.cli(&["DEL", &side(name)]);
-        refused(&service, &["-n"], 75, "did not get job: held shared by ");
-        refused(&service, &["-n", "-s"], 75, "did not get job: held shared by ");
-        reader.running.wait().code(79).stderr_is_one_line("lost job at redis://");
+        refused(&service, &["-n"], 75, "did not get 'job': held shared by ");
+        refused(&service, &["-n", "-s"], 75, "did not get 'job': held shared by ");
+        reader.running.wait().code(79).stderr_is_one_line("lost 'job' at redis://");
         service.run("job").arg("-q").command(["echo", "ran"]).output().success().stdout_is("ran\n");
     }
 }

@@ -107,7 +107,7 @@ fn whoever_waits_does_not_go_over_to_an_independent_server() {
     let holder = scratch.dlock().run("job").backend(redis.url()).args(["-t", "60s"]).shell(gate.wait()).spawn();
     eventually("the lock to be held", || redis.get("dlock:job"));
     let waiter = run(&scratch, redis.port(), BOTH).args(["-w", "4s"]).command(["echo", "overlap"]).spawn();
-    waiter.wait_stderr("waiting for job");
+    waiter.wait_stderr("waiting for 'job'");
     let _second = Second::start(redis.port(), &[]);
     redis.kill();
     let outcome = waiter.wait();
@@ -124,7 +124,7 @@ fn a_server_that_is_started_again_is_the_same_one() {
     eventually("the lock to be held", || redis.get("dlock:job"));
     let waiter = run(&scratch, redis.port(), BOTH).args(["-w", "30s"]).command(["echo", "ran"]).spawn();
     // Then it is in the queue.
-    waiter.wait_stderr("waiting for job");
+    waiter.wait_stderr("waiting for 'job'");
     redis.kill();
     redis.restart();
     gate.open();

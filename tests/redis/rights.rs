@@ -39,7 +39,7 @@ fn assert_works(scratch: &Scratch, run: impl Fn() -> Dlock) {
         // Another reader would not have to wait.
         let next: &[&str] = if mode == ["-s"] { &["-x"] } else { mode };
         let waiter = Gated::spawn(scratch, run().args(next));
-        waiter.running.wait_stderr("waiting for job");
+        waiter.running.wait_stderr("waiting for 'job'");
         for holder in holders {
             holder.let_go().success();
         }

@@ -57,7 +57,7 @@ fn every_server_has_an_entry_for_each_holder() {
             assert!(redis.get(KEY).unwrap().starts_with(r#"{"v":1,"mode":"s"#));
             assert_eq!(redis.call(&[b"SET", KEY.as_bytes(), b"theirs", b"NX"]), Reply::Nil);
         }
-        refused(&service, &["-n"], 75, "did not get job: ");
+        refused(&service, &["-n"], 75, "did not get 'job': ");
         for holder in holders {
             assert_eq!(votes(&service.servers), 3);
             holder.let_go().success();
@@ -80,7 +80,7 @@ fn a_slot_has_the_same_number_everywhere_and_nobody_shares_it() {
     }
     let numbers: BTreeSet<u64> = slots(&service.servers[0]).into_iter().map(|(_, slot)| slot).collect();
     assert_eq!(numbers, BTreeSet::from([0, 1, 2]));
-    refused(&service, &["-n", "--slots", "3"], 75, "did not get job: all 3 slots are taken");
+    refused(&service, &["-n", "--slots", "3"], 75, "did not get 'job': all 3 slots are taken");
     refused(&service, &["-n", "--slots", "2"], 64, "is in use with --slots 3");
     refused(&service, &["-w", "20s", "--slots", "4", "-E", "0"], 64, "is in use with --slots 3");
     for holder in holders {
@@ -223,7 +223,7 @@ fn a_group_that_lost_a_majority_is_lost_by_all_and_adopted_by_nobody() {
         }
         for holder in holders {
             // The gate stays closed.
-            holder.running.wait().code(79).stderr_is_one_line("lost job at redlock://");
+            holder.running.wait().code(79).stderr_is_one_line("lost 'job' at redlock://");
         }
         hold(&service, options).let_go().success();
     }

@@ -312,10 +312,10 @@ fn a_dlock_is_moved_while_it_runs() {
     clock.set(-HOUR);
     let holder = file.hold("job");
     let waiter = Gated::spawn(file.scratch(), file.run("job").clock(&clock));
-    waiter.running.wait_stderr("waiting for job");
+    waiter.running.wait_stderr("waiting for 'job'");
     clock.set(2 * HOUR);
     holder.let_go().success();
     assert_ahead((waiter.token() / 1_000_000).cast_signed(), 2 * HOUR);
     assert_ahead(since(), 2 * HOUR);
-    waiter.let_go().code(0).stderr_is_one_line("waiting for job");
+    waiter.let_go().code(0).stderr_is_one_line("waiting for 'job'");
 }

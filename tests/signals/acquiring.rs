@@ -47,12 +47,12 @@ fn while_it_waits_dlock_is_ended_by_the_signal() {
         let waiter = || scratch.dlock().run("k").backend(&url).command(["echo", "ran"]).spawn();
         let waiters = ENDS_WAITING.map(|signal| (signal, waiter()));
         for (_, waiter) in &waiters {
-            waiter.wait_stderr("waiting for k");
+            waiter.wait_stderr("waiting for 'k'");
         }
         assert_eq!(redis.keys().len() > before.len(), on_redis, "where is the queue? {:?}", redis.keys());
         for (signal, waiter) in waiters {
             waiter.signal(signal);
-            waiter.wait().signal(signal).stdout_is("").stderr_is_one_line("waiting for k");
+            waiter.wait().signal(signal).stdout_is("").stderr_is_one_line("waiting for 'k'");
         }
         assert_eq!(redis.keys(), before, "the queue was left behind");
         holder.release();

@@ -58,7 +58,7 @@ impl<'a> Scene<'a> {
     #[track_caller]
     pub fn wait_behind_with(&self, url: &str, work: &str) -> Running {
         let waiter = self.aftermath.next(url, work);
-        waiter.wait_stderr("waiting for job");
+        waiter.wait_stderr("waiting for 'job'");
         waiter
     }
 
@@ -117,7 +117,7 @@ pub fn assert_in_time(died: Duration, expiry: Duration) {
 #[track_caller]
 pub fn assert_lost(outcome: &Outcome, why: &str) {
     outcome.code(79).stderr_is_one_line(why);
-    assert!(outcome.stderr().starts_with("dlock: lost job at redis://127.0.0.1:"), "{outcome:?}");
+    assert!(outcome.stderr().starts_with("dlock: lost 'job' at redis://127.0.0.1:"), "{outcome:?}");
 }
 
 /// Checks that after a holder that was killed under the witness, `next` has its turn.
@@ -126,7 +126,7 @@ pub fn assert_taken_over(witness: &Witness, next: Running) {
     let outcome = next.wait();
     outcome.code(0);
     // It may have had to wait.
-    assert!(outcome.stderr().lines().all(|line| line.starts_with("dlock: waiting for job: ")), "{outcome:?}");
+    assert!(outcome.stderr().lines().all(|line| line.starts_with("dlock: waiting for 'job': ")), "{outcome:?}");
     let ends: Vec<_> = witness.check().iter().map(|section| section.end.is_some()).collect();
     assert_eq!(ends, [false, true], "{}", witness.log());
 }

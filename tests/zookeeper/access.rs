@@ -122,9 +122,9 @@ fn a_lock_is_broken_also_by_those_who_may_leave_no_trace() {
         let id = seen["holder"]["id"].as_str().unwrap();
         let broken = look(&["break", "-k", "job", "--owner", id]).args(now).output();
         let said = broken.code(0).stderr();
-        let untraced = "dlock: could not record this break of job, so dlock status will not show it: ";
+        let untraced = "dlock: could not record this break of 'job', so dlock status will not show it: ";
         assert!(said.starts_with(untraced) && said.contains("/dlock/job%dlock"), "{said}");
-        holder.running.wait().code(79).stderr_is_one_line("lost job at ");
+        holder.running.wait().code(79).stderr_is_one_line("lost 'job' at ");
         assert!(!look(&["status", "-k", "job"]).output().code(0).stdout().contains("earlier"));
     }
 }
@@ -140,7 +140,7 @@ fn a_break_by_another_user_keeps_nobody_out() {
     let seen: serde_json::Value = serde_json::from_str(&seen.stdout()).unwrap();
     let id = seen["holder"]["id"].as_str().unwrap();
     let broken = with_password(look(&["break", "-k", "job", "--owner", id]), "alice", "secret").output();
-    broken.code(0).stderr_ends_with_line("job was released after ");
+    broken.code(0).stderr_ends_with_line("'job' was released after ");
     holder.running.wait().code(79).stderr_is_one_line("asked it to stop");
     service.run("job").args(["-n"]).command(["true"]).output().success();
     assert!(look(&["status", "-k", "job"]).output().code(0).stdout().contains("  earlier  "));

@@ -40,7 +40,7 @@ fn assert_early(died: Duration, confirmed: Duration) {
 }
 
 fn lost(outcome: &Outcome) {
-    outcome.code(79).stderr_is_one_line("dlock: lost job at zk://127.0.0.1:");
+    outcome.code(79).stderr_is_one_line("dlock: lost 'job' at zk://127.0.0.1:");
 }
 
 /// A follower answers for itself for as long as it believes in its leader, and its leader has not heard from our
@@ -89,7 +89,7 @@ fn a_leader_that_is_killed_is_not_noticed() {
     holder.let_go().success();
     waiter.wait_held();
     // It may have had something to say of the time without a leader.
-    waiter.let_go().code(0).stderr_ends_with_line("waiting for job: ");
+    waiter.let_go().code(0).stderr_ends_with_line("waiting for 'job': ");
 }
 
 /// The one that it talks to answers nothing; the others do.

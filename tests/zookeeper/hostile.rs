@@ -59,7 +59,7 @@ fn another_kind_of_server_ends_in_one_line() {
         let scratch = Scratch::new();
         let url = format!("zk://127.0.0.1:{}", hostile.port());
         let outcome = scratch.dlock().run("job").backend(url).args(["-t", "1s"]).command(["echo", "ran"]).output();
-        outcome.code(69).stdout_is("").stderr_is_one_line("did not get job: ");
+        outcome.code(69).stdout_is("").stderr_is_one_line("did not get 'job': ");
         assert!(outcome.elapsed() < PATIENCE, "{behaviour:?}: {outcome:?}");
     }
 }

@@ -67,7 +67,7 @@ fn run_at(service: &ZooKeeperService, url: &str, options: &[&str]) -> Dlock {
 /// Waits behind others at `url`, and returns once it has found its place and said so.
 fn queue_up_at(service: &ZooKeeperService, url: &str, options: &[&str]) -> Gated {
     let waiter = Gated::spawn(service.scratch(), run_at(service, url, options));
-    waiter.running.wait_stderr("waiting for job");
+    waiter.running.wait_stderr("waiting for 'job'");
     waiter
 }
 
@@ -75,5 +75,5 @@ fn queue_up_at(service: &ZooKeeperService, url: &str, options: &[&str]) -> Gated
 fn ends_well(waiter: Gated) {
     let outcome = waiter.let_go();
     outcome.code(0);
-    assert!(outcome.stderr().lines().all(|line| line.starts_with("dlock: waiting for job: ")), "{outcome:?}");
+    assert!(outcome.stderr().lines().all(|line| line.starts_with("dlock: waiting for 'job': ")), "{outcome:?}");
 }

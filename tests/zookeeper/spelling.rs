@@ -96,7 +96,7 @@ fn others_are_waited_for_whatever_their_spelling_and_named() {
         let refused = service.run("job").arg("-n").command(["echo", "overlap"]).output();
         refused.code(75).stdout_is("").stderr_is_one_line("held by another program: 10.1.2.3");
         let waiter = Gated::spawn(service.scratch(), service.run("job"));
-        let line = waiter.running.wait_stderr("waiting for job");
+        let line = waiter.running.wait_stderr("waiting for 'job'");
         assert!(line.ends_with("held by another program: 10.1.2.3; you are next"), "{line}");
         assert!(!waiter.has_held());
         foreign.close().unwrap();

@@ -207,7 +207,7 @@ fn two_keys_that_are_one_lock_are_refused_by_their_names() {
     let (mut several, table) = several_kept_as(&["b", "a", "A"], |name| Some(name.to_uppercase()));
     let refused = play(taken(&mut several, Wait::Forever)).expect_err("it would wait for itself");
     let Refused::Failed(Failed { kind, trouble: Trouble::Said(why) }) = refused else { panic!("{refused:?}") };
-    assert_eq!((kind, why.as_str()), (ErrorKind::Misused, "A and a are one lock there: give one of these keys"));
+    assert_eq!((kind, why.as_str()), (ErrorKind::Misused, "'A' and 'a' are one lock there: give one of these keys"));
     assert_eq!(log(&table), ["ask for A", "ask for a", "release a", "release A"]);
     let (mut several, _) = several_kept_as(&["a", "b"], |name| Some(name.to_uppercase()));
     assert!(play(taken(&mut several, Wait::No)).is_ok());
@@ -274,7 +274,7 @@ fn the_first_loss_is_the_loss_of_all_and_says_which_it_is() {
         assert!(taken(&mut several, Wait::No).await.is_ok());
         assert!(matches!(several.renew().await, Ok(Renewal::Extended(_))));
         give(&table, "b", OTHER);
-        assert_eq!(several.renew().await.ok(), Some(Renewal::NotMine("it was deleted (b)".to_owned())));
+        assert_eq!(several.renew().await.ok(), Some(Renewal::NotMine("it was deleted ('b')".to_owned())));
         assert_eq!(give_back(&mut several, Used::Yes, PATIENCE).await, Ok(Released::NotMine));
     });
     assert_eq!(table.borrow().holders.values().collect::<Vec<_>>(), [OTHER], "the others are free");

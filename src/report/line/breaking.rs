@@ -120,10 +120,10 @@ mod tests {
         };
         let seconds = Duration::from_secs;
         for (event, expected) in [
-            (BreakEvent::Nothing(key()), "backup is free: there is nothing to break"),
+            (BreakEvent::Nothing(key()), "'backup' is free: there is nothing to break"),
             (
                 BreakEvent::Another { key: key(), holder: dlock(), owner: "ab".to_owned(), now: 0 },
-                "backup is held by ci@runner-7, pid 812 (deploy.sh), owner ab: nothing was done",
+                "'backup' is held by ci@runner-7, pid 812 (deploy.sh), owner ab: nothing was done",
             ),
             (
                 BreakEvent::Asked { who: dlock().name(), notices: Some(seconds(10)), stops: Some(seconds(5)) },
@@ -132,21 +132,21 @@ mod tests {
             (BreakEvent::Asked { who: "flock".to_owned(), notices: None, stops: None }, "asked flock to stop"),
             (
                 gone(Some(seconds(7)), Some(dlock())),
-                "backup was released after 7s; held by ci@runner-7, pid 812 (deploy.sh)",
+                "'backup' was released after 7s; held by ci@runner-7, pid 812 (deploy.sh)",
             ),
-            (gone(Some(Duration::from_millis(433)), None), "backup was released after 400ms; nobody holds it"),
-            (gone(None, None), "backup is not held by that owner any more; nobody holds it"),
+            (gone(Some(Duration::from_millis(433)), None), "'backup' was released after 400ms; nobody holds it"),
+            (gone(None, None), "'backup' is not held by that owner any more; nobody holds it"),
             (
                 BreakEvent::StillHeld { key: key(), within: seconds(45), can_be_taken: true },
-                "backup was not released within 45s; --now takes the lock away at once",
+                "'backup' was not released within 45s; --now takes the lock away at once",
             ),
             (
                 taken(dlock(), Some(seconds(10))),
-                "took backup away from ci@runner-7, pid 812 (deploy.sh); until it notices (at most 10s, or 20s if it is frozen), two commands can run",
+                "took 'backup' away from ci@runner-7, pid 812 (deploy.sh); until it notices (at most 10s, or 20s if it is frozen), two commands can run",
             ),
             (
                 taken(holder("redis-py"), None),
-                "took backup away from another program: redis-py; whether it notices is not known, and two programs can run",
+                "took 'backup' away from another program: redis-py; whether it notices is not known, and two programs can run",
             ),
         ] {
             assert_eq!(broken(&event), expected);
@@ -160,19 +160,19 @@ mod tests {
         for (event, expected) in [
             (
                 deaf(Deaf::Older, true),
-                "the holder of backup cannot be asked, it is an older dlock: nothing was done; --now takes the lock away at once",
+                "the holder of 'backup' cannot be asked, it is an older dlock: nothing was done; --now takes the lock away at once",
             ),
             (
                 deaf(Deaf::Foreign, false),
-                "the holder of backup cannot be asked, it is another program: nothing was done",
+                "the holder of 'backup' cannot be asked, it is another program: nothing was done",
             ),
             (
                 deaf(Deaf::Process(4711, "flock".to_owned()), false),
-                "the holder of backup cannot be asked: it is flock, pid 4711: end that process",
+                "the holder of 'backup' cannot be asked: it is flock, pid 4711: end that process",
             ),
             (
                 deaf(Deaf::Ended, false),
-                "the holder of backup cannot be asked, its dlock has ended: end its command and all that this has started",
+                "the holder of 'backup' cannot be asked, its dlock has ended: end its command and all that this has started",
             ),
         ] {
             assert_eq!(broken(&event), expected);

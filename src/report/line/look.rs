@@ -5,7 +5,7 @@ use crate::report::event::Look;
 /// The sentence for what `dlock status` or `dlock list` has to say besides what it shows.
 pub(super) fn looked(look: &Look) -> String {
     match look {
-        Look::Failed { what, reason } => format!("could not look at {what}: {reason}"),
+        Look::Failed { what, reason } => format!("cannot read {what}: {reason}"),
         Look::NoBackendChosen => {
             "no backend was chosen, so this shows the locks of this user on this host only (choose with \
              --backend or DLOCK_BACKEND)"

@@ -198,28 +198,28 @@ mod tests {
         let turnout = Turnout::of(names("a"));
         let news = News::Turnout(turnout.clone());
         let waiting = MeetingEvent::Waiting { point: latch.clone(), wanted: 2, news, waited: 90 * second };
-        assert_eq!(told(&waiting), "waiting for latch k: 1m 30s so far; 1 of 2 is down (a)");
+        assert_eq!(told(&waiting), "waiting for latch 'k': 1m 30s so far; 1 of 2 is down (a)");
         let (name, rest) = state(&waiting, |_, _| String::new()).expect("a state");
-        assert_eq!((name.as_str(), rest.as_str()), ("k", "waiting 1m 30s; 1 of 2 is down (a)"));
+        assert_eq!((name.as_str(), rest.as_str()), ("'k'", "waiting 1m 30s; 1 of 2 is down (a)"));
         let trouble = Trouble::Silent;
         let within = Some(5 * second);
         for (event, expected) in [
-            (MeetingEvent::Open { point: latch.clone(), waited: second * 3 / 2 }, "latch k is open, after 1s"),
+            (MeetingEvent::Open { point: latch.clone(), waited: second * 3 / 2 }, "latch 'k' is open, after 1s"),
             (
                 MeetingEvent::RanOut { point: barrier.clone(), within, wanted: 2, turnout: turnout.clone() },
-                "barrier k did not open within 5s: 1 of 2 is here (a)",
+                "barrier 'k' did not open within 5s: 1 of 2 is here (a)",
             ),
             (
                 MeetingEvent::RanOut { point: latch.clone(), within: None, wanted: 2, turnout },
-                "latch k is not open: 1 of 2 is down (a)",
+                "latch 'k' is not open: 1 of 2 is down (a)",
             ),
             (
                 MeetingEvent::Unusable { point: latch.clone(), within, trouble: trouble.clone() },
-                "could not use latch k within 5s: TROUBLE at redis://h",
+                "could not use latch 'k' within 5s: TROUBLE at redis://h",
             ),
             (
                 MeetingEvent::Unusable { point: barrier, within: None, trouble },
-                "could not use barrier k: TROUBLE at redis://h",
+                "could not use barrier 'k': TROUBLE at redis://h",
             ),
         ] {
             assert_eq!(told(&event), expected);
@@ -238,28 +238,28 @@ mod tests {
         for (event, expected) in [
             (
                 failed("unit", "3 tests are red"),
-                "latch k has failed, reported by unit: 3 tests are red (dlock latch … forget clears it)",
+                "latch 'k' has failed, reported by unit: 3 tests are red (dlock latch … forget clears it)",
             ),
-            (failed("", ""), "latch k has failed (dlock latch … forget clears it)"),
+            (failed("", ""), "latch 'k' has failed (dlock latch … forget clears it)"),
             (
                 MeetingEvent::Broken { point: barrier.clone(), names: names("a b") },
-                "barrier k is broken: a and b left or died",
+                "barrier 'k' is broken: a and b left or died",
             ),
             (
                 MeetingEvent::Replaced { point: barrier.clone(), name: "a".to_owned() },
-                "gave up barrier k: a newer process waits there as a; give each party its own --as",
+                "gave up barrier 'k': a newer process waits there as a; give each party its own --as",
             ),
             (
                 MeetingEvent::CountedDead { point: barrier.clone(), lease },
-                "lost the place at barrier k: the service has not heard from this process for 30s, or has lost its data",
+                "lost the place at barrier 'k': the service has not heard from this process for 30s, or has lost its data",
             ),
             (
                 MeetingEvent::CountedDead { point: barrier.clone(), lease: None },
-                "lost the place at barrier k: its file was removed or replaced",
+                "lost the place at barrier 'k': its file was removed or replaced",
             ),
             (
                 MeetingEvent::OtherParties { point: barrier.clone(), wanted: 4, parties: 3, names: names("a b") },
-                "barrier k is in use with --parties 3 now, by a and b; --parties 4 is possible when they are gone",
+                "barrier 'k' is in use with --parties 3 now, by a and b; --parties 4 is possible when they are gone",
             ),
             (MeetingEvent::NotHere { point: barrier, reason: "WHY" }, "redis://h has no barriers: WHY"),
         ] {
@@ -273,10 +273,10 @@ mod tests {
         for (event, expected) in [
             (
                 MeetingEvent::Down { point: latch.clone(), name: "unit".to_owned(), keep },
-                "unit is down at latch k at redis://h, for 1day",
+                "unit is down at latch 'k' at redis://h, for 1day",
             ),
-            (MeetingEvent::Failing { point: latch.clone(), keep }, "marked latch k at redis://h as failed, for 1day"),
-            (MeetingEvent::Forgotten(latch), "latch k at redis://h is forgotten"),
+            (MeetingEvent::Failing { point: latch.clone(), keep }, "marked latch 'k' at redis://h as failed, for 1day"),
+            (MeetingEvent::Forgotten(latch), "latch 'k' at redis://h is forgotten"),
             (
                 MeetingEvent::NoBackendChosen(Kind::Barrier),
                 "no backend was chosen, so this barrier is on this host and for this user only (choose with --backend or \

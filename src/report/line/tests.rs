@@ -195,33 +195,33 @@ fn waits() -> Vec<(Event, &'static str)> {
     let trouble = |trouble| Hindrance::Trouble(trouble);
     let said = |text: &str| trouble(Trouble::Said(text.to_owned()));
     vec![
-        (Event::GotIt { key: key(), waited: 130 * S }, "k: got it after 2m 10s"),
-        (Event::Waiting { lock: lock(), why: held(None), waited: S / 2 }, "waiting for k: held by flock (pid 7)"),
-        (waiting(held(Some(1))), "waiting for k: 12s so far; held by flock (pid 7); you are next"),
-        (waiting(held(Some(2))), "waiting for k: 12s so far; held by flock (pid 7); 1 ahead of you"),
-        (waiting(said("it is down")), "waiting for k: 12s so far; it is down"),
+        (Event::GotIt { key: key(), waited: 130 * S }, "'k': got it after 2m 10s"),
+        (Event::Waiting { lock: lock(), why: held(None), waited: S / 2 }, "waiting for 'k': held by flock (pid 7)"),
+        (waiting(held(Some(1))), "waiting for 'k': 12s so far; held by flock (pid 7); you are next"),
+        (waiting(held(Some(2))), "waiting for 'k': 12s so far; held by flock (pid 7); 1 ahead of you"),
+        (waiting(said("it is down")), "waiting for 'k': 12s so far; it is down"),
         (
             waiting(trouble(Trouble::Unanswered(Duration::from_micros(1_500_900)))),
-            "waiting for k: 12s so far; redis://h:6379 did not answer within 1s 500ms",
+            "waiting for 'k': 12s so far; redis://h:6379 did not answer within 1s 500ms",
         ),
-        (refused(None, held(None)), "did not get k: held by flock (pid 7); see dlock status --key k"),
+        (refused(None, held(None)), "did not get 'k': held by flock (pid 7); see dlock status --key k"),
         (
             refused(Some(90 * S), held(None)),
-            "did not get k within 1m 30s: held by flock (pid 7); see dlock status --key k",
+            "did not get 'k' within 1m 30s: held by flock (pid 7); see dlock status --key k",
         ),
         (
             refused(None, trouble(Trouble::Unreachable(5 * S))),
-            "did not get k: redis://h:6379 did not answer within 5s; is it stopped or out of reach, is something else \
+            "did not get 'k': redis://h:6379 did not answer within 5s; is it stopped or out of reach, is something else \
              listening there, or does only one side speak TLS?",
         ),
         (
             refused(None, trouble(Trouble::ShortLease { granted: 40 * S, delay: 39 * S, least: 234 * S })),
-            "did not get k: redis://h:6379 grants a lease of 40s, of which --lock-delay 39s leaves 1s, and at least 3m 54s \
+            "did not get 'k': redis://h:6379 grants a lease of 40s, of which --lock-delay 39s leaves 1s, and at least 3m 54s \
              is needed: use a shorter --lock-delay",
         ),
         (
             refused(None, trouble(Trouble::TooSlow)),
-            "did not get k: the backend answers too slowly for this --ttl: use a longer one",
+            "did not get 'k': the backend answers too slowly for this --ttl: use a longer one",
         ),
     ]
 }
@@ -246,12 +246,12 @@ fn outer() -> Vec<(Event, &'static str)> {
         ),
         (
             Event::OuterFull(named("k")),
-            "k is held by the dlock run around this one, whose guard may open no more files: raise the limit (ulimit -Hn) \
+            "'k' is held by the dlock run around this one, whose guard may open no more files: raise the limit (ulimit -Hn) \
              where that one is started, or start fewer runs inside it at the same time",
         ),
         (
             Event::StartsItself(named("k")),
-            "this command line starts itself again and again inside its lock k: give dlock held in that script the --key, \
+            "this command line starts itself again and again inside its lock 'k': give dlock held in that script the --key, \
              --backend and --namespace of its dlock run",
         ),
         (
@@ -259,39 +259,39 @@ fn outer() -> Vec<(Event, &'static str)> {
             "could not watch the dlock run around this one: pidfd_open: Operation not permitted; allow it in the \
              container's seccomp profile",
         ),
-        (Event::Covered(key()), "k is held by the dlock run around this one; running under it"),
+        (Event::Covered(key()), "'k' is held by the dlock run around this one; running under it"),
     ]
 }
 
 /// The sentences while a command runs.
 fn runs() -> Vec<(Event, &'static str)> {
     vec![
-        (Event::Concern { lock: lock(), concern: "it forgets".to_owned() }, "k at redis://h:6379: it forgets"),
+        (Event::Concern { lock: lock(), concern: "it forgets".to_owned() }, "'k' at redis://h:6379: it forgets"),
         (
             Event::ShortGrace { lock: lock(), kill_after: S, ttl: 2 * S },
-            "k at redis://h:6379: --kill-after is only 1s, because the server grants no more than 2s of lease",
+            "'k' at redis://h:6379: --kill-after is only 1s, because the server grants no more than 2s of lease",
         ),
         (not_run(NotRun::NotFound), "could not run sh: not found"),
         (not_run(NotRun::NotExecutable(libc::EACCES)), "could not run sh: permission denied"),
         (not_run(NotRun::NoProcess(libc::ENOMEM)), "could not run sh: no process could be made: out of memory"),
         (
             not_run(NotRun::TooLate(key())),
-            "could not run sh: the lease of k had almost ended before it could start: use a longer --ttl",
+            "could not run sh: the lease of 'k' had almost ended before it could start: use a longer --ttl",
         ),
         (
             Event::Suspended { key: key(), program: sh(), stopped_in: 20 * S },
-            "suspended: k cannot be renewed, and sh is stopped in 20s unless it goes on",
+            "suspended: 'k' cannot be renewed, and sh is stopped in 20s unless it goes on",
         ),
         (
             Event::Throttled { lock: lock(), program: sh(), earlier: 3 * S / 2 },
-            "k at redis://h:6379: this control group uses up its CPU quota: unless it is renewed, sh is stopped 1s 500ms earlier; \
+            "'k' at redis://h:6379: this control group uses up its CPU quota: unless it is renewed, sh is stopped 1s 500ms earlier; \
              use a longer --ttl, or give it more processor",
         ),
         (Event::MaxRun { program: sh(), max_run: 60 * S }, "sh has run for 1m (--max-run): stopping it"),
         (Event::StoppingLeftovers { program: sh() }, "sh has ended; stopping what it left behind"),
         (
             Event::StoppingNested { key: key(), program: sh() },
-            "k: stopping the nested dlock run that sh left in the background",
+            "'k': stopping the nested dlock run that sh left in the background",
         ),
     ]
 }
@@ -300,36 +300,36 @@ fn runs() -> Vec<(Event, &'static str)> {
 fn losses() -> Vec<(Event, &'static str)> {
     let unrenewed = |last| lost(Loss::Unrenewed { silent: 65 * S, last }, false);
     vec![
-        (lost(Loss::NotMine("it is gone".to_owned()), false), "lost k at redis://h:6379: it is gone; stopping sh"),
+        (lost(Loss::NotMine("it is gone".to_owned()), false), "lost 'k' at redis://h:6379: it is gone; stopping sh"),
         (
             lost(Loss::NotMine("it is gone".to_owned()), true),
-            "lost k at redis://h:6379: it is gone; sh goes on without it (--on-lost ignore)",
+            "lost 'k' at redis://h:6379: it is gone; sh goes on without it (--on-lost ignore)",
         ),
         (
             lost(Loss::OuterEnded, false),
-            "lost k at redis://h:6379: the dlock run around this one has ended; stopping sh",
+            "lost 'k' at redis://h:6379: the dlock run around this one has ended; stopping sh",
         ),
         (
             lost(Loss::KeeperEnded, false),
-            "lost k at redis://h:6379: its keeper has ended or is giving it back; stopping sh",
+            "lost 'k' at redis://h:6379: its keeper has ended or is giving it back; stopping sh",
         ),
         (
             lost(Loss::Starved, false),
-            "lost k at redis://h:6379: no renewal was confirmed in time, because dlock itself was stopped or starved; \
+            "lost 'k' at redis://h:6379: no renewal was confirmed in time, because dlock itself was stopped or starved; \
              stopping sh",
         ),
         (
             unrenewed(Unconfirmed::NotTried),
-            "lost k at redis://h:6379: no renewal was confirmed for 1m 5s: it was not tried, because dlock itself was \
+            "lost 'k' at redis://h:6379: no renewal was confirmed for 1m 5s: it was not tried, because dlock itself was \
              stopped or starved; stopping sh",
         ),
         (
             unrenewed(Unconfirmed::Silence),
-            "lost k at redis://h:6379: no renewal was confirmed for 1m 5s: the backend does not answer; stopping sh",
+            "lost 'k' at redis://h:6379: no renewal was confirmed for 1m 5s: the backend does not answer; stopping sh",
         ),
         (
             unrenewed(Unconfirmed::Said("refused".to_owned())),
-            "lost k at redis://h:6379: no renewal was confirmed for 1m 5s: refused; stopping sh",
+            "lost 'k' at redis://h:6379: no renewal was confirmed for 1m 5s: refused; stopping sh",
         ),
     ]
 }
@@ -341,35 +341,35 @@ fn ends() -> Vec<(Event, &'static str)> {
     vec![
         (
             Event::LostBeforeTheEnd { lock: lock(), program: sh() },
-            "lost k at redis://h:6379 while sh ran: it was not ours any more when it ended",
+            "lost 'k' at redis://h:6379 while sh ran: it was not ours any more when it ended",
         ),
         (
             Event::OuterEnded { lock: lock(), program: sh() },
-            "lost k at redis://h:6379: the dlock run around this one ended before sh did",
+            "lost 'k' at redis://h:6379: the dlock run around this one ended before sh did",
         ),
-        (Event::Released(key()), "released k"),
+        (Event::Released(key()), "released 'k'"),
         (
             Event::Kept { key: key(), min_hold: 90 * S },
-            "finished; k stays taken until 1m 30s after it was acquired (--min-hold)",
+            "finished; 'k' stays taken until 1m 30s after it was acquired (--min-hold)",
         ),
         (
             Event::NotReleased { key: key(), process: Some(7), expires: true },
-            "process 7 could not be stopped by this user: k is not released, it will expire on its own",
+            "process 7 could not be stopped by this user: 'k' is not released, it will expire on its own",
         ),
         (
             Event::NotReleased { key: key(), process: None, expires: false },
-            "processes cannot be listed, so something may still run: k is not released",
+            "processes cannot be listed, so something may still run: 'k' is not released",
         ),
         (
             failed(Trouble::Silent, Some(30 * S), false),
-            "could not release k: the backend does not answer; it will expire on its own within 30s",
+            "could not release 'k': the backend does not answer; it will expire on its own within 30s",
         ),
-        (failed(no(), None, false), "could not release k: no"),
-        (failed(no(), None, true), "could not release k: no, and the job may run again in this period"),
-        (Event::GuardKilled(key()), "the guard process was killed, and the command was stopped (lock k)"),
+        (failed(no(), None, false), "could not release 'k': no"),
+        (failed(no(), None, true), "could not release 'k': no, and the job may run again in this period"),
+        (Event::GuardKilled(key()), "the guard process was killed, and the command was stopped (lock 'k')"),
         (
             Event::DlockKilled { lock: lock(), program: sh() },
-            "dlock itself was killed: stopping sh, because its lock k at redis://h:6379 is no longer renewed",
+            "dlock itself was killed: stopping sh, because its lock 'k' at redis://h:6379 is no longer renewed",
         ),
     ]
 }

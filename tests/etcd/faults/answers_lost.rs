@@ -27,7 +27,7 @@ fn acquire_loses(request: &str, mode: Mode) {
     eventually("the request", || requests.so_far().contains_key(request).then_some(()));
     proxy.set(Mode::DropReplies);
     let outcome = dlock.wait();
-    outcome.code(69).stdout_is("").stderr_is_one_line("did not get job: ");
+    outcome.code(69).stdout_is("").stderr_is_one_line("did not get 'job': ");
     assert!(outcome.elapsed() < Duration::from_secs(8), "{outcome:?}");
     eventually("all to be taken back", || service.litter(&[]).is_empty().then_some(()));
 }
@@ -58,7 +58,7 @@ fn a_release_whose_answer_is_lost_is_done_all_the_same() {
     proxy.set(Mode::DropReplies);
     drop(holder.take_stdin());
     let outcome = holder.wait();
-    outcome.code(5).stderr_is_one_line("could not release job");
+    outcome.code(5).stderr_is_one_line("could not release 'job'");
     eventually("all to be taken back", || service.litter(&[]).is_empty().then_some(()));
 }
 

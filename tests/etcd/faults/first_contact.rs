@@ -42,7 +42,7 @@ fn a_cluster_without_a_majority_is_69_with_the_reason() {
         service.etcd.member(member).kill();
     }
     let outcome = service.run("job").args(["-t", "3s"]).command(["echo", "ran"]).output();
-    outcome.code(69).stdout_is("").stderr_is_one_line("did not get job");
+    outcome.code(69).stdout_is("").stderr_is_one_line("did not get 'job'");
     assert!(outcome.elapsed() < Duration::from_secs(7), "{outcome:?}");
 }
 

@@ -36,12 +36,12 @@ impl Ending {
         let ours = stderr.lines().all(|line| line.starts_with("dlock: "));
         let last = stderr.lines().next_back().unwrap_or_default();
         ours && match self {
-            Self::Own(wanted) => code == Some(wanted) && !last.contains("lost job at "),
-            Self::Lost => code == Some(79) && last.contains("lost job at "),
+            Self::Own(wanted) => code == Some(wanted) && !last.contains("lost 'job' at "),
+            Self::Lost => code == Some(79) && last.contains("lost 'job' at "),
             Self::GuardKilled => code == Some(70) && last.contains("guard"),
             Self::By(signal) => outcome.status().signal() == Some(signal as i32),
-            Self::Unavailable => code == Some(69) && last.contains("did not get job"),
-            Self::Busy => code == Some(75) && last.contains("did not get job"),
+            Self::Unavailable => code == Some(69) && last.contains("did not get 'job'"),
+            Self::Busy => code == Some(75) && last.contains("did not get 'job'"),
             Self::CannotCreate => code == Some(73) && last.contains("could not use the lock "),
         }
     }

@@ -219,7 +219,7 @@ pub fn foreign_in_the_way(episode: &mut Episode<'_>) {
             let (code, text) = (outcome.status().code(), outcome.stderr());
             let last = text.lines().next_back().unwrap_or_default();
             let named =
-                last.starts_with("dlock: did not get job") && obstacle.shown.iter().any(|how| last.contains(how));
+                last.starts_with("dlock: did not get 'job'") && obstacle.shown.iter().any(|how| last.contains(how));
             let clean = !text.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}');
             if code != Some(75) || !named || !clean {
                 episode.violation(Invariant::EndsRight, format!("not one of {:?}:\n{outcome:?}", obstacle.shown));

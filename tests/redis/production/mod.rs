@@ -46,7 +46,7 @@ fn hold(scratch: &Scratch, dlock: Dlock) -> Gated {
 #[track_caller]
 fn refused(scratch: &Scratch, dlock: Dlock, code: i32, parts: &[&str]) -> Outcome {
     let outcome = dlock.command(["touch", "ran"]).output();
-    outcome.code(code).stdout_is("").stderr_is_one_line("did not get k: ");
+    outcome.code(code).stdout_is("").stderr_is_one_line("did not get 'k': ");
     let line = outcome.stderr();
     assert!(parts.iter().all(|part| line.contains(part)), "{line:?} lacks one of {parts:?}");
     assert!(!scratch.path("ran").exists(), "the command has run");

@@ -9,8 +9,8 @@ fn a_local_socket_with_database_and_password() {
     let monitor = redis.monitor();
     let url = format!("redis+unix://:{}@{path}?db=3", encoded(SECRET));
     let outcome = run(&scratch, &url).arg("-v").shell("env").output();
-    outcome.code(0).stderr_ends_with_line("released k");
-    assert!(outcome.stderr().contains(&format!("acquired k at redis+unix://{path}")), "{outcome:?}");
+    outcome.code(0).stderr_ends_with_line("released 'k'");
+    assert!(outcome.stderr().contains(&format!("acquired 'k' at redis+unix://{path}")), "{outcome:?}");
     assert_silent(&outcome);
     let databases: Vec<u32> =
         monitor.all().into_iter().filter(|seen| seen.words[0] == "EVAL").map(|seen| seen.db).collect();
@@ -48,8 +48,8 @@ fn valkey_is_redis_by_another_name() {
     let (scratch, redis) = (Scratch::new(), Redis::start());
     let url = format!("valkey://127.0.0.1:{}", redis.port());
     let outcome = run(&scratch, &url).arg("-v").shell("echo $DLOCK_BACKEND_KIND").output();
-    outcome.code(0).stdout_is("redis\n").stderr_ends_with_line("released k");
-    assert!(outcome.stderr().contains(&format!("acquired k at {url}, token ")), "{outcome:?}");
+    outcome.code(0).stdout_is("redis\n").stderr_ends_with_line("released 'k'");
+    assert!(outcome.stderr().contains(&format!("acquired 'k' at {url}, token ")), "{outcome:?}");
     let holder = hold(&scratch, run(&scratch, &url));
     run(&scratch, redis.url()).args(["-n", "-q"]).command(["true"]).output().code(75).quiet();
     holder.let_go().success();

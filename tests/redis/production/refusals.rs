@@ -49,7 +49,7 @@ fn ends_the_hold(scratch: &Scratch, redis: &Redis, code: &str, begin: impl FnOnc
     outcome.code(79);
     // The lock cannot be released either.
     let stderr = outcome.stderr();
-    assert!(stderr.starts_with("dlock: lost k at redis://") && stderr.contains(code), "{stderr}");
+    assert!(stderr.starts_with("dlock: lost 'k' at redis://") && stderr.contains(code), "{stderr}");
     let tries = monitor.client_commands().iter().filter(|words| words[0] == "EVAL").count();
     assert!(tries <= 30, "{tries} requests within a lease");
 }
@@ -195,8 +195,8 @@ fn a_server_that_hangs_up_on_everybody_is_not_stormed() {
     eventually("the waiter to be in the queue", || (redis.queued("k") == 1).then_some(()));
     let before = proxy.counts().accepted;
     proxy.set(Mode::Reset);
-    holder.running.wait().code(79).stderr_ends_with_line("lost k at redis://");
-    waiter.running.wait().code(69).stderr_is_one_line("did not get k within 3s: ");
+    holder.running.wait().code(79).stderr_ends_with_line("lost 'k' at redis://");
+    waiter.running.wait().code(69).stderr_is_one_line("did not get 'k' within 3s: ");
     // Every twentieth of the lease, and every half second of the wait.
     let tries = proxy.counts().accepted - before;
     assert!(tries <= 45, "{tries} connections");

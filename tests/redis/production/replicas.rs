@@ -53,7 +53,7 @@ fn a_renewal_that_is_not_confirmed_does_not_count() {
     assert_in_time(tree.died_at(), expiry);
     let outcome = holder.wait();
     outcome.code(79).stderr_is_one_line("1 of the 2 replicas that --replicas wants confirmed");
-    assert!(outcome.stderr().starts_with("dlock: lost k at redis://"), "{outcome:?}");
+    assert!(outcome.stderr().starts_with("dlock: lost 'k' at redis://"), "{outcome:?}");
     let tries = monitor.client_commands().iter().filter(|words| words[0] == "WAIT").count();
     assert!(tries <= 30, "{tries} within a lease and a renewal");
 }

@@ -44,7 +44,7 @@ fn a_lock_that_the_new_master_never_heard_of_is_lost() {
     let new = set.wait_failover(old);
     let outcome = holder.wait();
     outcome.code(79).stderr_is_one_line("its key is gone from the server; stopping");
-    assert!(outcome.stderr().starts_with("dlock: lost k at redis+sentinel://127.0.0.1:"), "{outcome:?}");
+    assert!(outcome.stderr().starts_with("dlock: lost 'k' at redis+sentinel://127.0.0.1:"), "{outcome:?}");
     assert_in_time(tree.died_at(), monitor.expiry(KEY, killed));
     assert!(new.get(KEY).is_none(), "what was lost is not made again");
 }
@@ -73,7 +73,7 @@ fn renewals_at_a_master_that_is_one_no_more_do_not_count() {
     }
     let new = set.wait_failover(old);
     let outcome = holder.wait();
-    outcome.code(79).stderr_is_one_line("lost k at redis+sentinel://worker@127.0.0.1:");
+    outcome.code(79).stderr_is_one_line("lost 'k' at redis+sentinel://worker@127.0.0.1:");
     assert_silent(&outcome);
     assert!(new.get(KEY).is_none());
     // The old master served renewals until the end.
@@ -120,7 +120,7 @@ fn without_a_majority_of_the_sentinels_nothing_is_locked_and_nothing_is_kept() {
     first.stop();
     second.stop();
     assert_in_time(tree.died_at(), confirmed);
-    holder.wait().code(79).stderr_is_one_line("lost k at redis+sentinel://127.0.0.1:");
+    holder.wait().code(79).stderr_is_one_line("lost 'k' at redis+sentinel://127.0.0.1:");
     let silent = || run(&scratch, set.url()).args(["--connect-timeout", "0.5"]);
     refused(&scratch, silent(), 69, &["did not answer within 500ms"]);
     for sentinel in [first, second, third] {
@@ -144,7 +144,7 @@ fn passwords_of_the_servers_and_of_the_sentinels() {
     set.servers.iter().for_each(give);
     let check = |place: &str| {
         let outcome = run(&scratch, with("", SECRET)).arg("-v").shell("env").output();
-        outcome.code(0).stderr_ends_with_line("released k");
+        outcome.code(0).stderr_ends_with_line("released 'k'");
         assert_silent(&outcome);
         let wrong = refused(&scratch, run(&scratch, with("", &format!("{SECRET}x"))), 77, &["refused the credentials"]);
         assert_silent(&wrong);

@@ -32,7 +32,7 @@ fn a_policy_that_may_evict_locks() {
     set("allkeys-lru", "100mb");
     let first = hold(&scratch, run(&scratch, redis.url()).args(["-q", "-t", "1s"]));
     let second = Gated::spawn(&scratch, run(&scratch, redis.url()).args(["-t", "1s"]));
-    second.running.wait_stderr("waiting for k");
+    second.running.wait_stderr("waiting for 'k'");
     first.let_go().success();
     second.wait_held();
     wait_renewed(&redis, 3);

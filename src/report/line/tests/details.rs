@@ -17,11 +17,11 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
                 ttl: Some(30 * S),
                 waited: Duration::from_millis(130_900),
             },
-            "acquired k at redis://h:6379, token 42, ttl 30s, after 2m 10s",
+            "acquired 'k' at redis://h:6379, token 42, ttl 30s, after 2m 10s",
         ),
         (
             Event::NotRenewed { lock: lock(), last: Unconfirmed::Said("refused".to_owned()) },
-            "k at redis://h:6379: could not renew it: refused; trying again",
+            "'k' at redis://h:6379: could not renew it: refused; trying again",
         ),
         (
             Event::LastBreak {
@@ -29,7 +29,7 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
                 ask: Ask::new("ab", "alice@ops1", Some("restore"), 1000).to("ci@web1, pid 7 (backup.sh)", false),
                 now: 64_999,
             },
-            "k at redis://h:6379: 1m 3s ago (1970-01-01T00:00:01Z) alice@ops1 asked ci@web1, pid 7 (backup.sh), to stop, reason: restore",
+            "'k' at redis://h:6379: 1m 3s ago (1970-01-01T00:00:01Z) alice@ops1 asked ci@web1, pid 7 (backup.sh), to stop, reason: restore",
         ),
         (
             Event::TakenAway {
@@ -37,8 +37,8 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
                 ask: Ask::new("ab", "alice@ops1", None, 1000).to("ci@web1", true),
                 now: 5000,
             },
-            "k at redis://h:6379 was taken away by alice@ops1 4s ago (1970-01-01T00:00:01Z)",
+            "'k' at redis://h:6379 was taken away by alice@ops1 4s ago (1970-01-01T00:00:01Z)",
         ),
-        (Event::RenewedAgain(lock()), "k at redis://h:6379: renewed again"),
+        (Event::RenewedAgain(lock()), "'k' at redis://h:6379: renewed again"),
     ]
 }

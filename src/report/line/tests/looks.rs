@@ -10,7 +10,7 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
     let place = || "redis://locks".to_owned();
     let none = |namespace: &str| Look::NoLocks { namespace: namespace.to_owned(), place: place() };
     let rows = vec![
-        (Look::Failed { what: "job".to_owned(), reason: "it is down".to_owned() }, "could not look at job: it is down"),
+        (Look::Failed { what: "'job'".to_owned(), reason: "it is down".to_owned() }, "cannot read 'job': it is down"),
         (
             Look::NoBackendChosen,
             "no backend was chosen, so this shows the locks of this user on this host only (choose with --backend or \

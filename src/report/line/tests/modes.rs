@@ -25,19 +25,19 @@ pub(super) fn holds() -> Vec<(Event, &'static str)> {
         Event::Acquired { lock: lock(), tokens: vec![42], mode, slot, ttl: None, waited }
     };
     vec![
-        (acquired(Mode::Shared, None), "acquired k at redis://h:6379, token 42, shared, after 3ms"),
+        (acquired(Mode::Shared, None), "acquired 'k' at redis://h:6379, token 42, shared, after 3ms"),
         (
             acquired(Mode::read("slots3").expect("a mode"), Some(0)),
-            "acquired k at redis://h:6379, token 42, slot 0 of 3, after 3ms",
+            "acquired 'k' at redis://h:6379, token 42, slot 0 of 3, after 3ms",
         ),
         (
             Event::AlreadyDone { lock: lock(), done: Box::new(done()) },
-            "skipped: k at redis://h:6379 was done in this period (--once-per 1h 30m) by deploy@web1, pid 7, at \
+            "skipped: 'k' at redis://h:6379 was done in this period (--once-per 1h 30m) by deploy@web1, pid 7, at \
              1970-01-01T00:00:09Z",
         ),
         (
             Event::OnceInside(named("k")),
-            "k is held by the dlock run around this one, which alone knows whether its command succeeds: use --once-per there",
+            "'k' is held by the dlock run around this one, which alone knows whether its command succeeds: use --once-per there",
         ),
     ]
 }
@@ -58,40 +58,40 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
     vec![
         (
             waiting(read(0)),
-            "waiting for k: 12s so far; held shared by deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); you are next",
+            "waiting for 'k': 12s so far; held shared by deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); you are next",
         ),
         (
             waiting(read(2)),
-            "waiting for k: 12s so far; held by 3 readers, among them deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); you are \
+            "waiting for 'k': 12s so far; held by 3 readers, among them deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); you are \
              next",
         ),
         (
             refused(None, queued),
-            "did not get k: held by 2 readers, among them deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); others wait \
+            "did not get 'k': held by 2 readers, among them deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s); others wait \
              for it ahead of this run; see dlock status --key k",
         ),
         (
             other_slots(three),
-            "k at redis://h:6379 is in use with --slots 3 (by deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s)): \
+            "'k' at redis://h:6379 is in use with --slots 3 (by deploy@web1, pid 7, since 1970-01-01T00:00:01Z (2m 3s)): \
              --slots 5 is possible once nobody holds it or waits for it",
         ),
         (
             other_slots(Holder::Unknown),
-            "k at redis://h:6379 is in use with --slots 3: --slots 5 is possible once nobody holds it or waits for it",
+            "'k' at redis://h:6379 is in use with --slots 3: --slots 5 is possible once nobody holds it or waits for it",
         ),
         (
             upgrade(Shared, Exclusive),
-            "k is held with --shared by the dlock run around this one, so that this one would never get it: use --exclusive in \
+            "'k' is held with --shared by the dlock run around this one, so that this one would never get it: use --exclusive in \
              the outer run, or another key here",
         ),
         (
             upgrade(Shared, slots(2)),
-            "k is held with --shared by the dlock run around this one, so that this one would never get it: use --slots 2 in \
+            "'k' is held with --shared by the dlock run around this one, so that this one would never get it: use --slots 2 in \
              the outer run, or another key here",
         ),
         (
             upgrade(slots(3), Shared),
-            "k is held with --slots 3 by the dlock run around this one, so that this one would never get it: use --shared in \
+            "'k' is held with --slots 3 by the dlock run around this one, so that this one would never get it: use --shared in \
              the outer run, or another key here",
         ),
     ]

@@ -29,23 +29,23 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
         goes_on: false,
     };
     vec![
-        (acquired(Some(30 * S)), "acquired b, a at redis://h:6379, tokens 9 7, ttl 30s, after 3s"),
-        (lost, "lost b, a at redis://h:6379: its key is gone from the server (a); stopping sh"),
+        (acquired(Some(30 * S)), "acquired 'b', 'a' at redis://h:6379, tokens 9 7, ttl 30s, after 3s"),
+        (lost, "lost 'b', 'a' at redis://h:6379: its key is gone from the server (a); stopping sh"),
         (
             Event::LostBeforeTheEnd { lock: locks(), program: sh() },
-            "lost b, a at redis://h:6379 while sh ran: one of them was not ours any more when it ended",
+            "lost 'b', 'a' at redis://h:6379 while sh ran: one of them was not ours any more when it ended",
         ),
         (Event::Covered(keys()), "b, a are held by the dlock run around this one; running under them"),
-        (Event::Released(keys()), "released b, a"),
+        (Event::Released(keys()), "released 'b', 'a'"),
         (
             Event::Kept { key: keys(), min_hold: 90 * S },
             "finished; b, a stay taken until 1m 30s after they were acquired (--min-hold)",
         ),
         (
             Event::NotReleased { key: keys(), process: Some(7), expires: true },
-            "process 7 could not be stopped by this user: b, a are not released, they will expire on their own",
+            "process 7 could not be stopped by this user: 'b', 'a' are not released, they will expire on their own",
         ),
-        (Event::GuardKilled(keys()), "the guard process was killed, and the command was stopped (locks b, a)"),
+        (Event::GuardKilled(keys()), "the guard process was killed, and the command was stopped (locks 'b', 'a')"),
         (
             Event::DlockKilled { lock: locks(), program: sh() },
             "dlock itself was killed: stopping sh, because its locks b, a at redis://h:6379 are no longer renewed",

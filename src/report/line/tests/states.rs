@@ -32,7 +32,7 @@ fn on_a_terminal_what_changes_comes_first() {
         (flock(), Some(1000), "waiting 12s, 999 ahead of you; held by flock (pid 7)"),
     ] {
         let held = Hindrance::Held { holder, beside: 0, now: 124_000, position, queued: false };
-        assert_eq!(told(&waiting(held)), ("k".to_owned(), expected.to_owned()));
+        assert_eq!(told(&waiting(held)), ("'k'".to_owned(), expected.to_owned()));
     }
     for (mode, beside, expected) in [
         ("slots3", 2, "3 of 3 slots taken, one for 2m 3s by deploy@web1, pid 4711: load"),
