@@ -119,7 +119,7 @@ fn a_script_that_asks_for_another_lock_than_it_takes_ends() {
     for asks in ["-k me", &format!("-b '{}' -k other", service.url()), "-b redis://127.0.0.1:1 -k me"] {
         let outcome = locks_itself(&service, asks).output();
         let said = outcome.code(64).stdout_is("").stderr();
-        let refused = "starts itself again and again inside its lock me: give dlock held in that script the --key";
+        let refused = "starts itself again and again inside its lock 'me': give dlock held in that script the --key";
         assert!(said.lines().last().unwrap().contains(refused), "{said}");
         let starts = service.scratch().path("itself.starts");
         assert_eq!(std::fs::read(&starts).unwrap().len(), 9);

@@ -81,7 +81,7 @@ fn two_who_ask_at_once_are_both_served<S: Service>(service: &S) {
     let both = [0; 2].map(|_| start_breaking(service, &id, &[]));
     for breaking in both {
         // The second one may find the lock free already.
-        breaking.wait().code(0).stderr_ends_with_line("job ");
+        breaking.wait().code(0).stderr_ends_with_line("'job' ");
     }
     holder.running.wait().code(79).stderr_is_one_line("asked it to stop");
     service.assert_free("job");

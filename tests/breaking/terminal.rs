@@ -51,7 +51,7 @@ fn the_lock_of_whoever_has_come_meanwhile_is_not_taken_away() {
     next.wait_held();
     for (terminal, answer) in [(taking, "job\n"), (asking, "y\n")] {
         terminal.send(answer);
-        terminal.expect("dlock: job ");
+        terminal.expect("dlock: 'job' ");
         terminal.expect("held by ");
         assert_eq!(terminal.wait().code(), Some(0));
     }

@@ -84,7 +84,7 @@ fn the_next_holders_and_those_who_look_are_told<S: Service>(service: &S) {
         let said = next.code(0).stderr();
         let said: Vec<&str> = said.lines().collect();
         assert!(said.len() == 3 && said[0].starts_with("dlock: acquired 'job' at "), "{said:?}");
-        let begins = format!("dlock: job at {}: ", service.url());
+        let begins = format!("dlock: 'job' at {}: ", service.url());
         assert!(said[1].starts_with(&begins) && said[1].ends_with(&why), "{said:?}");
         let lines = lines(&path);
         assert_eq!(happened(&lines), ["acquired", "last_break", "started", "exited", "released", "end"]);
@@ -104,7 +104,7 @@ fn the_next_holders_and_those_who_look_are_told<S: Service>(service: &S) {
     holder.let_go().success();
     let said = next.wait().code(0).stderr();
     assert_eq!(said.matches(" to stop, reason: ").count(), 1, "{said}");
-    assert!(said.lines().any(|line| line.starts_with("dlock: job at ") && line.ends_with(&why)), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("dlock: 'job' at ") && line.ends_with(&why)), "{said}");
     let holder = hold(service, &[]);
     assert!(list(service, &[])["locks"][0].get("last_break").is_none());
     holder.let_go().success();
@@ -131,7 +131,7 @@ fn those_who_share_the_lock_keep_it<S: Service>(service: &S) {
     let two = [0; 2].map(|_| hold(service, &["--slots", "2"]));
     let seen = status(service, "job");
     let named = seen["holders"][0].clone();
-    break_it(service, named["id"].as_str().unwrap(), &["--reason", "slot"]).code(0).stderr_ends_with_line("job ");
+    break_it(service, named["id"].as_str().unwrap(), &["--reason", "slot"]).code(0).stderr_ends_with_line("'job' ");
     assert_eq!(status(service, "job")["last_break"]["reason"], "slot");
     for one in two {
         if named["pid"] == one.pid() {
@@ -175,7 +175,7 @@ fn what_is_taken_away_is_told_too<S: Service>(service: &S) {
     let said = holder.running.wait().code(79).stderr();
     let [first, last] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
     assert!(first.starts_with("dlock: lost 'job' at ") && last.contains(" was taken away by "), "{said}");
-    assert!(last.starts_with("dlock: job at ") && last.ends_with(", reason: its host is gone"), "{said}");
+    assert!(last.starts_with("dlock: 'job' at ") && last.ends_with(", reason: its host is gone"), "{said}");
     let ward = Ward::idle();
     let pid = ward.pid().to_string();
     let kept = look(service, &["acquire", "-v", "-k", "job", "--while-pid", &pid]).output();

@@ -95,7 +95,7 @@ fn an_etcd_that_can_revoke_renewed_leases_is_warned_of_once_by_runs_that_renew()
         let long = Gated::spawn(service.scratch(), service.run("job").args(["-t", "1s"]));
         long.wait_held();
         let line = long.running.wait_stderr("etcd#15247");
-        assert!(line.starts_with("dlock: job at etcd://127.0.0.1:"), "{line}");
+        assert!(line.starts_with("dlock: 'job' at etcd://127.0.0.1:"), "{line}");
         assert!(line.contains(": etcd 3.4.23 can revoke a renewed lease"), "{line}");
         for _ in 0..3 {
             renewed(&service.etcd);

@@ -62,7 +62,7 @@ fn a_run_that_is_skipped_says_why() {
     run().output().success();
     let lines = lines(&path);
     assert_eq!((happened(&lines), &lines[0]["why"]), (vec!["refused", "end"], &"done".into()));
-    assert!(ended(&lines, 0)["error"].as_str().is_some_and(|error| error.starts_with("skipped: job ")), "{lines:#?}");
+    assert!(ended(&lines, 0)["error"].as_str().is_some_and(|error| error.starts_with("skipped: 'job' ")), "{lines:#?}");
     // An unreachable server is another reason.
     std::fs::remove_file(&path).unwrap();
     let dlock = service.scratch().dlock().run("job").backend("redis://127.0.0.1:1").args(["-n", "--events"]).arg(&path);

@@ -85,7 +85,12 @@ fn a_killed_holder_is_gone_and_holds_the_lock_until_its_lease_ends<S: Service>(s
     // ZooKeeper does not tell how long a session lasts.
     let is_told = text.contains("\n  next     nobody renews it any more: it is free in ");
     assert_eq!(is_told, S::KIND != "zookeeper", "{text}");
-    eventually("its lease to end", || (status(service, "job")["state"] == "free").then_some(()));
+    // Nobody is there to be asked.
+    let owner = seen["holder"]["id"].as_str().unwrap();
+    let broken = look(service, &["break", "-k", "job", "--owner", owner, "-w", "30s"]).output();
+    let said = broken.code(0).stdout_is("").stderr();
+    assert!(said.contains(&format!(", pid {pid} (sh) is gone: waiting until its lease has run out\n")), "{said}");
+    assert_eq!(status(service, "job")["state"], "free");
 }
 
 on_every_server! {

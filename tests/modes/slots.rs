@@ -112,7 +112,7 @@ fn another_number_of_slots_is_refused_until_nobody_uses_the_lock<S: Service>(ser
     for options in [&["-n"][..], &["-n", "-E", "0"], &["-w", "60"], &["-q"], &[]] {
         let who = format!(", pid {} (sh)", holder.pid());
         let outcome = other(options, "3");
-        outcome.stderr_is_one_line("job at ").stderr_is_one_line("in use with --slots 2 (by ");
+        outcome.stderr_is_one_line("'job' at ").stderr_is_one_line("in use with --slots 2 (by ");
         assert!(outcome.stderr().contains(&who), "{outcome:?}");
     }
     // Who is refused was never there: another slot is free.

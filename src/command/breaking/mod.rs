@@ -71,7 +71,7 @@ fn another(settings: &BreakSettings, seen: &Seen, other: &Party) -> Failure {
 
 async fn look(session: &mut Session<'_>, settings: &BreakSettings) -> Result<Seen, Failure> {
     let looked = session.look(async |survey| survey.look(&settings.key).await).await;
-    let mut seen = looked.map_err(|error| looking::failed(settings.key.as_str(), &error))?;
+    let mut seen = looked.map_err(|error| looking::failed(&settings.key.to_string(), &error))?;
     session.judge(&mut seen);
     Ok(seen)
 }
@@ -101,8 +101,12 @@ async fn ask(session: &mut Session<'_>, settings: &BreakSettings, party: &Party)
     let ask = ask_of(settings, party);
     put(session, settings, party, &ask).await.map_err(|error| broke(&settings.key, &error))?;
     tell_untraced(session, &settings.key);
-    let (who, notices, stops) = (party.who.name(), notices_within(party), stops_within(party));
-    session.report.tell(&Event::Break(BreakEvent::Asked { who, notices, stops }));
+    let who = party.who.name();
+    let event = match party.alive {
+        Some(false) => BreakEvent::Dead(who),
+        _ => BreakEvent::Asked { who, notices: notices_within(party), stops: stops_within(party) },
+    };
+    session.report.tell(&Event::Break(event));
     let limit = begun + settings.wait.unwrap_or_else(|| patience(party));
     loop {
         let now = Instant::now();

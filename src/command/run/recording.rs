@@ -19,7 +19,8 @@ use crate::supervise::command::Ended;
 pub(super) struct Recording<'a> {
     report: &'a Report,
     settings: &'a RunSettings,
-    started: Option<Instant>,
+    /// When the guard was told to start it; of the start itself dlock learns late on a busy machine.
+    begun: Instant,
     /// Why the command is being stopped.
     cause: Option<Cause>,
     /// Whether the guard stops it on its own, and the reason was not reported yet.
@@ -29,14 +30,13 @@ pub(super) struct Recording<'a> {
 }
 
 impl<'a> Recording<'a> {
-    /// The record of a command that is about to be started.
+    /// The record of a command that the guard was just told to start.
     pub(super) fn new(report: &'a Report, settings: &'a RunSettings) -> Self {
-        Self { report, settings, started: None, cause: None, is_due: false, termed: false, killed: false }
+        Self { report, settings, begun: Instant::now(), cause: None, is_due: false, termed: false, killed: false }
     }
 
     /// The command's process was made.
-    pub(super) fn started(&mut self, command_pid: i32) {
-        self.started = Some(Instant::now());
+    pub(super) fn started(&self, command_pid: i32) {
         self.report.record(|| Some(Entry::Started { command_pid, program: self.settings.program() }));
     }
 
@@ -75,7 +75,7 @@ impl<'a> Recording<'a> {
     /// The command has ended, or could not be executed for this errno.
     pub(super) fn exited(&mut self, ended: Ended, exec_errno: i32) {
         self.catch_up();
-        let ran = self.started.map(|started| Instant::now().since(started)).unwrap_or_default();
+        let ran = Instant::now().since(self.begun);
         self.report.record(|| {
             let error = (exec_errno != 0).then(|| Errno::from_raw(exec_errno).desc().to_owned());
             let (code, signal) = match ended {

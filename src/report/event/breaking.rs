@@ -69,6 +69,8 @@ pub(crate) enum BreakEvent {
         /// How long it gives its command to end.
         stops: Option<Duration>,
     },
+    /// The holder, whom people call so, has ended without giving the lock back.
+    Dead(String),
     /// That owner does not use the lock any more.
     Gone {
         /// The lock.

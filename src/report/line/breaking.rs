@@ -33,6 +33,7 @@ pub(super) fn broken(event: &BreakEvent) -> String {
             let stops = stops.map(|within| format!(", and then has {} to end its command", format_duration(within)));
             format!("asked {who} to stop{}{}", notices.unwrap_or_default(), stops.unwrap_or_default())
         }
+        BreakEvent::Dead(who) => format!("{who} is gone: waiting until its lease has run out"),
         BreakEvent::Gone { key, after, next, now } => {
             let gone = match after {
                 Some(after) => format!("was released after {}", roughly(*after)),
@@ -130,6 +131,10 @@ mod tests {
                 "asked ci@runner-7, pid 812 (deploy.sh) to stop: it checks every 10s or sooner, and then has 5s to end its command",
             ),
             (BreakEvent::Asked { who: "flock".to_owned(), notices: None, stops: None }, "asked flock to stop"),
+            (
+                BreakEvent::Dead(dlock().name()),
+                "ci@runner-7, pid 812 (deploy.sh) is gone: waiting until its lease has run out",
+            ),
             (
                 gone(Some(seconds(7)), Some(dlock())),
                 "'backup' was released after 7s; held by ci@runner-7, pid 812 (deploy.sh)",

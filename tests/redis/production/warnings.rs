@@ -20,7 +20,7 @@ fn a_policy_that_may_evict_locks() {
         set(policy, "100mb");
         let line = said(&scratch, &redis, &[]);
         assert_eq!(line.lines().count(), 1, "{line}");
-        assert!(line.starts_with("dlock: k at redis://") && line.contains(policy), "{line}");
+        assert!(line.starts_with("dlock: 'k' at redis://") && line.contains(policy), "{line}");
         assert!(line.contains("it may evict locks") && line.contains("use noeviction"), "{line}");
         assert_eq!(said(&scratch, &redis, &["-q"]), "");
     }

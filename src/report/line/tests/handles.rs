@@ -52,7 +52,7 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
         ),
         (
             HandleEvent::TooLong(key()),
-            "the handle of k would be longer than 2048 bytes: use a shorter key or a shorter backend URL",
+            "the handle of 'k' would be longer than 2048 bytes: use a shorter key or a shorter backend URL",
         ),
     ];
     rows.into_iter().chain(of_keepers()).map(|(event, sentence)| (Event::Handle(event), sentence)).collect()

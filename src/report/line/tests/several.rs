@@ -35,11 +35,11 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
             Event::LostBeforeTheEnd { lock: locks(), program: sh() },
             "lost 'b', 'a' at redis://h:6379 while sh ran: one of them was not ours any more when it ended",
         ),
-        (Event::Covered(keys()), "b, a are held by the dlock run around this one; running under them"),
+        (Event::Covered(keys()), "'b', 'a' are held by the dlock run around this one; running under them"),
         (Event::Released(keys()), "released 'b', 'a'"),
         (
             Event::Kept { key: keys(), min_hold: 90 * S },
-            "finished; b, a stay taken until 1m 30s after they were acquired (--min-hold)",
+            "finished; 'b', 'a' stay taken until 1m 30s after they were acquired (--min-hold)",
         ),
         (
             Event::NotReleased { key: keys(), process: Some(7), expires: true },
@@ -48,7 +48,7 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
         (Event::GuardKilled(keys()), "the guard process was killed, and the command was stopped (locks 'b', 'a')"),
         (
             Event::DlockKilled { lock: locks(), program: sh() },
-            "dlock itself was killed: stopping sh, because its locks b, a at redis://h:6379 are no longer renewed",
+            "dlock itself was killed: stopping sh, because its locks 'b', 'a' at redis://h:6379 are no longer renewed",
         ),
     ]
 }
