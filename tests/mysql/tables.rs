@@ -49,7 +49,10 @@ fn two_keys_of_one_run_that_are_one_lock_are_refused() {
     for mode in ["-x", "-s"] {
         let refused =
             service.run("job").args(["--key", "other", "--key", "JOB", mode]).command(["echo", "ran"]).output();
-        refused.code(64).stdout_is("").stderr_ends_with_line("JOB and job are one lock there: give one of these keys");
+        refused
+            .code(64)
+            .stdout_is("")
+            .stderr_ends_with_line("'JOB' and 'job' are one lock there: give one of these keys");
         service.run("job").args(["--key", "other", "-n"]).command(["true"]).output().success();
     }
 }
