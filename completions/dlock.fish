@@ -31,7 +31,7 @@ complete -c dlock -n "__fish_dlock_needs_command" -f -a "break" -d 'Ask the hold
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "acquire" -d 'Take a lock that outlives this process, and print its handle'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "renew" -d 'Extend a lock by its handle'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "release" -d 'Give a lock back by its handle'
-complete -c dlock -n "__fish_dlock_needs_command" -f -a "check" -d 'Test whether locks at a backend work, how far away it is, and what could make them unsafe'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "check" -d 'Test whether locks at a backend work, how fast it answers, and what could make them unsafe'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "config" -d 'Show the effective settings, and where each comes from'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "generate" -d 'Print the man page, a completion script, or the SQL that creates the tables'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "help" -d 'Print the help of dlock or of a subcommand'

@@ -504,7 +504,7 @@ _dlock_commands() {
 'acquire:Take a lock that outlives this process, and print its handle' \
 'renew:Extend a lock by its handle' \
 'release:Give a lock back by its handle' \
-'check:Test whether locks at a backend work, how far away it is, and what could make them unsafe' \
+'check:Test whether locks at a backend work, how fast it answers, and what could make them unsafe' \
 'config:Show the effective settings, and where each comes from' \
 'generate:Print the man page, a completion script, or the SQL that creates the tables' \
 'help:Print the help of dlock or of a subcommand' \

@@ -4,7 +4,7 @@
 #
 #   * * * * *  metrics.sh >/var/lib/node_exporter/dlock.prom.new; mv /var/lib/node_exporter/dlock.prom.new /var/lib/node_exporter/dlock.prom
 #
-# Alert on dlock_up == 0, because then nothing else is known; see alerts.yml. Exits as dlock list does. Needs jq. The right to read is enough at the backend.
+# Alert on dlock_up == 0, because then nothing else is known; see alerts.yml. Exits as dlock list does. Needs jq. Read access to the backend is enough.
 set -u
 locks=$(dlock list --json --limit 0 -b "${DLOCK_BACKEND:-redis://locks/}")
 code=$?

@@ -11,7 +11,7 @@ use crate::cli::options::{CONNECTION, Durability, Place, Reach, connects, switch
 
 /// What `dlock check` does, at length.
 pub(super) const CHECK_ABOUT: &str = "\
-Tests whether locks at this backend work, how far away it is, and what could make them unsafe. Each line is one probe, with its \
+Tests whether locks at this backend work, how fast it answers, and what could make them unsafe. Each line is one probe, with its \
 result (ok, warn, fail or skip), what was found, and the remedy. A probe is skipped if this user lacks the right to ask.
 
 dlock takes a lock as dlock run does: two contenders ask for a scratch key (dlock-check- and a random id, with a lease of 5s). \

@@ -140,7 +140,7 @@ pub(crate) enum Command {
     /// Wait until enough processes are there at the same time
     #[command(long_about = BARRIER_ABOUT, mut_arg("backend", |backend| backend.help(help_of(Meetings::Both))))]
     Barrier(Box<BarrierArgs>),
-    /// Test whether locks at a backend work, how far away it is, and what could make them unsafe
+    /// Test whether locks at a backend work, how fast it answers, and what could make them unsafe
     #[command(long_about = CHECK_ABOUT)]
     Check(Box<CheckArgs>),
     /// Show the effective settings, and where each comes from

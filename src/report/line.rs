@@ -129,7 +129,9 @@ fn held(event: &Event) -> String {
             format!("{key}: stopping the nested dlock run that {program} left in the background")
         }
         Event::Lost { lock, how, program, goes_on: false } => {
-            format!("lost {}: {}; stopping {program}", at(lock), loss(how))
+            let why = loss(how);
+            let stopping = if why.ends_with('?') { " Stopping" } else { "; stopping" };
+            format!("lost {}: {why}{stopping} {program}", at(lock))
         }
         Event::Lost { lock, how, program, goes_on: true } => {
             format!("lost {}: {}; {program} goes on without it (--on-lost ignore)", at(lock), loss(how))

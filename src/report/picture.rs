@@ -100,7 +100,7 @@ pub(crate) fn success(seen: &Seen, place: &str, length: Duration, is_done: bool)
     let last = match &seen.last_success {
         Some(done) if is_done => format!("done {}", done.described_at(seen.now)),
         Some(done) => format!("not done within {length}: last done {}", done.described_at(seen.now)),
-        None => format!("not done within {length}: no success is recorded (of runs with --once-per)"),
+        None => format!("not done within {length}: no success of a run with --once-per is recorded"),
     };
     format!("{name} at {}: {last}\n", safe(place))
 }

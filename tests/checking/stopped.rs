@@ -71,7 +71,7 @@ fn a_silent_server_is_given_up_in_time() {
         let outcome = check.output();
         assert!(outcome.elapsed() < Duration::from_secs(12), "{outcome:?}");
         let found = Found::by(check_at(service.scratch(), "redis://127.0.0.1:1", &[]), 69);
-        found.has("fail", "reach", "connection refused").has("skip", "lock", "cannot be used");
+        found.has("fail", "reach", "connection refused").has("skip", "lock", "not tried");
         outcome.code(69).stderr_is_one_line("1 failure");
         assert!(outcome.stdout().contains("did not answer within 5s"), "{outcome:?}");
     }

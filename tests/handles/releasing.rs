@@ -63,20 +63,21 @@ pub(super) fn two_releases_at_once_are_both_a_success<S: Service>(service: &S) {
     }
 }
 
-/// dlock was killed, alone or with its process group, and its guard still stops a job that ignores SIGTERM.
+/// dlock was killed, alone or with its process group, and its guard still stops a job that ignores SIGTERM; or the guard was, and
+/// dlock does.
 pub(super) fn a_release_waits_for_the_guard_that_still_stops_a_job<S: Service>(service: &S) {
-    for with_group in [false, true] {
+    for (with_group, of_guard) in [(false, false), (true, false), (true, true)] {
         let handle = taken(service, "job", "30s");
         let job = "trap '' TERM; echo job $$; exec 2>&-; while :; do sleep 0.05; done";
-        // A leader of its own session is not in the group.
+        // A leader of its own session is not in the group. The guard's own child would end with the guard.
         let job =
-            if with_group { format!("exec setsid sh -c \"{}\"", job.replace('$', "\\$")) } else { job.to_owned() };
+            if with_group { format!("setsid sh -c \"{}\"; true", job.replace('$', "\\$")) } else { job.to_owned() };
         let run = run_by(service, &handle).args(["--kill-after", "1s"]).new_process_group().shell(job).spawn();
         let job: i32 = run.wait_stdout("job ").split_whitespace().nth(1).unwrap().parse().unwrap();
-        if with_group {
-            process::signal_group(run.pid(), Signal::SIGKILL);
-        } else {
-            process::signal(run.pid(), Signal::SIGKILL);
+        match (with_group, of_guard) {
+            (_, true) => process::signal(run.guard_pid(), Signal::SIGKILL),
+            (true, _) => process::signal_group(run.pid(), Signal::SIGKILL),
+            _ => process::signal(run.pid(), Signal::SIGKILL),
         }
         let released = by(service, "release", &handle).output();
         assert!(!process::is_alive(job), "the lock was given back while a job ran");

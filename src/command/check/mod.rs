@@ -1,5 +1,5 @@
 /*!
-`dlock check`: whether locks at a backend work, how far away it is, and what could make them unsafe.
+`dlock check`: whether locks at a backend work, how fast it answers, and what could make them unsafe.
 */
 
 mod host;
@@ -98,7 +98,7 @@ impl<'a> Check<'a> {
         self.note(met)?;
         if let Some(kind) = failure {
             self.failure = self.failure.or(Some(kind));
-            return self.note([Finding::new("lock", Verdict::Skip, "the service cannot be used as it is")]);
+            return self.note([Finding::new("lock", Verdict::Skip, "not tried, because of what failed above")]);
         }
         let concerns = self.try_lock().await?;
         let examined = self.probes.examine(&concerns).await;

@@ -189,8 +189,8 @@ const LIMITS: &[&str] = &[
      about the same rate and servers that do not come back empty within a ttl; etcd and ZooKeeper do not have these \
      gaps. Every lease assumes that the clocks of the servers and of this host run at rates within 10% of each other.",
     "Two commands can run at once if dlock and its guard (\"lockguard\" in ps, the command's parent, which stops it when \
-     dlock cannot) are both killed or frozen within --kill-after of each other, if everything is frozen and later \
-     resumed, or if somebody deletes the lock, until dlock notices.",
+     dlock cannot) are both killed or frozen before they have stopped the command, which takes up to --kill-after where \
+     one of them was killed, and up to the lease's end where dlock was frozen; if everything is frozen and later resumed; or if somebody deletes the lock, until dlock notices.",
     "dlock cannot stop what it may not signal (a command under sudo) or cannot see (work started through ssh, docker or \
      systemd-run, a process in uninterruptible sleep, a whole machine that was paused). A job that must never run twice \
      checks DLOCK_TOKEN where it writes.",

@@ -95,6 +95,7 @@ pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Pre
     let keep: Vec<RawFd> =
         [signals.as_raw(), guard.as_raw()].into_iter().chain(report.journal()).chain(locks).collect();
     surroundings::let_go_of_the_rest(keep);
+    announce(settings, &name)?;
     let mut sweep = Sweep::new();
     if !sweep.works() {
         return Err(lacking(Step::Supervision, Lack::Unfit(Unfit::Proc)));
@@ -115,6 +116,12 @@ pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Pre
     };
     let traces = Traces::new(report, service, settings.connection.namespace.clone(), &owners);
     Ok(Prepared { signals, guard, contender, below, inherited, traces })
+}
+
+/// Makes a run under a handle known to a release of its lock, also when the guard of this name is gone.
+fn announce(settings: &RunSettings, guard: &str) -> Result<(), Failure> {
+    let announced = settings.handle.as_ref().map(|_| guard::under::announce(guard));
+    announced.transpose().map(drop).map_err(|error| refused(Step::GuardName)(&error))
 }
 
 /// The owner of each lock, and the name of the guard: by the owner that the command knows, except under a handle, where several

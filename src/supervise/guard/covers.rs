@@ -43,6 +43,16 @@ pub(crate) fn address(owner: &str) -> nix::Result<UnixAddr> {
     UnixAddr::new_abstract(format!("dlock-{owner}").as_bytes())
 }
 
+/// A socket that listens at `address`.
+pub(super) fn listening(address: &UnixAddr) -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    bind(listener.as_raw_fd(), address)?;
+    // As many as the system allows: hundreds of runs can begin at once.
+    listen(&listener, Backlog::MAXALLOWABLE)?;
+    Ok(listener)
+}
+
 /// The runs that this one covers.
 pub(super) struct Covers {
     listener: Option<OwnedFd>,
@@ -53,15 +63,7 @@ pub(super) struct Covers {
 impl Covers {
     /// Listens at `address`. Where that is impossible, no run is covered.
     pub(super) fn listen(address: &UnixAddr) -> Self {
-        let open = || -> nix::Result<OwnedFd> {
-            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-            let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-            bind(listener.as_raw_fd(), address)?;
-            // As many as the system allows: hundreds of runs can begin at once.
-            listen(&listener, Backlog::MAXALLOWABLE)?;
-            Ok(listener)
-        };
-        Self { listener: open().ok(), open: None }
+        Self { listener: listening(address).ok(), open: None }
     }
 
     /// Accepts runs that begin, which are covered if `willing`, and drops those that have ended. A guard that is not

@@ -1,10 +1,11 @@
 /*!
 The guards of runs under one handle, which `dlock release` looks for on this host: one whose dlock was killed still stops its
-command. They are found by the names of their sockets, which the kernel lists.
+command. They are found by the names of their sockets, which the kernel lists. So is a dlock whose guard was killed, which stops
+the command itself.
 */
 
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 
 use libc::pid_t;
 use nix::errno::Errno;
@@ -12,7 +13,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt, recv, socket};
 
-use crate::supervise::guard::{STOPPING, TOLD};
+use crate::supervise::guard::covers::listening;
+use crate::supervise::guard::{STOPPING, TOLD, address};
 use crate::supervise::process::{is_ending, parent_of};
 
 /// The name of the guard of this process's run under the handle of this owner's lock; `unique` tells it apart.
@@ -21,7 +23,18 @@ pub(crate) fn name(owner: &str, unique: &str) -> String {
     format!("{owner}-{}-{unique}", nix::unistd::getpid())
 }
 
-/// A guard of a run under a handle.
+/// What the name of a dlock has after that of its guard.
+const DLOCK: &str = ".dlock";
+
+/// Makes this process known as the dlock of the guard of this name for as long as it lives. It answers nobody: whoever looks for the
+/// guard asks it only where there is no guard any more.
+pub(crate) fn announce(guard: &str) -> nix::Result<()> {
+    // It is closed when the process ends.
+    let _ = listening(&address(&format!("{guard}{DLOCK}"))?)?.into_raw_fd();
+    Ok(())
+}
+
+/// A guard of a run under a handle, or the dlock of one that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Under {
     /// Its process id.
@@ -41,7 +54,9 @@ pub(crate) fn guards(owner: &str, patience: PollTimeout) -> Vec<Under> {
     names.sort_unstable();
     names.dedup();
     let dlock_of = |name: &str| name.strip_prefix(&prefix)?.split_once('-')?.0.parse().ok();
-    names.into_iter().filter_map(|name| ask(name.strip_prefix('@')?, dlock_of(name)?, patience)).collect()
+    let has_guard = |name: &str| name.strip_suffix(DLOCK).is_some_and(|guard| names.contains(&guard));
+    let asked = names.iter().filter(|name| !has_guard(name));
+    asked.filter_map(|name| ask(name.strip_prefix('@')?, dlock_of(name)?, patience)).collect()
 }
 
 /// Asks the guard at this name, whose dlock has this process id in its PID namespace; `None` where there is none by now, or somebody else's.

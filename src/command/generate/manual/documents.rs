@@ -12,30 +12,30 @@ pub(super) const DOCUMENTS: &str = "json";
 
 /// What is true of all documents.
 const ABOUT_DOCUMENTS: &[&str] = &[
-    "With --json, dlock status, dlock list, dlock acquire, dlock check and dlock config print one JSON document on one line. With --watch status and list print one line at once, and \
-     another one for each change of anything but time, renewed and the fields in _ms that only count. A look that fails is a \
-     line with the fields v and error, and watching goes on.",
-    "Fields are only ever added. All fields are always there, and null where nothing is known. Times are RFC 3339 in UTC with \
-     milliseconds, lengths are integers in milliseconds, tokens are integers below 2^53. Lists of words may grow: a word that \
-     is not known must not break a reader. What other programs wrote is text of at most 4 KiB; bytes that are not UTF-8 become \
-     U+FFFD.",
-    "If dlock status or dlock list fails, the document has v and error, with the fields message and exit (dlock's exit code). With \
-     --watch such a line comes for each outage, and watching goes on. If a list fails that was printed in part, its document ends \
-     there.",
+    "With --json, dlock status, list, acquire, check and config print one JSON document on one line. With --watch, status and \
+     list print one at once and another whenever something changes; that time passes (renewed, and fields in _ms that only \
+     count) is no change.",
+    "Fields are only ever added. Every field is always present, and null where nothing is known. Times are RFC 3339 in UTC with \
+     milliseconds; durations are integers in milliseconds; tokens are integers below 2^53. Where a field has one of several \
+     words, new words may be added: ignore those that you do not know. Text that other programs wrote is cut at 4 KiB, and \
+     bytes that are not UTF-8 become U+FFFD.",
+    "If dlock status or dlock list fails, the document has v and error instead: the message, and dlock's exit code (exit). With \
+     --watch there is one such line for each outage, and watching goes on. If a list fails after a part of it was printed, its \
+     document ends there.",
 ];
 
 /// What is true of the lines of `--events`.
 const ABOUT_EVENTS: &[&str] = &[
-    "With --events, dlock run and dlock acquire write one JSON document on a line for each thing that happens to a run. A line \
-     is written at once and as a whole, of at most 4096 bytes, so that several runs may share a file or a pipe; longer texts \
-     are cut, and end in …. A file is made with mode 0600 if it is not there, and lines are added to its end. A FIFO needs no \
-     reader: lines wait in it until it is full.",
-    "A symbolic link that another user could have put there is not followed. root also writes to no file or FIFO of another user; \
-     give it a directory that only root can write. If /etc/dlock/config.toml names a file that a user cannot open, dlock warns and \
-     goes on without it.",
-    "The lock never waits for a reader: one that does not read is waited for 100ms, once, and lines that are lost, as on a full \
-     disk, are counted in dropped of the next one; -v reports once why a line could not be written. With several --key, key and owner are those of the first, and acquired has \
-     all of them.",
+    "With --events, dlock run and dlock acquire write a JSON document on a line of its own for each thing that happens to a run. \
+     A line is written at once and in one piece of at most 4096 bytes, so that several runs can share a file or a pipe; longer \
+     texts are cut and end in …. A file that does not exist is created with mode 0600; otherwise lines are appended. A FIFO \
+     needs no reader: lines wait in it until it is full.",
+    "Symbolic links that another user could have put there are not followed. root does not write to files or FIFOs of other users \
+     either: give it a directory that only root can write to. If /etc/dlock/config.toml names a file that a user cannot open, \
+     dlock warns and goes on without it.",
+    "The lock never waits for a reader. A reader that does not keep up is waited for once, for 100 ms. Lines that are lost, because \
+     of that or of a full disk, are counted in dropped of the next line, and -v says once why a line could not be written. With \
+     several --key options, key and owner are those of the first; acquired has them all.",
 ];
 
 /// What can be asked of the documents and of the events.
