@@ -233,7 +233,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -s t -l ttl -d 'Length 
 30s\t''
 1m\t''
 5m\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l kill-after -d 'Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a quarter of the ttl' -r -f -a "1s\t''
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l kill-after -d 'Time between SIGTERM and SIGKILL where dlock stops the command (the lock is lost, --max-run, dlock break), at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a quarter of the ttl. A signal to dlock is only passed on' -r -f -a "1s\t''
 5s\t''
 10s\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l min-hold -d 'Keep the lock for at least this long after it was acquired, even if the command ends or fails sooner, or dlock is killed. With -n, a job that several hosts start at about the same time then runs once: make it longer than the clock skew between the hosts, but shorter than the interval between runs. A command that cannot be executed frees the lock. Ignored in a nested run for the same lock' -r -f -a "10s\t''

@@ -116,7 +116,7 @@ impl Handle {
     /// Reads a handle. The error says what is wrong with it, and does not repeat it.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         if text.is_empty() {
-            return Err("it is empty".to_owned());
+            return Err("it is empty: did dlock acquire succeed?".to_owned());
         }
         let Some(encoded) = text.strip_prefix(PREFIX) else { return Err(not_a_handle(text)) };
         let damaged = || "it is damaged: copy the whole word that dlock acquire has printed".to_owned();

@@ -53,7 +53,7 @@ variables and ends in the same code, (exit 75); nothing is printed where dlock c
 /// What `dlock renew` does, at length.
 pub(super) const RENEW_ABOUT: &str = "\
 Extends a lock by its handle, for as long as it was first granted. If the lock is no longer held by that handle, exits with 79. \
-A lock that is gone is never made again.";
+A lock that is gone is never taken again.";
 
 /// What `dlock release` does, at length.
 pub(super) const RELEASE_ABOUT: &str = "\

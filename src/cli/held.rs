@@ -15,7 +15,7 @@ errors. The check is that of a nested dlock run: the run that DLOCK_HELD names m
 and the backend must confirm that it holds the lock. A variable alone, as a daemon may have inherited it, does not count. dlock \
 held takes no lock, and the answer holds for this moment only.
 
-Use the --key, --backend and --namespace of the dlock run in question. If there is no telling, the exit code is 69.";
+Use the --key, --backend and --namespace of the dlock run in question. If this cannot be determined, the exit code is 69.";
 
 /// What the help of `dlock held` ends with.
 pub(super) const HELD_EXAMPLES: &str = "\

@@ -173,8 +173,8 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "PERIOD", env = "DLOCK_ONCE_PER", hide_env_values = true, value_parser = period, allow_hyphen_values = true)]
     pub once_per: Option<Duration>,
 
-    /// Time between SIGTERM and SIGKILL, at most half of the granted ttl (zk: a quarter); default: the smaller of 5s and a
-    /// quarter of the ttl
+    /// Time between SIGTERM and SIGKILL where dlock stops the command (the lock is lost, --max-run, dlock break), at most half of the
+    /// granted ttl (zk: a quarter); default: the smaller of 5s and a quarter of the ttl. A signal to dlock is only passed on
     #[arg(long, value_name = "DURATION", help_heading = RARE, env = "DLOCK_KILL_AFTER", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub kill_after: Option<Duration>,
 

@@ -203,7 +203,7 @@ impl ConnectionValues {
             .map_err(|error| refused(&self.namespace.origin, format!("{}: {error}", self.namespace.origin)))?;
         let mut target = match (&self.backend, &self.require_backend) {
             (None, Some(Given { origin, .. })) => {
-                let what = "no backend was chosen: name one with --backend or DLOCK_BACKEND, which sudo and cron drop, or in a config file";
+                let what = "no backend was chosen: name one with --backend or DLOCK_BACKEND (sudo and cron drop variables), or in a config file";
                 return Err(refused(origin, format!("{origin}: {what}")));
             }
             (None, None) => Target::default_one().map_err(usage)?,

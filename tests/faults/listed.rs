@@ -79,7 +79,7 @@ pub static FAULTS: &[Fault] = &[
     ),
     fault(
         "released-early",
-        "`dlock release` of a handle while the guard of a killed run still stops its command",
+        "`dlock release` of a handle while what is left of a killed run still stops its command",
         HANDLES,
         under::released,
     ),

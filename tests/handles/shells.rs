@@ -2,8 +2,11 @@
 
 use std::process::{Command, Output};
 
+use nix::sys::signal::Signal;
+
 use crate::handles::{by, taken};
 use crate::support::dlock::DLOCK;
+use crate::support::process;
 use crate::support::servers::need;
 use crate::support::service::{RedisService, Service};
 
@@ -11,16 +14,20 @@ const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh"];
 
 /// Runs `script` in a shell that knows dlock as `dlock`.
 fn in_shell(service: &RedisService, shell: &str, script: &str, variables: &[(&str, &str)]) -> Output {
+    shell_of(service, shell, script, variables).output().unwrap()
+}
+
+fn shell_of(service: &RedisService, shell: &str, script: &str, variables: &[(&str, &str)]) -> Command {
     let directory = std::path::Path::new(*DLOCK).parent().unwrap();
     let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
-    Command::new(need(shell, shell))
+    let mut command = Command::new(need(shell, shell));
+    command
         .args(["-c", script])
         .env_clear()
         .envs([("PATH", path.as_str()), ("DLOCK_CONFIG", "/dev/null"), ("DLOCK_BACKEND", &service.url())])
         .envs(variables.iter().copied())
-        .current_dir(service.scratch().root())
-        .output()
-        .unwrap()
+        .current_dir(service.scratch().root());
+    command
 }
 
 fn said(output: &Output) -> (Option<i32>, String) {
@@ -114,17 +121,22 @@ fn the_recipe_of_several_steps_works_and_cleans_up_when_a_step_fails() {
     let [_, lock, deploy, test, unlock] = steps.as_slice() else { panic!("{steps:?}") };
     service.scratch().script("deploy.sh", "#!/bin/sh\necho \"$DLOCK_KEY\" >>deployed\n");
     service.scratch().script("smoke-test.sh", "#!/bin/sh\nexit 7\n");
-    let step = |script: &str, handle: &str| {
-        let script = format!("set -e -o pipefail\n{script}");
-        in_shell(&service, "bash", &script, &[("HANDLE", handle), ("GITHUB_OUTPUT", "output")]).status.code()
-    };
-    assert_eq!(step(lock, ""), Some(0));
-    let output = std::fs::read_to_string(service.scratch().path("output")).unwrap();
-    let handle = output.trim_end().strip_prefix("handle=").unwrap();
-    assert_eq!((step(deploy, handle), step(test, handle)), (Some(0), Some(7)));
+    let shell =
+        |script: &str| shell_of(&service, "bash", &format!("set -e -o pipefail\n{script}"), &[("RUNNER_TEMP", ".")]);
+    let step = |script: &str| shell(script).output().unwrap().status.code();
+    assert_eq!((step(lock), step(deploy), step(test)), (Some(0), Some(0), Some(7)));
     assert_eq!(std::fs::read_to_string(service.scratch().path("deployed")).unwrap(), "release-shop\n");
     service.assert_held("release-shop");
-    assert_eq!((step(unlock, handle), step(unlock, "")), (Some(0), Some(0)));
+    assert_eq!(step(unlock), Some(0));
+    service.assert_free("release-shop");
+    // A runner tells only the process of the step to end.
+    let holder = service.hold("release-shop");
+    let mut waiting = shell(lock).spawn().unwrap();
+    service.wait_queued("release-shop", 1);
+    process::signal(i32::try_from(waiting.id()).unwrap(), Signal::SIGINT);
+    assert!(!waiting.wait().unwrap().success());
+    assert_eq!((service.queued("release-shop"), step(unlock)), (0, Some(0)));
+    holder.let_go().success();
     service.assert_free("release-shop");
 }
 

@@ -7,23 +7,21 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 pub struct Ward(Child);
 
 impl Ward {
-    /// One that does nothing.
+    /// One that does nothing: `sleep`, by that name from the beginning.
     pub fn idle() -> Self {
-        Self::shell("exec sleep 1000")
+        Self::spawned(Command::new("sleep").arg("1000"))
     }
 
-    /// One that runs this script; returns once the script has printed a line, or has begun to do nothing.
+    /// One that runs this script; returns once the script has printed a line, or is about to begin.
     pub fn shell(script: &str) -> Self {
-        let mut child = Command::new("sh")
-            .args(["-c", &format!("echo; {script}")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Self(child)
+        let mut ward =
+            Self::spawned(Command::new("sh").args(["-c", &format!("echo; {script}")]).stdout(Stdio::piped()));
+        BufReader::new(ward.0.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        ward
+    }
+
+    fn spawned(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
     pub fn pid(&self) -> i32 {

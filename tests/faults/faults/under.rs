@@ -100,7 +100,8 @@ fn begun(episode: &Episode<'_>) {
     assert!(begun.is_some(), "the command does not begin to work");
 }
 
-/// dlock is killed, alone or with its process group, and the lock is released at once, as by the last step of a pipeline.
+/// dlock is killed, alone or with its process group, or its guard is, and the lock is released at once, as by the last step of a
+/// pipeline.
 pub fn released(episode: &mut Episode<'_>) {
     let ttl = format!("{}s", episode.ttl.as_secs());
     let acquire = episode
@@ -119,10 +120,10 @@ pub fn released(episode: &mut Episode<'_>) {
     let most = episode.ttl;
     episode.linger(most);
     episode.broken();
-    if episode.coin() {
-        process::signal_group(run.pid(), Signal::SIGKILL);
-    } else {
-        process::signal(run.pid(), Signal::SIGKILL);
+    match episode.rng.u8(..3) {
+        0 => process::signal_group(run.pid(), Signal::SIGKILL),
+        1 => process::signal(run.pid(), Signal::SIGKILL),
+        _ => process::signal(run.guard_pid(), Signal::SIGKILL),
     }
     let released = episode.scratch.dlock().args(["release", &handle]).output();
     episode.mended();
