@@ -113,7 +113,7 @@ pub fn released(episode: &mut Episode<'_>) {
     outcome.success();
     let handle = outcome.stdout().trim_end().to_owned();
     let run = episode.scratch.dlock().args(["run", "--handle", &handle, "--kill-after", KILL_AFTER, "--"]);
-    let stubborn = ["/bin/sh", "-c", "trap '' TERM; exec setsid -w \"$@\"", "sh"].map(OsString::from);
+    let stubborn = ["/bin/sh", "-c", "trap '' TERM; setsid -w \"$@\"; true", "sh"].map(OsString::from);
     let run = run.args(stubborn.into_iter().chain(section(episode, Stay::Forever))).new_process_group().spawn();
     begun(episode);
     episode.queue_some();
