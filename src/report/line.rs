@@ -129,9 +129,7 @@ fn held(event: &Event) -> String {
             format!("{key}: stopping the nested dlock run that {program} left in the background")
         }
         Event::Lost { lock, how, program, goes_on: false } => {
-            let why = loss(how);
-            let stopping = if why.ends_with('?') { " Stopping" } else { "; stopping" };
-            format!("lost {}: {why}{stopping} {program}", at(lock))
+            format!("lost {}: {}; stopping {program}", at(lock), loss(how))
         }
         Event::Lost { lock, how, program, goes_on: true } => {
             format!("lost {}: {}; {program} goes on without it (--on-lost ignore)", at(lock), loss(how))

@@ -66,17 +66,17 @@ pub(super) fn two_releases_at_once_are_both_a_success<S: Service>(service: &S) {
 /// dlock was killed, alone or with its process group, and its guard still stops a job that ignores SIGTERM; or the guard was, and
 /// dlock does.
 pub(super) fn a_release_waits_for_the_guard_that_still_stops_a_job<S: Service>(service: &S) {
-    for (with_group, of_guard) in [(false, false), (true, false), (true, true)] {
+    for killed in ["dlock", "group", "guard"] {
         let handle = taken(service, "job", "30s");
         let job = "trap '' TERM; echo job $$; exec 2>&-; while :; do sleep 0.05; done";
         // A leader of its own session is not in the group. The guard's own child would end with the guard.
-        let job =
-            if with_group { format!("setsid sh -c \"{}\"; true", job.replace('$', "\\$")) } else { job.to_owned() };
+        let apart = || format!("setsid sh -c \"{}\"; true", job.replace('$', "\\$"));
+        let job = if killed == "dlock" { job.to_owned() } else { apart() };
         let run = run_by(service, &handle).args(["--kill-after", "1s"]).new_process_group().shell(job).spawn();
         let job: i32 = run.wait_stdout("job ").split_whitespace().nth(1).unwrap().parse().unwrap();
-        match (with_group, of_guard) {
-            (_, true) => process::signal(run.guard_pid(), Signal::SIGKILL),
-            (true, _) => process::signal_group(run.pid(), Signal::SIGKILL),
+        match killed {
+            "guard" => process::signal(run.guard_pid(), Signal::SIGKILL),
+            "group" => process::signal_group(run.pid(), Signal::SIGKILL),
             _ => process::signal(run.pid(), Signal::SIGKILL),
         }
         let released = by(service, "release", &handle).output();

@@ -54,9 +54,16 @@ pub(crate) fn guards(owner: &str, patience: PollTimeout) -> Vec<Under> {
     names.sort_unstable();
     names.dedup();
     let dlock_of = |name: &str| name.strip_prefix(&prefix)?.split_once('-')?.0.parse().ok();
-    let has_guard = |name: &str| name.strip_suffix(DLOCK).is_some_and(|guard| names.contains(&guard));
-    let asked = names.iter().filter(|name| !has_guard(name));
-    asked.filter_map(|name| ask(name.strip_prefix('@')?, dlock_of(name)?, patience)).collect()
+    let asked = |name: &str| ask(name.strip_prefix('@')?, dlock_of(name)?, patience);
+    // Sorted, a guard comes before its dlock, which counts where nobody answers for the guard.
+    let mut found: Vec<(&str, Under)> = Vec::new();
+    for name in names {
+        let has_guard = |guard: &str| found.iter().any(|(known, _)| *known == guard);
+        if !name.strip_suffix(DLOCK).is_some_and(has_guard) {
+            found.extend(asked(name).map(|under| (name, under)));
+        }
+    }
+    found.into_iter().map(|(_, under)| under).collect()
 }
 
 /// Asks the guard at this name, whose dlock has this process id in its PID namespace; `None` where there is none by now, or somebody else's.
