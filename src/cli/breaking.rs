@@ -35,7 +35,7 @@ pub(crate) struct BreakArgs {
     #[arg(short, long, value_name = "KEY", required = true)]
     pub key: Vec<OsString>,
 
-    /// The owner id that dlock status shows, or at least its first 8 characters
+    /// The owner id that dlock status shows (holder.id in JSON), or at least its first 8 characters
     #[arg(long, value_name = "ID", required = true)]
     pub owner: Option<String>,
 

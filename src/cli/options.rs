@@ -316,7 +316,7 @@ pub(crate) enum OnLost {
     Stop,
     /// SIGKILL at once, without SIGTERM
     Kill,
-    /// Leave the command alone and keep its exit code
+    /// Leave it alone; the exit code of a command stays its own
     Ignore,
 }
 

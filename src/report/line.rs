@@ -149,7 +149,7 @@ fn held(event: &Event) -> String {
         Event::NotReleased { key, process, expires } => not_released(key, *process, *expires),
         Event::ReleaseFailed { lock, reason, ttl, unrecorded } => {
             let again = if *unrecorded { ", and the job may run again in this period" } else { "" };
-            let within = |ttl: Duration| format!("; it will expire on its own within {}", format_duration(ttl));
+            let within = |ttl: Duration| format!("; the lock will expire on its own within {}", format_duration(ttl));
             let reason = trouble(&lock.place, reason);
             format!("could not release {}: {reason}{}{again}", lock.key, ttl.map(within).unwrap_or_default())
         }

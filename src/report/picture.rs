@@ -108,8 +108,11 @@ pub(crate) fn success(seen: &Seen, place: &str, length: Duration, is_done: bool)
 /// What happens next, or can be done about the lock.
 fn next(seen: &Seen, place: &str, flags: Option<&str>) -> Option<String> {
     let [holder] = seen.holders.as_slice() else { return None };
-    if holder.is_done() {
+    if holder.is_done() && place.starts_with("file:") {
         return None;
+    }
+    if holder.is_done() {
+        return Some(format!("to free it sooner: {} --now", line_to_break(seen, holder, flags?)?));
     }
     let at_most = left_at_most(holder, seen.now).filter(|_| holder.alive == Some(false) && holder.left.is_none());
     if let Some(left) = at_most {
@@ -280,8 +283,8 @@ fn facts(holder: &Party, seen: &Seen) -> Vec<(&'static str, String)> {
     add("job", said.and_then(|said| said.about.job.as_deref()).map(safe));
     add("since", holder.since.and_then(moment));
     let kept = said.and_then(crate::holder::Published::kept_until).filter(|until| *until > now);
-    let kept = kept.and_then(moment).map(|at| format!("{at} at least (--min-hold)"));
-    add("until", kept);
+    let kept = kept.and_then(moment).map(|at| format!("until {at} at least (--min-hold)"));
+    add("kept", kept);
     add("lease", lease(holder, seen));
     add("token", holder.token.map(|token| token.to_string()));
     add("owner", Some(safe(&holder.id())));
@@ -294,17 +297,23 @@ fn lease(holder: &Party, seen: &Seen) -> Option<String> {
         return None;
     }
     let ttl = holder.published().and_then(|said| said.about.ttl);
+    let delay = holder.published().and_then(|said| said.about.delay);
+    let longest = ttl.map(|ttl| ttl.saturating_add(delay.unwrap_or_default()).saturating_add(MOMENT));
     let left = match (holder.left, holder.renewed) {
         (Some(Left::Forever), _) => Some(match &seen.remedy {
             Some(remedy) => format!("never expires: if its owner is gone, free it by {}", safe(remedy)),
             None => "never expires: delete it by hand if its owner is gone".to_owned(),
         }),
+        (Some(Left::Millis(left)), _)
+            if kept_until(holder).is_some() && longest.is_some_and(|longest| left > longest) =>
+        {
+            Some(format!("{} left (--min-hold)", seconds(left)))
+        }
         (Some(Left::Millis(left)), _) => Some(format!("{} left unless it is renewed", seconds(left))),
         (None, Some(renewed)) => Some(format!("renewed {} ago", seconds(seen.now.saturating_sub(renewed)))),
         (None, None) => None,
     }?;
     let millis = |millis| format_duration(Duration::from_millis(millis));
-    let delay = holder.published().and_then(|said| said.about.delay);
     let delay = delay.map(|delay| format!(" with {} of --lock-delay", millis(delay))).unwrap_or_default();
     Some(ttl.map(|ttl| format!("{}{delay}, ", millis(ttl))).unwrap_or_default() + &left)
 }

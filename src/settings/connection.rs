@@ -21,7 +21,9 @@ use crate::settings::password::{Password, password};
 use crate::settings::reach::Configured;
 use crate::settings::run::{Patience, patience};
 use crate::settings::source::{Limits, read_whole};
+use crate::settings::unknown;
 use crate::settings::usage::{refused, usage};
+use crate::variables::BACKEND;
 
 /// How long a program that has a FIFO open may take to write to it, where nothing says how long: it may ask its user.
 const WRITING: Duration = Duration::from_secs(120);
@@ -204,7 +206,7 @@ impl ConnectionValues {
         let mut target = match (&self.backend, &self.require_backend) {
             (None, Some(Given { origin, .. })) => {
                 let what = "no backend was chosen: name one with --backend or DLOCK_BACKEND (sudo and cron drop variables), or in a config file";
-                return Err(refused(origin, format!("{origin}: {what}")));
+                return Err(refused(origin, format!("{origin}: {what}{}", unknown::hint(BACKEND))));
             }
             (None, None) => Target::default_one().map_err(usage)?,
             (Some(Given { value: url, origin }), _) => {

@@ -30,6 +30,16 @@ pub(crate) fn variables() -> Option<Event> {
     unknown(std::env::vars_os().map(|(name, _)| name))
 }
 
+/// That a variable is set which was probably meant to be `wanted`, as the end of a message that says what is missing.
+pub(super) fn hint(wanted: &str) -> String {
+    match variables() {
+        Some(Event::UnknownVariables { names, meant: Some(meant) }) if meant == wanted => {
+            format!("; {} is set: did you mean {wanted}?", names.join(", "))
+        }
+        _ => String::new(),
+    }
+}
+
 /// All variables of dlock.
 fn known() -> impl Iterator<Item = &'static str> {
     OF_OPTIONS.into_iter().chain(OF_NO_OPTION)

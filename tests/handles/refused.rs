@@ -132,7 +132,7 @@ fn a_backend_that_does_not_answer_is_69_and_says_until_when_the_lock_lasts() {
     let handle = taken(&service, "job", "10m");
     service.redis.stop();
     let within = |what: &str| by(&service, what, &handle).args(["--connect-timeout", "0.3"]).output();
-    within("release").code(69).stdout_is("").stderr_is_one_line("it will expire on its own within 10m");
+    within("release").code(69).stdout_is("").stderr_is_one_line("the lock will expire on its own within 10m");
     within("renew").code(69).stdout_is("").stderr_is_one_line("could not renew 'job': ");
     let run = run_by(&service, &handle).args(["--connect-timeout", "0.3"]).command(["echo", "ran"]);
     run.output().code(69).stdout_is("").stderr_is_one_line("could not renew 'job': ");

@@ -138,7 +138,7 @@ fn a_release_says_that_a_session_whose_keeper_was_killed_goes_on() {
     process::wait_gone(kept.keeper);
     let outcome = by(&service, "release", &kept.handle).output();
     outcome.code(69).stderr_is_one_line(
-        "could not release 'job': the process that kept it is gone; it will expire on its own within 30s",
+        "could not release 'job': the process that kept it is gone; the lock will expire on its own within 30s",
     );
 }
 

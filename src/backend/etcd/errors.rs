@@ -99,8 +99,9 @@ fn of_status(status: &Status, about: About<'_>) -> Error {
     }
     if is_denied(status) {
         let nested = about.nested;
-        let hint =
-            format!("give the user and password (etcd://user:password@host, or --user and --password-file){nested}");
+        let hint = format!(
+            "give the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD){nested}"
+        );
         let text = if says("authentication is not enabled") {
             format!("{text}; leave out the user and password")
         } else if about.has_password {

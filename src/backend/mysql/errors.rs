@@ -129,7 +129,7 @@ fn denied(why: &str, code: u16, about: About<'_>) -> Error {
     } else {
         ", and whether the account requires a client certificate (--tls-cert and --tls-key)"
     };
-    let hint = "check the user and password (mysql://user:password@host/database, or --user and --password-file)";
+    let hint = "check the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD)";
     Error::new(ErrorKind::Denied, format!("{name} refused the credentials: {why}; {hint}{tls}{nested}"))
 }
 
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn what_a_server_says_of_the_credentials() {
-        let check = "check the user and password (mysql://user:password@host/database, or --user and --password-file), and \
+        let check = "check the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD), and \
                      whether the account requires";
         for (code, has_password, is_plain, text) in [
             (1045, true, true, format!("S refused the credentials: no\\u{{1b}}; {check} TLS (mysqls://); NESTED")),

@@ -150,7 +150,7 @@ fn denied(why: &str, about: About<'_>) -> Error {
         (true, why) | (false, why @ "no password was given") => why.to_owned(),
         (false, why) => format!("{why}; no password was given"),
     };
-    let hint = "check the user and password (postgres://user:password@host/database, or --user and --password-file), and \
+    let hint = "check the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD), and \
                 the server's pg_hba.conf";
     Error::new(ErrorKind::Denied, format!("{name} refused the credentials: {why}; {hint}{nested}"))
 }

@@ -52,7 +52,7 @@ pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
             (false, true) => "no password was given".to_owned(),
             (false, false) => format!("no password was given ({text})"),
         };
-        let hint = "check the user and password (redis://user:password@host, or --user and --password-file); a \
+        let hint = "check the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD); a \
                     server that has no password set takes none";
         let nested = about.nested;
         return Error::new(ErrorKind::Denied, format!("{server} refused the credentials: {text}; {hint}{nested}"));
@@ -64,8 +64,8 @@ pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
 /// An error in the server's own words, or in the library's without the names that it gives to kinds of errors.
 fn said(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
-        (Some("ERR"), Some(detail)) => detail.to_owned(),
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some("ERR"), Some(detail)) => detail.trim_end_matches('.').to_owned(),
+        (Some(code), Some(detail)) => format!("{code} {}", detail.trim_end_matches('.')),
         (Some(code), None) => code.to_owned(),
         (None, _) if is_foreign(error) => "its answer does not follow the redis protocol".to_owned(),
         (None, _) => error.to_string(),

@@ -55,7 +55,7 @@ pub(super) async fn adopt(
             let own = Some(Grant { token: handle.token, slot: None, lease });
             Ok(Waited::Held(Tenure { own, covers: Vec::new(), keeper }))
         }
-        Ok(Renewal::NotMine(why)) => Err(lost(handle, why)),
+        Ok(Renewal::NotMine(why)) => Err(lost(handle, format!("{why}; no command was started"))),
         Err(failed) => {
             let (key, place) = (handle.key.clone(), settings.connection.target.to_string());
             let event = HandleEvent::NotRenewed { key, place, reason: failed.trouble, ttl: handle.lasts() };
@@ -73,7 +73,7 @@ async fn register(handle: &Handle, keeper: &Keeper) -> Result<AsyncFd<OwnedFd>, 
         return failure(Exit::Usage, HandleEvent::RunElsewhere { key, host: keeper.host.clone() });
     }
     let is_gone = || is_ending(pid) || start_of(pid).is_some_and(|start| start != keeper.start);
-    let gone = || Err(lost(handle, "the process that kept it has ended".to_owned()));
+    let gone = || Err(lost(handle, "the process that kept it has ended; no command was started".to_owned()));
     let line = loop {
         match connected(handle.owner.as_str(), pid, keeper.start) {
             Ok(line) => break line,
@@ -94,7 +94,9 @@ async fn register(handle: &Handle, keeper: &Keeper) -> Result<AsyncFd<OwnedFd>, 
             Err(_) => failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid }),
         },
         Some(Answer::Denied) => failure(Exit::Denied, HandleEvent::RunDenied { key, pid }),
-        Some(Answer::Stopping) => Err(lost(handle, "its keeper is stopping all that counts on it".to_owned())),
+        Some(Answer::Stopping) => {
+            Err(lost(handle, "its keeper is stopping all that counts on it; no command was started".to_owned()))
+        }
         Some(Answer::Busy(_)) | None => gone(),
     }
 }

@@ -12,7 +12,7 @@ pub(super) fn line(event: &HandleEvent, trouble: fn(&str, &Trouble) -> String) -
     match event {
         HandleEvent::Renewed { key, ttl } => format!("renewed {key}, ttl {}", format_duration(*ttl)),
         HandleEvent::NotRenewed { key, place, reason, ttl } => {
-            let expires = |ttl| format!("; it will expire on its own within {}", format_duration(ttl));
+            let expires = |ttl| format!("; the lock will expire on its own within {}", format_duration(ttl));
             format!("could not renew {key}: {}{}", trouble(place, reason), ttl.map(expires).unwrap_or_default())
         }
         HandleEvent::Lost { key, why } => format!("lost {key}: {why}"),
@@ -59,7 +59,7 @@ pub(super) fn line(event: &HandleEvent, trouble: fn(&str, &Trouble) -> String) -
             format_duration(*limit)
         ),
         HandleEvent::KeeperGone { key, ttl } => format!(
-            "could not release {key}: the process that kept it is gone; it will expire on its own within {}",
+            "could not release {key}: the process that kept it is gone; the lock will expire on its own within {}",
             format_duration(*ttl)
         ),
         HandleEvent::NotKept(key) => {

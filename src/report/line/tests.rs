@@ -362,7 +362,7 @@ fn ends() -> Vec<(Event, &'static str)> {
         ),
         (
             failed(Trouble::Silent, Some(30 * S), false),
-            "could not release 'k': the backend does not answer; it will expire on its own within 30s",
+            "could not release 'k': the backend does not answer; the lock will expire on its own within 30s",
         ),
         (failed(no(), None, false), "could not release 'k': no"),
         (failed(no(), None, true), "could not release 'k': no, and the job may run again in this period"),

@@ -165,6 +165,26 @@ fn a_delay_is_told_with_the_lease_that_it_is_a_part_of() {
 }
 
 #[test]
+fn a_minimum_hold_is_told_while_it_runs_and_after_it() {
+    let holder = |done: bool, left: u64| {
+        let text = format!(
+            r#"{{"v":1,"id":"a","pid":7,"ttl":30000,"hold":60000,"since":{},"until":{},"done":{done}}}"#,
+            NOW - 1000,
+            NOW + 59_000
+        );
+        let holder = dlock(&text).lasting(Some(Left::Millis(left)));
+        super::status(&lock("k").held_by(vec![holder], 1), "redis://h", Some(" -b redis://h"))
+    };
+    let text = holder(false, 59_000);
+    assert!(text.contains("\n  kept     until 2026-"), "{text}");
+    assert!(text.contains("\n  lease    30s, 59s left (--min-hold)\n"), "{text}");
+    assert!(holder(false, 29_000).contains("\n  lease    30s, 29s left unless it is renewed\n"));
+    let text = holder(true, 59_000);
+    let next = "  next     to free it sooner: dlock break -b redis://h --key k --owner a --now";
+    assert_eq!(text.lines().last(), Some(next), "{text}");
+}
+
+#[test]
 fn long_lines_of_holders_and_waiters_are_cut_and_counted() {
     let parties = |count: i32| (0..count).map(|pid| waiter("h", pid, NOW - 5000)).collect::<Vec<_>>();
     let readers: Vec<Party> = parties(30).into_iter().map(|one| Party { mode: Some(Mode::Shared), ..one }).collect();

@@ -7,7 +7,7 @@ use std::io;
 use super::ErrorKind::{Denied, Unavailable, Unreachable, Unusable};
 use super::*;
 
-const GIVE: &str = "give the user and password (etcd://user:password@host, or --user and --password-file)";
+const GIVE: &str = "give the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD)";
 const PLAIN: &str = "is etcd running there, or one with TLS, for which the scheme is etcds://?";
 
 fn about(has_tls: bool, has_password: bool) -> About<'static> {

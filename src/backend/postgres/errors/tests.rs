@@ -4,7 +4,7 @@ use super::ErrorKind::{Contended, Denied, Full, Unavailable, Unusable};
 use super::*;
 use crate::backend::sql::link::Said as _;
 
-const PASSWORD: &str = "check the user and password (postgres://user:password@host/database, or --user and --password-file), \
+const PASSWORD: &str = "check the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD), \
                         and the server's pg_hba.conf; NESTED";
 const PLAIN: &str = "is a PostgreSQL server running there, or one that requires TLS (postgress://)?";
 

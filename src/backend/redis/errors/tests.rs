@@ -7,7 +7,7 @@ use ::redis::parse_redis_value;
 use super::ErrorKind::{Denied, Unavailable, Unreachable, Unusable};
 use super::*;
 
-const PASSWORD: &str = "check the user and password (redis://user:password@host, or --user and --password-file); a \
+const PASSWORD: &str = "check the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD); a \
                         server that has no password set takes none";
 const PLAIN: &str = "is a redis server running there, or one with TLS, which has schemes of its own (rediss://)?";
 
@@ -26,7 +26,7 @@ fn explained(error: &RedisError, has_password: bool, is_plain: bool, nested: &st
 #[test]
 fn what_a_server_says_of_the_credentials() {
     for (said, has_password, text) in [
-        ("NOAUTH Authentication required.", false, "no password was given (NOAUTH Authentication required.)"),
+        ("NOAUTH Authentication required.", false, "no password was given (NOAUTH Authentication required)"),
         ("NOAUTH Authentication required.", true, "NOAUTH Authentication required."),
         ("WRONGPASS invalid pair.", true, "WRONGPASS invalid pair."),
         ("ERR Protocol error: unauthenticated bulk length", false, "no password was given"),

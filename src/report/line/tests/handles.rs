@@ -20,7 +20,7 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
         ),
         (
             HandleEvent::NotRenewed { key: key(), place: lock().place, reason: Trouble::Silent, ttl: Some(ttl) },
-            "could not renew 'k': the backend does not answer; it will expire on its own within 10m",
+            "could not renew 'k': the backend does not answer; the lock will expire on its own within 10m",
         ),
         (
             HandleEvent::Lost { key: key(), why: "held by ci@web1, pid 7".to_owned() },
@@ -104,7 +104,7 @@ fn of_keepers() -> Vec<(HandleEvent, &'static str)> {
         ),
         (
             HandleEvent::KeeperGone { key: key(), ttl },
-            "could not release 'k': the process that kept it is gone; it will expire on its own within 10m",
+            "could not release 'k': the process that kept it is gone; the lock will expire on its own within 10m",
         ),
     ]
 }
