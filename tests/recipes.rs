@@ -151,7 +151,7 @@ fn systemd_understands_the_units() {
     let mut verify = Command::new("systemd-analyze");
     verify.arg("verify");
     for unit in units {
-        let text = text(&format!("systemd/{unit}")).replace("/usr/bin/dlock", *DLOCK);
+        let text = text(&format!("systemd/{unit}")).replace("ExecStart=dlock", &format!("ExecStart={}", *DLOCK));
         verify.arg(scratch.file(&unit, text));
     }
     assert_eq!(verify.get_args().count(), 4);

@@ -113,6 +113,10 @@ const BRIEF: &[(&str, Lines)] = &[
             PASSWORD_FILE,
         ],
     ),
+    ("held", &[("key", "The lock's name; repeat it to ask for several locks"), BACKEND]),
+    ("config", &[BACKEND, ("profile", "Use the values of this profile"), JSON]),
+    ("renew", &[QUIET, VERBOSE, PASSWORD_FILE]),
+    ("release", &[QUIET, VERBOSE, PASSWORD_FILE]),
     (
         "latch",
         &[
@@ -242,7 +246,7 @@ mod tests {
         let help = |words: &[&str]| help(&Cli::command(), &words.iter().map(OsString::from).collect::<Vec<_>>());
         assert!(help(&["dlock", "run", "-nh"]).is_some());
         assert!(help(&["dlock", "run", "-h", "--", "x", "--help"]).is_some());
-        for words in [&["dlock", "run", "--help"][..], &["dlock", "-h"], &["dlock", "renew", "-h"]] {
+        for words in [&["dlock", "run", "--help"][..], &["dlock", "-h"], &["dlock", "generate", "-h"]] {
             assert_eq!(help(words), None, "{words:?}");
         }
     }

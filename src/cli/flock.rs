@@ -48,7 +48,7 @@ impl FromArgMatches for FlockArgs {
 
 impl Args for FlockArgs {
     fn augment_args(command: Command) -> Command {
-        command.override_usage(USAGE).args(arguments())
+        command.override_usage(USAGE).args(arguments()).disable_help_flag(true)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -135,11 +135,13 @@ fn arguments() -> Vec<Arg> {
         let argument = option.letters.chars().next().map_or(argument.clone(), |letter| argument.short(letter));
         match option.value {
             Some(value) => argument.value_name(value),
+            // The parser's own would promise a longer one.
+            None if name == "help" => argument.action(ArgAction::Help),
             None => argument.action(ArgAction::SetTrue),
         }
     };
-    // The parser has these two already.
-    let own = OPTIONS.iter().filter(|option| !["help", "version"].contains(&option.names[0]));
+    // The parser has that already.
+    let own = OPTIONS.iter().filter(|option| option.names[0] != "version");
     let command = Arg::new("command").short('c').long("command").value_name("STRING");
     let command = command.help("After FILE only: run STRING with $SHELL -c, or with /bin/sh if SHELL is not set");
     let words = Arg::new("words").value_name("FILE").num_args(0..).trailing_var_arg(true).help(

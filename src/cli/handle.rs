@@ -10,7 +10,9 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use crate::cli::duration::{duration, handle_ttl};
-use crate::cli::options::{CONNECTION, Connects, Durability, OnLost, Patience, Place, RARE, Reach, Told, connects};
+use crate::cli::options::{
+    CONNECTION, Connects, Durability, OnLost, Patience, Place, RARE, Reach, Told, connects, exit_code,
+};
 use crate::exit::Exit;
 use crate::output;
 use crate::variables::{HANDLE, HANDLE_SHELL, KEY, OWNER, TOKEN};
@@ -114,6 +116,7 @@ pub(crate) struct AcquireArgs {
         env = "DLOCK_CONFLICT_EXIT_CODE",
         hide_env_values = true,
         default_value = "75",
+        value_parser = exit_code,
         allow_hyphen_values = true
     )]
     pub conflict_exit_code: Option<u8>,

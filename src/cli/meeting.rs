@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::duration::{duration, positive, ttl};
-use crate::cli::options::{CONNECTION, Durability, Place, Reach, Told, connects, switch};
+use crate::cli::options::{CONNECTION, Durability, Place, Reach, Told, between, connects, exit_code, switch};
 
 /// For how many names or parties one can wait.
 const MOST_NAMES: u32 = 1000;
@@ -45,6 +45,7 @@ pub(crate) struct Waits {
         env = "DLOCK_CONFLICT_EXIT_CODE",
         hide_env_values = true,
         default_value = "75",
+        value_parser = exit_code,
         allow_hyphen_values = true
     )]
     pub conflict_exit_code: Option<u8>,
@@ -151,17 +152,12 @@ connects!(durably LatchArgs, BarrierArgs);
 
 /// Reads how many names are waited for.
 fn names(text: &str) -> Result<u32, String> {
-    number(text, MOST_NAMES)
+    between(text, 1, MOST_NAMES)
 }
 
 /// Reads how many parties are waited for.
 fn parties(text: &str) -> Result<u32, String> {
-    number(text, MOST_PARTIES)
-}
-
-fn number(text: &str, most: u32) -> Result<u32, String> {
-    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("must be between 1 and {most}"))
+    between(text, 1, MOST_PARTIES)
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
 fn in_other_tools(error: &Error) -> Option<String> {
     let ours = match text(error, ContextKind::InvalidSubcommand)?.as_str() {
         "lock" | "exec" => "run",
-        "unlock" => "release",
+        "unlock" => "break, or release HANDLE",
         "refresh" | "extend" => "renew",
         "force-unlock" | "steal" => "break",
         "who" | "ps" | "show" => "status",
@@ -275,7 +275,7 @@ mod tests {
             ("extend", Some("renew")),
             ("lock", Some("run")),
             ("rnu", Some("run")),
-            ("unlock", Some("release")),
+            ("unlock", Some("break, or release HANDLE")),
             ("force-unlock", Some("break")),
             ("steal", Some("break")),
             ("who", Some("status")),

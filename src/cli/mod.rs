@@ -39,7 +39,7 @@ use self::held::{HELD_ABOUT, HELD_EXAMPLES};
 use self::meeting::{BARRIER_ABOUT, LATCH_ABOUT};
 pub(crate) use self::meeting::{BarrierArgs, LatchAction, LatchArgs, Waits};
 use self::mistake::{Mistake, is_of_a_variable, mistake};
-use self::options::{CONNECTION, connects};
+use self::options::{CONNECTION, connects, whole};
 pub(crate) use self::options::{
     Connects, Durability, EXCLUSIONS, Leftovers, OnLost, Place, Reach, RunOptions, Showing, Zone, is_on,
 };
@@ -153,6 +153,9 @@ pub(crate) enum Command {
     Help {
         /// The subcommand
         name: Option<String>,
+        /// An action of it, which has no help of its own
+        #[arg(hide = true)]
+        _action: Option<String>,
     },
 }
 
@@ -260,7 +263,7 @@ pub(crate) struct ListArgs {
     pub prefix: Option<String>,
 
     /// Show at most N locks, the first by name; 0 for all
-    #[arg(long, value_name = "N", default_value = "1000", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = whole::<usize>, allow_hyphen_values = true)]
     pub limit: Option<usize>,
 
     #[command(flatten)]

@@ -4,8 +4,10 @@ the same structs, and so are the values of config files and the defaults.
 */
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::TypedValueParser;
@@ -144,6 +146,7 @@ pub(crate) struct RunOptions {
         env = "DLOCK_CONFLICT_EXIT_CODE",
         hide_env_values = true,
         default_value = "75",
+        value_parser = exit_code,
         allow_hyphen_values = true
     )]
     pub conflict_exit_code: Option<u8>,
@@ -299,6 +302,8 @@ pub(crate) struct Durability {
         env = "DLOCK_REPLICAS",
         hide_env_values = true,
         default_value = "0",
+        value_parser = whole::<u32>,
+        allow_hyphen_values = true,
         hide_default_value = true
     )]
     pub replicas: Option<u32>,
@@ -344,8 +349,23 @@ pub(crate) enum Leftovers {
 
 /// Reads a number of slots.
 fn slots(text: &str) -> Result<NonZeroU32, String> {
-    let slots = text.parse().ok().filter(|slots: &NonZeroU32| slots.get() <= MOST_SLOTS);
-    slots.ok_or_else(|| format!("must be between 1 and {MOST_SLOTS}"))
+    between(text, 1, MOST_SLOTS).map(|slots| NonZeroU32::new(slots).unwrap_or(NonZeroU32::MIN))
+}
+
+/// Reads the exit code of a lock that was not acquired.
+pub(super) fn exit_code(text: &str) -> Result<u8, String> {
+    between(text, 0, u8::MAX)
+}
+
+/// Reads a number that is not negative.
+pub(super) fn whole<T: FromStr>(text: &str) -> Result<T, &'static str> {
+    text.parse().map_err(|_| "must be a whole number, 0 or more")
+}
+
+/// Reads a number that may be as small and as large as these.
+pub(super) fn between<T: FromStr + PartialOrd + Display>(text: &str, least: T, most: T) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| *number >= least && *number <= most);
+    number.ok_or_else(|| format!("must be between {least} and {most}"))
 }
 
 /// The parser for the variable of an option without a value, which may also turn the option off.

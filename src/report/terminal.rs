@@ -87,7 +87,10 @@ fn line_of(name: &str, state: &str, columns: usize) -> String {
     if fitting(&whole, columns).len() == whole.len() {
         return whole;
     }
-    shortened(&line(&shortened(&name, columns / 4)), columns)
+    // A name in quotes stays in them.
+    let closing = if name.ends_with('\'') && fitting(&name, columns / 4).len() < name.len() { "'" } else { "" };
+    let name = shortened(&name, (columns / 4).saturating_sub(closing.len())) + closing;
+    shortened(&line(&name), columns)
 }
 
 /// The whole line for `message`: escaped, with the prefix and a newline, and for the journal with its priority in
@@ -188,6 +191,7 @@ mod tests {
                 "dlock: a-name-that-is-long: waiting 12s, 1 ahead of you; held 2m 3s by deploy@web1",
             ),
             ("a-name-that-is-long", 40, "dlock: a-name-th…: waiting 12s, 1 ahead…"),
+            ("'a-name-that-is-long'", 40, "dlock: 'a-name-…': waiting 12s, 1 ahead…"),
             ("備份備份備份", 40, "dlock: 備份備份…: waiting 12s, 1 ahead …"),
             ("k", 1, "…"),
         ] {

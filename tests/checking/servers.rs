@@ -30,6 +30,8 @@ fn an_etcd_alone_and_its_leases() {
         .has("ok", "identity", "user worker")
         .has("warn", "cluster", "one member")
         .has("ok", "lease", "");
+    let nobody = Found::at(service.scratch(), &service.url(), &[], 77);
+    nobody.has("fail", "identity", "no password was given").has("skip", "lock", "because of what failed above");
     found("worker:wrong", 77).has("fail", "identity", "refused the credentials").has("ok", "reach", "connected in");
     assert_untouched(&service);
 }

@@ -212,8 +212,8 @@ pub(super) fn no_member(errors: &[Error]) -> Error {
 }
 
 /// The member that was asked for a sign of life is frozen or cut off.
-pub(super) fn silence() -> Error {
-    Error::unavailable("the member of etcd that was asked does not answer")
+pub(super) fn silence(member: &dyn Display) -> Error {
+    Error::unavailable(format!("the etcd member {member} does not answer"))
 }
 
 /// What an attempt made for the lock `key` was taken away each time.

@@ -10,7 +10,7 @@ use etcd_client::{
 use futures_util::future::join_all;
 
 use crate::backend::Error;
-use crate::backend::etcd::errors::{self, Fault};
+use crate::backend::etcd::errors::Fault;
 use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::names::{HOLD, broken, entries, is_entry, mode_of, prefix_of, recorded, records, stem, stop};
 use crate::backend::etcd::steering::{self, Changed, Mark};
@@ -107,7 +107,7 @@ impl EtcdSurvey {
         request: impl FnOnce(etcd_client::Client) -> F,
     ) -> Result<T, Error> {
         let asked = within(PATIENCE, self.cluster.ask(request)).await;
-        Ok(asked.unwrap_or_else(|_| Err(Fault::from(errors::silence())))?)
+        Ok(asked.unwrap_or_else(|_| Err(Fault::from(self.cluster.silence())))?)
     }
 
     /// What the keys of the lock at this place mean, of which there are `count`.

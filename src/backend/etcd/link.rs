@@ -137,6 +137,14 @@ impl Cluster {
         self.link.as_ref()?.version.as_deref()
     }
 
+    /// The member that was asked last does not answer.
+    pub(super) fn silence(&self) -> Error {
+        match self.link.as_ref().and_then(|link| self.location.addresses.get(link.member)) {
+            Some(member) => errors::silence(member),
+            None => errors::silence(&self.location),
+        }
+    }
+
     /// An answer that no etcd gives.
     pub(super) fn nonsense(&self) -> Error {
         errors::nonsense(&self.location)

@@ -117,7 +117,7 @@ impl Visitor {
             let opened = self.cluster.ask(|mut client| async move { client.watch(place, Some(options)).await });
             match before(Instant::now() + WATCHED, opened).await {
                 Ok(stream) => stream?,
-                Err(_) => return Err(errors::silence()),
+                Err(_) => return Err(self.cluster.silence()),
             }
         };
         let end = Instant::now() + at_most;

@@ -128,6 +128,12 @@ impl Member {
         bounded(&address.to_string(), asked).await
     }
 
+    /// Why it answers nobody without a user; its state it tells everybody.
+    async fn refusal(&mut self) -> Option<Error> {
+        let asked = Box::pin(self.ask(|mut client| async move { client.get("a", None).await })).await;
+        asked.err().filter(|error| error.kind == ErrorKind::Denied)
+    }
+
     async fn meet(&mut self, location: &Location, tls: Option<&Tls>) -> Vec<Finding> {
         let address = self.address.clone();
         let name = format!("{}://{address}", location.scheme);
@@ -142,6 +148,9 @@ impl Member {
             Err(error) if error.to_string().contains("no leader") => Ok(State::default()),
             Err(error) => Err(error),
         };
+        let is_nobody = state.is_ok() && location.login.user.is_none();
+        let refusal = if is_nobody { self.refusal().await } else { None };
+        let state = refusal.map_or(state, Err);
         let login = state.map(|state| {
             self.state = Some(state);
             let who = match &location.login.user {

@@ -172,7 +172,7 @@ impl EtcdContender {
         let Some(ttl) = session.ttl else { return Ok(false) };
         let extending = own::extend(&mut self.cluster, session.lease, &session.key, None, None);
         let extended = before(Instant::now() + ttl / SIGN_ANSWERED, extending).await;
-        let extended = extended.map_err(|_| errors::silence())??;
+        let extended = extended.map_err(|_| self.cluster.silence())??;
         let Extended::Lease { sent, own, .. } = extended else { return Ok(false) };
         session.sent = sent;
         Ok(own.is_some_and(|own| Some(own.create_revision()) == session.created))

@@ -5,7 +5,7 @@ one transaction that compares the revision at which the holder's key was made.
 
 use etcd_client::{Client, Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp};
 
-use crate::backend::etcd::errors::{self, Fault};
+use crate::backend::etcd::errors::Fault;
 use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::names::{HOLD, stem};
 use crate::backend::survey::PATIENCE;
@@ -114,5 +114,5 @@ async fn asked<T, F: Future<Output = Result<T, etcd_client::Error>>>(
     request: impl FnOnce(Client) -> F,
 ) -> Result<T, Fault> {
     let asked = within(PATIENCE, cluster.ask(request)).await;
-    asked.unwrap_or_else(|_| Err(Fault::from(errors::silence())))
+    asked.unwrap_or_else(|_| Err(Fault::from(cluster.silence())))
 }

@@ -55,7 +55,7 @@ impl EtcdContender {
             let opened = self.cluster.ask(|mut client| async move { client.watch(key, Some(options)).await });
             match before(Instant::now() + ttl / SIGN_ANSWERED, opened).await {
                 Ok(stream) => Watched { what, link, stream: stream?, works: false },
-                Err(_) => return Err(errors::silence()),
+                Err(_) => return Err(self.cluster.silence()),
             }
         };
         Ok(Some(session.watch.insert(watch)))

@@ -87,6 +87,10 @@ const CONNECTED: [&str; 6] = ["run", "status", "list", "held", "latch", "barrier
 
 /// The definitions with values to offer where any text of a form is allowed. For completion only: they are no parser.
 fn with_forms(cli: clap::Command) -> clap::Command {
+    let names: Vec<&'static str> =
+        cli.get_subcommands().map(|command| &*command.get_name().to_owned().leak()).collect();
+    let cli = cli
+        .mut_subcommand("help", |help| help.mut_arg("name", |arg| arg.value_parser(PossibleValuesParser::new(names))));
     CONNECTED.iter().fold(cli, |cli, name| cli.mut_subcommand(name, with_forms_of_values))
 }
 

@@ -363,7 +363,11 @@ fn about_locks(page: &mut Roff) {
 /// The backends, and all forms of their URLs.
 fn backends(page: &mut Roff) {
     let backends: Vec<(&str, String)> = table().collect();
-    list(page, "BACKENDS", backends.iter().map(|(name, forms)| (*name, forms.as_str())));
+    page.control("SH", ["BACKENDS"]);
+    // The URLs are too long for lines of even length.
+    page.control("na", []);
+    entries(page, backends.iter().map(|(name, forms)| (*name, forms.as_str())));
+    page.control("ad", []);
 }
 
 /// The variables that dlock reads, and those that the command finds.

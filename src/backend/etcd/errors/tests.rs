@@ -157,7 +157,7 @@ fn what_dlock_says_by_itself() {
         ),
         (no_member(&failed()), Unavailable, "one; two"),
         (no_member(&failed()[..1]), Unreachable, "one"),
-        (silence(), Unavailable, "the member of etcd that was asked does not answer"),
+        (silence(&"M"), Unavailable, "the etcd member M does not answer"),
         (too_short_lived(&"k"), Unavailable, "the lease or key of k ends faster than it can be used"),
         (taken_away("k"), Unavailable, "the key k was deleted or made again by somebody else"),
         (no_watch(), Unavailable, "etcd ended a watch before it began"),

@@ -26,15 +26,15 @@ fn explained(error: &RedisError, has_password: bool, is_plain: bool, nested: &st
 #[test]
 fn what_a_server_says_of_the_credentials() {
     for (said, has_password, text) in [
-        ("NOAUTH Authentication required.", false, "no password was given (NOAUTH Authentication required)"),
-        ("NOAUTH Authentication required.", true, "NOAUTH Authentication required."),
-        ("WRONGPASS invalid pair.", true, "WRONGPASS invalid pair."),
+        ("NOAUTH Authentication required", false, "no password was given (NOAUTH Authentication required)"),
+        ("NOAUTH Authentication required", true, "NOAUTH Authentication required"),
+        ("WRONGPASS invalid pair.", true, "WRONGPASS invalid pair"),
         ("ERR Protocol error: unauthenticated bulk length", false, "no password was given"),
         ("ERR Protocol error: unauthenticated bulk length", true, "Protocol error: unauthenticated bulk length"),
         (
-            "ERR AUTH <password> called without any password configured for the default user.",
+            "ERR AUTH <password> called without any password configured for the default user",
             true,
-            "AUTH <password> called without any password configured for the default user.",
+            "AUTH <password> called without any password configured for the default user",
         ),
         ("ERR invalid password", true, "invalid password"),
     ] {
