@@ -549,7 +549,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__flock)
-            opts="-s -x -u -n -w -E -o -F -c -h -V --shared --exclusive --unlock --nb --nonblock --wait --timeout --conflict-exit-code --close --no-fork --verbose --command --help --version"
+            opts="-s -x -u -n -w -E -o -F -h -c -V --shared --exclusive --unlock --nb --nonblock --wait --timeout --conflict-exit-code --close --no-fork --verbose --help --command --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -683,7 +683,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__help)
-            opts="-h -V --help --version"
+            opts="-h -V --help --version run flock status list held break acquire renew release latch barrier check config generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -697,7 +697,7 @@ _dlock() {
             return 0
             ;;
         dlock__subcmd__latch)
-            opts="-k -E -q -v -b -w -h -V --key --namespace --profile --require-backend --time --as --count --reason --conflict-exit-code --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --wait --keep --connect-timeout --help --version down wait fail forget"
+            opts="-k -E -q -v -b -w -h -V --key --namespace --profile --require-backend --time --as --count --reason --json --conflict-exit-code --quiet --verbose --user --password-file --tls-ca --tls-cert --tls-key --tls-server-name --replicas --strict-fencing --backend --wait --keep --connect-timeout --help --version done wait fail show forget"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

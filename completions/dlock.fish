@@ -51,10 +51,10 @@ complete -c dlock -n "__fish_dlock_using_subcommand flock" -s n -l nonblock -l n
 complete -c dlock -n "__fish_dlock_using_subcommand flock" -s o -l close -d 'Do not let the command inherit the locked descriptor'
 complete -c dlock -n "__fish_dlock_using_subcommand flock" -s F -l no-fork -d 'Become the command instead of starting it; with a backend, dlock stays to keep the lock'
 complete -c dlock -n "__fish_dlock_using_subcommand flock" -l verbose -d 'Also report how long it took to acquire the lock, or why it was not acquired'
-complete -c dlock -n "__fish_dlock_using_subcommand flock" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -s h -l help -d 'Print help'
 complete -c dlock -n "__fish_dlock_using_subcommand flock" -s V -l version -d 'Print version'
 complete -c dlock -n "__fish_dlock_using_subcommand break" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
-complete -c dlock -n "__fish_dlock_using_subcommand break" -l owner -d 'The owner id that dlock status shows, or at least its first 8 characters' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l owner -d 'The owner id that dlock status shows (holder.id in JSON), or at least its first 8 characters' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l reason -d 'The reason: the holder reports it, and dlock status shows it for a week' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -s w -l wait -l timeout -d 'Wait no longer than this for the lock to be released; default: the length of the holder\'s lease plus 15s' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -s b -l backend -d 'Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file:' -r
@@ -90,7 +90,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l events -d 'Appen
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l kill-after -d 'With --while-pid: time between SIGTERM and SIGKILL, at most half of the ttl (zk: a quarter); default: the smaller of 5s and a quarter of the ttl. A shell runs a trap only after the command that it waits for has ended: give it time' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l on-lost -d 'With --while-pid: what happens to PID when the lock is lost, or dlock break asks for it' -r -f -a "stop\t'SIGTERM, then SIGKILL'
 kill\t'SIGKILL at once, without SIGTERM'
-ignore\t'Leave the command alone and keep its exit code'"
+ignore\t'Leave it alone; the exit code of a command stays its own'"
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l user -d 'User name at the backend, if the URL has none' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, and fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m' -r -F
@@ -187,7 +187,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l slots -d 'Let up to 
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; 0 makes a skipped run a success' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l on-lost -d 'Action on the command when the lock is lost' -r -f -a "stop\t'SIGTERM, then SIGKILL'
 kill\t'SIGKILL at once, without SIGTERM'
-ignore\t'Leave the command alone and keep its exit code'"
+ignore\t'Leave it alone; the exit code of a command stays its own'"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l leftovers -d 'Action on processes that the command leaves running. If a signal ended the command, or it was told to end and did so within --kill-after, they are always stopped' -r -f -a "leave\t'Leave them running, and release the lock'
 wait\t'Hold the lock until they have ended'
 kill\t'Stop them, then release the lock'"
@@ -396,8 +396,8 @@ complete -c dlock -n "__fish_dlock_using_subcommand latch" -l namespace -d 'Pref
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l profile -d 'Use the values of this profile in the config files' -r
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l time -d 'Show times in UTC, or in the time zone of this host (or of TZ). JSON has UTC always' -r -f -a "utc\t'UTC'
 local\t'The time zone of this host, or of TZ'"
-complete -c dlock -n "__fish_dlock_using_subcommand latch" -l as -d 'down: the name to put down; fail: who reports the failure (default: this host)' -r
-complete -c dlock -n "__fish_dlock_using_subcommand latch" -l count -d 'wait: how many names must be down' -r
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l as -d 'done: the name that is done; fail: who reports the failure (default: this host)' -r
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l count -d 'wait: how many names must be done' -r
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l reason -d 'fail: the reason, shown to those who wait' -r
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -s E -l conflict-exit-code -d 'Exit code when the wait ran out' -r
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l user -d 'User name at the backend, if the URL has none' -r
@@ -435,13 +435,14 @@ complete -c dlock -n "__fish_dlock_using_subcommand latch" -s w -l wait -d 'Wait
 1m\t''
 10m\t''
 1h\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand latch" -l keep -d 'down and fail: how long this is remembered' -r -f -a "1h\t''
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l keep -d 'done and fail: how long this is remembered' -r -f -a "1h\t''
 24h\t''
 7days\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l connect-timeout -d 'How long connecting to the backend may take' -r -f -a "1s\t''
 5s\t''
 10s\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l require-backend -d 'If no backend is chosen, exit with 64 instead of using file:'
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l json -d 'show: print one JSON document, see dlock-json(7)'
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -s q -l quiet -d 'Errors only'
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -s v -l verbose -d 'Also report what was done'
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l strict-fencing -d 'redlock: refuse servers that could forget a fencing token (appendfsync always is needed)'
@@ -520,7 +521,23 @@ complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a zsh -d 'Comp
 complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a fish -d 'Completions for fish'
 complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a postgres -d 'The statements that make the tables there'
 complete -c dlock -n "__fish_dlock_using_subcommand generate" -f -a mysql -d 'The statements that make the tables there'
-complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a down -d 'Put the name of --as down'
-complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a wait -d 'Wait until --count names are down'
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a run -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a flock -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a status -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a list -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a held -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a break -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a acquire -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a renew -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a release -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a latch -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a barrier -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a check -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a config -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a generate -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand help" -f -a help -d ''
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a done -d 'Report that the name of --as is done'
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a wait -d 'Wait until --count names are done'
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a fail -d 'Mark the latch as failed: all who wait, now or later, exit with 79'
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a show -d 'Show which names are done, and whether the latch has failed'
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -f -a forget -d 'Forget the names and the failure'

@@ -51,8 +51,8 @@ _arguments "${_arguments_options[@]}" : \
 '-F[Become the command instead of starting it; with a backend, dlock stays to keep the lock]' \
 '--no-fork[Become the command instead of starting it; with a backend, dlock stays to keep the lock]' \
 '--verbose[Also report how long it took to acquire the lock, or why it was not acquired]' \
-'-h[Print help (see more with '\''--help'\'')]' \
-'--help[Print help (see more with '\''--help'\'')]' \
+'-h[Print help]' \
+'--help[Print help]' \
 '-V[Print version]' \
 '--version[Print version]' \
 '*::words -- A file, which is created if it is missing, or a directory, and the command to run under its lock; or the number of an open descriptor:_default' \
@@ -62,7 +62,7 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '*-k+[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
 '*--key=[The lock'\''s name\: 1 to 512 bytes of UTF-8 without control characters]:KEY:_default' \
-'--owner=[The owner id that dlock status shows, or at least its first 8 characters]:ID:_default' \
+'--owner=[The owner id that dlock status shows (holder.id in JSON), or at least its first 8 characters]:ID:_default' \
 '--reason=[The reason\: the holder reports it, and dlock status shows it for a week]:TEXT:_default' \
 '-w+[Wait no longer than this for the lock to be released; default\: the length of the holder'\''s lease plus 15s]:DURATION:_default' \
 '--wait=[Wait no longer than this for the lock to be released; default\: the length of the holder'\''s lease plus 15s]:DURATION:_default' \
@@ -115,7 +115,7 @@ local\:"The time zone of this host, or of TZ"))' \
 '--kill-after=[With --while-pid\: time between SIGTERM and SIGKILL, at most half of the ttl (zk\: a quarter); default\: the smaller of 5s and a quarter of the ttl. A shell runs a trap only after the command that it waits for has ended\: give it time]:DURATION:_default' \
 '--on-lost=[With --while-pid\: what happens to PID when the lock is lost, or dlock break asks for it]:ACTION:((stop\:"SIGTERM, then SIGKILL"
 kill\:"SIGKILL at once, without SIGTERM"
-ignore\:"Leave the command alone and keep its exit code"))' \
+ignore\:"Leave it alone; the exit code of a command stays its own"))' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
 '--password-file=[Read the password for the backend from the first line of this file; - is standard input, and fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m]:FILE:_files' \
@@ -262,7 +262,8 @@ _arguments "${_arguments_options[@]}" : \
 '--help[Print help]' \
 '-V[Print version]' \
 '--version[Print version]' \
-'::name -- The subcommand:_default' \
+'::_action -- An action of it, which has no help of its own:_default' \
+'::name -- The subcommand:(run flock status list held break acquire renew release latch barrier check config generate help)' \
 && ret=0
 ;;
 (run)
@@ -279,7 +280,7 @@ local\:"The time zone of this host, or of TZ"))' \
 '--conflict-exit-code=[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
 '--on-lost=[Action on the command when the lock is lost]:ACTION:((stop\:"SIGTERM, then SIGKILL"
 kill\:"SIGKILL at once, without SIGTERM"
-ignore\:"Leave the command alone and keep its exit code"))' \
+ignore\:"Leave it alone; the exit code of a command stays its own"))' \
 '--leftovers=[Action on processes that the command leaves running. If a signal ended the command, or it was told to end and did so within --kill-after, they are always stopped]:ACTION:((leave\:"Leave them running, and release the lock"
 wait\:"Hold the lock until they have ended"
 kill\:"Stop them, then release the lock"))' \
@@ -418,8 +419,8 @@ _arguments "${_arguments_options[@]}" : \
 '--profile=[Use the values of this profile in the config files]:NAME:_default' \
 '--time=[Show times in UTC, or in the time zone of this host (or of TZ). JSON has UTC always]:ZONE:((utc\:"UTC"
 local\:"The time zone of this host, or of TZ"))' \
-'--as=[down\: the name to put down; fail\: who reports the failure (default\: this host)]:NAME:_default' \
-'--count=[wait\: how many names must be down]:N:_default' \
+'--as=[done\: the name that is done; fail\: who reports the failure (default\: this host)]:NAME:_default' \
+'--count=[wait\: how many names must be done]:N:_default' \
 '--reason=[fail\: the reason, shown to those who wait]:TEXT:_default' \
 '-E+[Exit code when the wait ran out]:N:_default' \
 '--conflict-exit-code=[Exit code when the wait ran out]:N:_default' \
@@ -434,9 +435,10 @@ local\:"The time zone of this host, or of TZ"))' \
 '--backend=[Where the lock is\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
 '-w+[Wait no longer than this, for the backend too; 0 means not to wait. By default, the wait has no limit, and an error of the backend ends it]:DURATION:(10s 1m 10m 1h)' \
 '--wait=[Wait no longer than this, for the backend too; 0 means not to wait. By default, the wait has no limit, and an error of the backend ends it]:DURATION:(10s 1m 10m 1h)' \
-'--keep=[down and fail\: how long this is remembered]:DURATION:(1h 24h 7days)' \
+'--keep=[done and fail\: how long this is remembered]:DURATION:(1h 24h 7days)' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
 '--require-backend[If no backend is chosen, exit with 64 instead of using file\:]' \
+'--json[show\: print one JSON document, see dlock-json(7)]' \
 '-q[Errors only]' \
 '--quiet[Errors only]' \
 '-v[Also report what was done]' \
@@ -446,9 +448,10 @@ local\:"The time zone of this host, or of TZ"))' \
 '--help[Print help (see more with '\''--help'\'')]' \
 '-V[Print version]' \
 '--version[Print version]' \
-':action -- What to do:((down\:"Put the name of --as down"
-wait\:"Wait until --count names are down"
+':action -- What to do:((done\:"Report that the name of --as is done"
+wait\:"Wait until --count names are done"
 fail\:"Mark the latch as failed\: all who wait, now or later, exit with 79"
+show\:"Show which names are done, and whether the latch has failed"
 forget\:"Forget the names and the failure"))' \
 && ret=0
 ;;

@@ -8,6 +8,7 @@ mod acquired;
 pub(crate) mod checked;
 pub(crate) mod events;
 mod fields;
+mod latch;
 pub(crate) mod listing;
 mod news;
 pub(crate) mod settings;
@@ -26,6 +27,7 @@ use crate::printable::{MAX_SHOWN, is_unsafe};
 pub(crate) use crate::schema::acquired::{ACQUIRED, acquired};
 pub(crate) use crate::schema::checked::{checked, middle_and_worst};
 pub(crate) use crate::schema::fields::{HOLDER, LIST, LOCK, WAITER};
+pub(crate) use crate::schema::latch::{LATCH, latch};
 pub(crate) use crate::schema::news::news;
 
 /// The version of all documents.

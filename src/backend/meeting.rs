@@ -20,7 +20,7 @@ use crate::backend::error::Error;
 use crate::holder::Owner;
 use crate::key::{Key, Namespace};
 
-/// How many names are told at most.
+/// How many names those who wait are told at most.
 pub(crate) const TOLD: usize = 8;
 
 /// The error when what is at `key` was changed by others each time before this dlock could act on it.
@@ -48,7 +48,7 @@ pub(crate) struct Meeting {
 pub(crate) struct Downs {
     /// How many names are down.
     pub count: u64,
-    /// Some of these names, [`TOLD`] at most.
+    /// Some of these names.
     pub names: Vec<String>,
     /// Whether it has failed.
     pub failure: Option<LatchFailure>,
@@ -98,8 +98,8 @@ pub(crate) trait Latch {
     /// Forgets all names and the failure.
     async fn forget(&mut self) -> Result<(), Error>;
 
-    /// Looks at it, and keeps this waiter known where the service has to know its waiters.
-    async fn look(&mut self) -> Result<Downs, Error>;
+    /// Looks at it, and keeps this waiter known where the service has to know its waiters. At most so many names are `told`.
+    async fn look(&mut self, told: usize) -> Result<Downs, Error>;
 
     /// After a look: resolves when it is worth looking again, which is in time for the next look that keeps us known.
     async fn changed(&mut self) -> Result<(), Error>;

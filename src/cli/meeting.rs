@@ -17,8 +17,8 @@ const MOST_PARTIES: u32 = 100;
 
 /// What `dlock latch` does, at length.
 pub(super) const LATCH_ABOUT: &str = "\
-A latch opens when enough names are down, for example when all build jobs of a pipeline are done that a deployment waits for. It \
-remembers the names for a day (--keep), so the order does not matter, and a name that is put down twice counts once. A latch has \
+A latch opens when enough names are done, for example all build jobs of a pipeline that a deployment waits for. It remembers the \
+names for a day (--keep), so the order does not matter, and a name that is reported twice counts once. A latch has \
 nothing to do with a lock of the same name. Options may come before or after the action.";
 
 /// What `dlock barrier` does, at length.
@@ -57,12 +57,15 @@ pub(crate) struct Waits {
 /// What is done to a latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LatchAction {
-    /// Put the name of --as down
-    Down,
-    /// Wait until --count names are down
+    /// Report that the name of --as is done
+    #[value(alias = "down")]
+    Done,
+    /// Wait until --count names are done
     Wait,
     /// Mark the latch as failed: all who wait, now or later, exit with 79
     Fail,
+    /// Show which names are done, and whether the latch has failed
+    Show,
     /// Forget the names and the failure
     Forget,
 }
@@ -70,7 +73,7 @@ pub(crate) enum LatchAction {
 /// `dlock latch`.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "dlock latch --key <KEY> [OPTIONS] down --as <NAME>\n       dlock latch --key <KEY> [OPTIONS] wait --count <N>\n       dlock latch --key <KEY> [OPTIONS] fail [--reason <TEXT>]\n       dlock latch --key <KEY> [OPTIONS] forget"
+    override_usage = "dlock latch --key <KEY> [OPTIONS] done --as <NAME>\n       dlock latch --key <KEY> [OPTIONS] wait --count <N>\n       dlock latch --key <KEY> [OPTIONS] fail [--reason <TEXT>]\n       dlock latch --key <KEY> [OPTIONS] show [--json]\n       dlock latch --key <KEY> [OPTIONS] forget"
 )]
 pub(crate) struct LatchArgs {
     /// What to do
@@ -84,11 +87,11 @@ pub(crate) struct LatchArgs {
     #[command(flatten)]
     pub place: Place,
 
-    /// down: the name to put down; fail: who reports the failure (default: this host)
+    /// done: the name that is done; fail: who reports the failure (default: this host)
     #[arg(long = "as", value_name = "NAME", env = "DLOCK_AS", hide_env_values = true)]
     pub name: Option<String>,
 
-    /// wait: how many names must be down
+    /// wait: how many names must be done
     #[arg(long, value_name = "N", env = "DLOCK_COUNT", hide_env_values = true, value_parser = names, allow_hyphen_values = true)]
     pub count: Option<u32>,
 
@@ -96,9 +99,13 @@ pub(crate) struct LatchArgs {
     #[arg(long, value_name = "TEXT", env = "DLOCK_REASON", hide_env_values = true)]
     pub reason: Option<String>,
 
-    /// down and fail: how long this is remembered
+    /// done and fail: how long this is remembered
     #[arg(long, value_name = "DURATION", env = "DLOCK_KEEP", hide_env_values = true, default_value = "24h", value_parser = positive, allow_hyphen_values = true)]
     pub keep: Option<Duration>,
+
+    /// show: print one JSON document, see dlock-json(7)
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub json: Option<bool>,
 
     #[command(flatten)]
     pub waits: Waits,

@@ -111,7 +111,7 @@ pub(crate) const GENERATE: &[Row] = &[("0", "success"), USAGE, NOT_WRITTEN, BUG]
 
 /// The exit codes of latches and barriers.
 pub(crate) const MEETINGS: &[Row] = &[
-    ("0", "done: the name is down, enough names are down, or all parties are there"),
+    ("0", "done: the name was reported or is forgotten, enough names are done, or all parties are there"),
     ("75", "--wait ran out (--conflict-exit-code changes the number)"),
     (
         "79",

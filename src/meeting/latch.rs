@@ -5,7 +5,7 @@ A latch: putting a name down, waiting for names, letting the latch fail, and for
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use crate::backend::meeting::{Downs, Latch, LatchFailure};
+use crate::backend::meeting::{Downs, Latch, LatchFailure, TOLD};
 use crate::clock::{Instant, before};
 use crate::lease::waiting::{Failed, Wait};
 use crate::meeting::news::{News, Turnout};
@@ -13,6 +13,9 @@ use crate::meeting::tries::{Limits, Tries, random};
 
 /// How long it may take to leave a latch.
 const LEAVING: Duration = Duration::from_millis(500);
+
+/// How many names `show` tells at most: for more nobody can wait.
+const SHOWN: usize = 1000;
 
 /// What is done to a latch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub(crate) enum Deed {
     Fail(LatchFailure, Duration),
     /// All is forgotten.
     Forget,
+    /// Nothing: it is looked at.
+    Show,
 }
 
 /// How a wait at a latch ends.
@@ -38,30 +43,35 @@ pub(crate) enum Outcome {
     Unusable(Failed),
 }
 
-/// Does `deed` within `wait`. Calls `news` for every failure after which it is tried again.
+/// Does `deed` within `wait`, and returns what a look has shown. Calls `news` for every failure after which it is tried again.
 pub(crate) async fn perform(
     latch: &mut dyn Latch,
     deed: &Deed,
     wait: Wait,
     limits: Limits,
     mut news: impl FnMut(News),
-) -> Result<(), Failed> {
+) -> Result<Downs, Failed> {
     let mut tries = Tries::new(wait, limits);
     loop {
-        let Err(failed) = attempt(latch, deed, &tries).await else { return Ok(()) };
+        let failed = match attempt(latch, deed, &tries).await {
+            Ok(downs) => return Ok(downs),
+            Err(failed) => failed,
+        };
         let Some(pause) = tries.failed(&failed, Instant::now(), random()) else { return Err(failed) };
         news(News::Trouble(failed.trouble));
         tries.pause(pause).await;
     }
 }
 
-async fn attempt(latch: &mut dyn Latch, deed: &Deed, tries: &Tries) -> Result<(), Failed> {
+async fn attempt(latch: &mut dyn Latch, deed: &Deed, tries: &Tries) -> Result<Downs, Failed> {
     tries.connect(latch.connect()).await?;
-    match deed {
+    let done = match deed {
         Deed::Down(keep) => tries.ask(latch.down(*keep)).await,
         Deed::Fail(failure, keep) => tries.ask(latch.fail(failure, *keep)).await,
         Deed::Forget => tries.ask(latch.forget()).await,
-    }
+        Deed::Show => return tries.ask(latch.look(SHOWN)).await,
+    };
+    done.map(|()| Downs::default())
 }
 
 /// Waits until `count` names are down. Calls `news` with every look and for every failure after which it is tried again.
@@ -98,7 +108,7 @@ pub(crate) async fn wait(
 
 async fn look(latch: &mut dyn Latch, tries: &Tries) -> Result<Downs, Failed> {
     tries.connect(latch.connect()).await?;
-    tries.ask(latch.look()).await
+    tries.ask(latch.look(TOLD)).await
 }
 
 /// How a wait for `count` names ends with what a look has shown, or who is there if it goes on. `is_over` says that its time

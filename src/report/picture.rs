@@ -5,6 +5,7 @@ file; it knows neither a terminal nor a service.
 
 mod checked;
 mod columns;
+mod latch;
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::lock::admission::Mode;
 use crate::printable::{flag, moment, shortened, shown};
 pub(crate) use crate::report::picture::checked::{bars, checking, finding, latency};
 pub(crate) use crate::report::picture::columns::{Table, settings};
+pub(crate) use crate::report::picture::latch::latch;
 
 /// How many holders and how many waiters of one lock are drawn.
 const DRAWN: usize = 20;

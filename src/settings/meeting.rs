@@ -46,14 +46,14 @@ pub(crate) struct LatchSettings {
 /// What `dlock latch` is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LatchAct {
-    /// Put a name down.
+    /// Report that a name is done.
     Down {
         /// The name.
         name: String,
         /// How long that is remembered.
         keep: Duration,
     },
-    /// Wait until enough names are down.
+    /// Wait until enough names are done.
     Wait {
         /// How many.
         count: u32,
@@ -69,6 +69,11 @@ pub(crate) enum LatchAct {
     },
     /// Forget the names and the failure.
     Forget,
+    /// Show the names and the failure.
+    Show {
+        /// Whether as a document.
+        json: bool,
+    },
 }
 
 /// Everything that `dlock barrier` needs to know.
@@ -162,12 +167,14 @@ fn act(layers: &Layers<LatchArgs>) -> Result<LatchAct, Failure> {
     };
     let (given, count) = (layers.find("as", |args| args.name.clone()), layers.find("count", |args| args.count));
     let (reason, keep) = (layers.find("reason", |args| args.reason.clone()), layers.get("keep", |args| args.keep));
-    let (is_down, is_fail) = (action == LatchAction::Down, action == LatchAction::Fail);
+    let json = layers.find("json", |args| args.json).is_some_and(|json| json.value);
+    let (is_down, is_fail) = (action == LatchAction::Done, action == LatchAction::Fail);
     for (option, is_flag, fits, place) in [
-        ("--as", given.as_ref().is_some_and(Given::is_flag), is_down || is_fail, "down and fail"),
+        ("--as", given.as_ref().is_some_and(Given::is_flag), is_down || is_fail, "done and fail"),
         ("--count", count.as_ref().is_some_and(Given::is_flag), action == LatchAction::Wait, "wait"),
         ("--reason", reason.as_ref().is_some_and(Given::is_flag), is_fail, "fail"),
-        ("--keep", keep.is_flag(), is_down || is_fail, "down and fail"),
+        ("--keep", keep.is_flag(), is_down || is_fail, "done and fail"),
+        ("--json", json, action == LatchAction::Show, "show"),
     ] {
         if is_flag && !fits {
             return Err(usage(format!("{option} is only for dlock latch {place}: leave it out")));
@@ -175,9 +182,9 @@ fn act(layers: &Layers<LatchArgs>) -> Result<LatchAct, Failure> {
     }
     let keep = keep.value;
     Ok(match action {
-        LatchAction::Down => {
+        LatchAction::Done => {
             let name = name(given)?;
-            let missing = || usage("down needs a name, which is the same when it is repeated: add --as NAME");
+            let missing = || usage("done needs a name, which is the same when it is repeated: add --as NAME");
             LatchAct::Down { name: name.ok_or_else(missing)?, keep }
         }
         LatchAction::Wait => {
@@ -195,6 +202,7 @@ fn act(layers: &Layers<LatchArgs>) -> Result<LatchAct, Failure> {
             LatchAct::Fail { name, reason, keep }
         }
         LatchAction::Forget => LatchAct::Forget,
+        LatchAction::Show => LatchAct::Show { json },
     })
 }
 
@@ -250,32 +258,34 @@ mod tests {
         let name = || "a".to_owned();
         let (hour, day) = (Duration::from_secs(3600), Duration::from_secs(24 * 3600));
         for (words, expected) in [
-            (&["down", "--as", "a"][..], LatchAct::Down { name: name(), keep: day }),
-            (&["--as", "a", "--keep", "1h", "down"], LatchAct::Down { name: name(), keep: hour }),
+            (&["done", "--as", "a"][..], LatchAct::Down { name: name(), keep: day }),
+            (&["--as", "a", "--keep", "1h", "done"], LatchAct::Down { name: name(), keep: hour }),
             (&["wait", "--count", "3"], LatchAct::Wait { count: 3 }),
             (
                 &["fail", "--as", "a", "--reason", "red", "--keep", "1h"],
                 LatchAct::Fail { name: name(), reason: "red".to_owned(), keep: hour },
             ),
             (&["forget"], LatchAct::Forget),
+            (&["show", "--json"], LatchAct::Show { json: true }),
         ] {
             assert_eq!(asked(words), Ok(expected), "{words:?}");
         }
         for (words, part) in [
-            (&["down"][..], "add --as NAME"),
+            (&["done"][..], "add --as NAME"),
             (&["wait"], "add --count N"),
-            (&["wait", "--count", "3", "--as", "a"], "--as is only for dlock latch down and fail"),
-            (&["down", "--as", "a", "--count", "3"], "--count is only for dlock latch wait"),
-            (&["down", "--as", "a", "--reason", "red"], "--reason is only for dlock latch fail"),
-            (&["forget", "--keep", "1h"], "--keep is only for dlock latch down and fail"),
-            (&["down", "--as", ""], "--as: a name must not be empty"),
-            (&["down", "--as", "a\nb"], "--as: a name must not contain control characters"),
+            (&["wait", "--count", "3", "--as", "a"], "--as is only for dlock latch done and fail"),
+            (&["done", "--as", "a", "--count", "3"], "--count is only for dlock latch wait"),
+            (&["done", "--as", "a", "--reason", "red"], "--reason is only for dlock latch fail"),
+            (&["wait", "--count", "3", "--json"], "--json is only for dlock latch show"),
+            (&["forget", "--keep", "1h"], "--keep is only for dlock latch done and fail"),
+            (&["done", "--as", ""], "--as: a name must not be empty"),
+            (&["done", "--as", "a\nb"], "--as: a name must not contain control characters"),
         ] {
             let error = asked(words).expect_err("a mistake");
             assert!(error.contains(part), "{words:?}: {error}");
         }
-        assert!(asked(&["down", "--as", &"x".repeat(MAX_NAME)]).is_ok());
-        assert!(asked(&["down", "--as", &"x".repeat(MAX_NAME + 1)]).is_err());
+        assert!(asked(&["done", "--as", &"x".repeat(MAX_NAME)]).is_ok());
+        assert!(asked(&["done", "--as", &"x".repeat(MAX_NAME + 1)]).is_err());
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn names_that_some_databases_take_for_one_count_apart<E: Engine>() {
     }
     latch(&service, &["wait", "--count", "7", "-w", "0"]).output().success();
     let more = latch(&service, &["wait", "--count", "8", "-w", "0"]).output();
-    more.code(75).stderr_is_one_line("latch 'k' is not open: 7 of 8 are down (");
+    more.code(75).stderr_is_one_line("latch 'k' is not open: 7 of 8 are done (");
 }
 
 /// Their arrivals wait for each other at the server.

@@ -75,7 +75,7 @@ fn a_latch_is_forgotten_by_every_server_or_dlock_says_so() {
     nodes[1].freeze();
     let wait = dlock(&service, "latch").args(["wait", "--count", "1", "-w", "0"]).output();
     nodes[1].thaw();
-    wait.code(75).stderr_is_one_line("latch 'k' is not open: none of 1 is down");
+    wait.code(75).stderr_is_one_line("latch 'k' is not open: none of 1 is done");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_wait_outlives_a_server_that_loses_its_data() {
     let service = RedisService::fresh();
     dlock(&service, "latch").args(["down", "--as", "a"]).output().success();
     let waiter = dlock(&service, "latch").args(["wait", "--count", "2"]).spawn();
-    waiter.wait_stderr("waiting for latch 'k': 1 of 2 is down (a)");
+    waiter.wait_stderr("waiting for latch 'k': 1 of 2 is done (a)");
     let party = dlock(&service, "barrier").args(["--parties", "2"]).spawn();
     party.wait_stderr("waiting for barrier 'k': 1 of 2 is here");
     service.cluster().redis()[0].cli(&["FLUSHALL"]);
@@ -91,7 +91,7 @@ fn a_wait_outlives_a_server_that_loses_its_data() {
     for name in ["b", "c"] {
         dlock(&service, "latch").args(["down", "--as", name]).output().success();
     }
-    waiter.wait().code(0).stderr_is_one_line("waiting for latch 'k': 1 of 2 is down (a)");
+    waiter.wait().code(0).stderr_is_one_line("waiting for latch 'k': 1 of 2 is done (a)");
 }
 
 #[test]

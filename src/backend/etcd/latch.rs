@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::error::Error;
 use crate::backend::etcd::meeting::{BESIDE, Visitor, name};
 use crate::backend::etcd::names::lease_of;
-use crate::backend::meeting::{Downs, Latch, LatchFailure, TOLD};
+use crate::backend::meeting::{Downs, Latch, LatchFailure};
 
 /// How often a waiter looks again although nothing was heard.
 const LOOK: Duration = Duration::from_secs(10);
@@ -95,9 +95,9 @@ impl Latch for EtcdLatch {
         Ok(())
     }
 
-    async fn look(&mut self) -> Result<Downs, Error> {
+    async fn look(&mut self, told: usize) -> Result<Downs, Error> {
         let prefix = format!("{}/", self.visitor.place);
-        let told = i64::try_from(TOLD).unwrap_or(i64::MAX);
+        let told = i64::try_from(told).unwrap_or(i64::MAX);
         let oldest = GetOptions::new().with_prefix().with_keys_only().with_limit(told);
         let oldest = oldest.with_sort(SortTarget::Create, SortOrder::Ascend);
         let read =

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::error::Error;
 use crate::backend::file::errors;
 use crate::backend::file::meeting::{Board, is_ours, read, write};
-use crate::backend::meeting::{Downs, Latch, LatchFailure, TOLD};
+use crate::backend::meeting::{Downs, Latch, LatchFailure};
 use crate::clock::wall_millis;
 
 /// What the file of a latch says.
@@ -57,11 +57,11 @@ impl Record {
         }
     }
 
-    /// As one look shows it.
-    fn told(self) -> Downs {
+    /// As one look shows it, with so many names at most.
+    fn told(self, most: usize) -> Downs {
         Downs {
             count: self.downs.len().try_into().unwrap_or(u64::MAX),
-            names: self.downs.into_iter().take(TOLD).map(|down| down.name).collect(),
+            names: self.downs.into_iter().take(most).map(|down| down.name).collect(),
             failure: self.failed.map(|failed| failed.failure),
         }
     }
@@ -115,9 +115,9 @@ impl Latch for FileLatch {
         }
     }
 
-    async fn look(&mut self) -> Result<Downs, Error> {
+    async fn look(&mut self, told: usize) -> Result<Downs, Error> {
         let record = self.0.with(false, read::<Record>).await?.unwrap_or_default();
-        Ok(record.at(wall_millis()).told())
+        Ok(record.at(wall_millis()).told(told))
     }
 
     async fn changed(&mut self) -> Result<(), Error> {
@@ -140,7 +140,7 @@ mod tests {
         record.put("b", 20);
         record.put("a", 15);
         for (now, count, names) in [(0, 2, &["a", "b"][..]), (14, 2, &["a", "b"]), (15, 1, &["b"]), (20, 0, &[])] {
-            let told = record.clone().at(now).told();
+            let told = record.clone().at(now).told(9);
             assert_eq!(
                 (told.count, told.names.iter().map(String::as_str).collect::<Vec<_>>()),
                 (count, names.to_vec())
@@ -150,7 +150,7 @@ mod tests {
             Some(Failed { failure: LatchFailure { by: "a".to_owned(), ..LatchFailure::default() }, until: 10 });
         let text = serde_json::to_string(&record).expect("text");
         assert_eq!(serde_json::from_str::<Record>(&text).expect("record"), record);
-        assert_eq!(record.clone().at(9).told().failure.map(|failure| failure.by), Some("a".to_owned()));
-        assert_eq!(record.at(10).told().failure, None);
+        assert_eq!(record.clone().at(9).told(9).failure.map(|failure| failure.by), Some("a".to_owned()));
+        assert_eq!(record.at(10).told(9).failure, None);
     }
 }

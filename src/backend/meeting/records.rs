@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::backend::error::Error;
 use crate::backend::meeting::rule::{Mark, Step, step};
-use crate::backend::meeting::{Barrier, Downs, Gathering, Latch, LatchFailure, Meeting, TOLD, restless};
+use crate::backend::meeting::{Barrier, Downs, Gathering, Latch, LatchFailure, Meeting, restless};
 
 /// What the record of a name that is down begins with.
 const DOWN: &str = "n";
@@ -107,13 +107,13 @@ impl<R: Records> Latch for RecordedLatch<R> {
         self.0.clear().await
     }
 
-    async fn look(&mut self) -> Result<Downs, Error> {
-        let Page { records, count, .. } = self.0.read(TOLD + 1).await?;
+    async fn look(&mut self, told: usize) -> Result<Downs, Error> {
+        let Page { records, count, .. } = self.0.read(told.saturating_add(1)).await?;
         let failed = records.iter().find(|record| record.name == FAILURE);
         let names = records.iter().filter_map(|record| record.name.strip_prefix(DOWN));
         Ok(Downs {
             count: count.saturating_sub(failed.is_some().into()),
-            names: names.take(TOLD).map(str::to_owned).collect(),
+            names: names.take(told).map(str::to_owned).collect(),
             failure: failed.map(|failed| LatchFailure::read(failed.text.as_bytes())),
         })
     }

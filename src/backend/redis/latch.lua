@@ -3,10 +3,11 @@
 --         which it is dropped without another look)
 --   ARGV  look, leave, down, fail or forget; id; for how many ms it counts (look: this waiter, 0 for one that is not woken; down
 --         and fail: what is kept); the name or the failure; prefix of the wake lists, which the waiter's id follows; how many
---         names at most are told as digests
+--         names at most are told as digests; how many names are told
 -- Returns {how many names are down, failure or '', digests, name ...}; repeating it changes nothing.
 local downs, failure, waiters = KEYS[1], KEYS[2], KEYS[3]
 local what, id, life, text, wakes, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], tonumber(ARGV[6])
+local told = tonumber(ARGV[7])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
@@ -57,7 +58,9 @@ if most > 0 then
   end
 end
 local answer = { redis.call('ZCARD', downs), redis.call('GETRANGE', failure, 0, 4095), table.concat(digests) }
-for _, name in ipairs(redis.call('ZRANGE', downs, 0, 7)) do
-  answer[#answer + 1] = name
+if told > 0 then
+  for _, name in ipairs(redis.call('ZRANGE', downs, 0, told - 1)) do
+    answer[#answer + 1] = name
+  end
 end
 return answer

@@ -47,8 +47,8 @@ const DIGEST: usize = 20;
 /// What is asked of a latch.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::backend) enum Ask<'a> {
-    /// Look, and be woken when it changes for so long; not at all for zero.
-    Look(Duration),
+    /// Look, and be woken when it changes for so long, not at all for zero; be told so many names, and so many digests of names.
+    Look(Duration, usize, u32),
     /// Be woken no more.
     Leave,
     /// Put the name down for so long.
@@ -59,19 +59,20 @@ pub(in crate::backend) enum Ask<'a> {
     Forget,
 }
 
-/// The request that asks the latch of `meeting`; `digests` is how many names are wanted as digests.
-pub(in crate::backend) fn latch_request(meeting: &Meeting, ask: Ask<'_>, digests: u32) -> Cmd {
+/// The request that asks the latch of `meeting`.
+pub(in crate::backend) fn latch_request(meeting: &Meeting, ask: Ask<'_>) -> Cmd {
     let keys = Keys::of(&Claim::like(meeting));
     let (what, life, text) = match ask {
-        Ask::Look(life) => ("look", life, String::new()),
+        Ask::Look(life, ..) => ("look", life, String::new()),
         Ask::Leave => ("leave", Duration::ZERO, String::new()),
         Ask::Down(life) => ("down", life, meeting.name.clone()),
         Ask::Fail(failure, life) => ("fail", life, failure.text()),
         Ask::Forget => ("forget", Duration::ZERO, String::new()),
     };
+    let (told, digests) = if let Ask::Look(_, told, digests) = ask { (told, digests) } else { (0, 0) };
     let names = ["latch", "latch-failure", "latch-waits"].map(|name| keys.side(name));
-    let (life, digests) = (millis(life), digests.to_string());
-    script(LATCH, &names, &[what, meeting.id.as_str(), &life, &text, &keys.side("latch-wake:"), &digests])
+    let (life, told, digests) = (millis(life), told.to_string(), digests.to_string());
+    script(LATCH, &names, &[what, meeting.id.as_str(), &life, &text, &keys.side("latch-wake:"), &digests, &told])
 }
 
 /// Reads the answer to [`latch_request`]; `None` when it makes no sense.
@@ -160,7 +161,7 @@ pub(super) struct RedisLatch(pub Visitor);
 
 impl RedisLatch {
     async fn write(&mut self, ask: Ask<'_>) -> Result<(), Error> {
-        let command = latch_request(&self.0.meeting, ask, 0);
+        let command = latch_request(&self.0.meeting, ask);
         self.0.ask(&command, latch_answer).await?;
         self.0.replicate().await
     }
@@ -184,8 +185,8 @@ impl Latch for RedisLatch {
         self.write(Ask::Forget).await
     }
 
-    async fn look(&mut self) -> Result<Downs, Error> {
-        let command = latch_request(&self.0.meeting, Ask::Look(WOKEN), 0);
+    async fn look(&mut self, told: usize) -> Result<Downs, Error> {
+        let command = latch_request(&self.0.meeting, Ask::Look(WOKEN, told, 0));
         Ok(self.0.ask(&command, latch_answer).await?.downs)
     }
 
@@ -194,7 +195,7 @@ impl Latch for RedisLatch {
     }
 
     async fn close(&mut self) {
-        let command = latch_request(&self.0.meeting, Ask::Leave, 0);
+        let command = latch_request(&self.0.meeting, Ask::Leave);
         if self.0.connection.connect_in_order().await.is_ok() {
             // What is left of it goes by itself.
             let _ = self.0.connection.ask(&command, Outstanding::Blocker).await;

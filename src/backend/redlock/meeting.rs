@@ -12,7 +12,7 @@ use ::redis::Cmd;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::backend::error::Error;
-use crate::backend::meeting::{Downs, Latch, LatchFailure, Meeting, TOLD};
+use crate::backend::meeting::{Downs, Latch, LatchFailure, Meeting};
 use crate::backend::redis::Server;
 use crate::backend::redis::connection::{Connection, Outstanding};
 use crate::backend::redis::meeting::{Ask, Told, latch_answer, latch_request};
@@ -42,15 +42,15 @@ pub(super) struct RedlockLatch {
     looked: Instant,
 }
 
-/// What several servers say together.
-fn union(told: &[Told]) -> Downs {
+/// What several servers say together, with so many names at most.
+fn union(told: &[Told], most_names: usize) -> Downs {
     let digests: BTreeSet<&str> = told.iter().flat_map(|told| &told.digests).map(String::as_str).collect();
     let names: BTreeSet<&str> = told.iter().flat_map(|told| &told.downs.names).map(String::as_str).collect();
     // A server tells no more digests than that, but how many names there are.
     let most = told.iter().map(|told| told.downs.count).max().unwrap_or_default();
     Downs {
         count: most.max(digests.len().try_into().unwrap_or(u64::MAX)),
-        names: names.into_iter().take(TOLD).map(str::to_owned).collect(),
+        names: names.into_iter().take(most_names).map(str::to_owned).collect(),
         failure: told.iter().find_map(|told| told.downs.failure.clone()),
     }
 }
@@ -62,8 +62,8 @@ impl RedlockLatch {
     }
 
     /// What the servers answer; fails where these are no majority, and for [`Ask::Forget`] where these are not all.
-    async fn ask(&mut self, ask: Ask<'_>, digests: u32) -> Result<Vec<Told>, Error> {
-        let command = &latch_request(&self.meeting, ask, digests);
+    async fn ask(&mut self, ask: Ask<'_>) -> Result<Vec<Told>, Error> {
+        let command = &latch_request(&self.meeting, ask);
         let all = self.connections.len();
         let needed = if matches!(ask, Ask::Forget) { all } else { majority(all) };
         let asking = self.connections.iter_mut().map(|connection| one(connection, command));
@@ -114,20 +114,20 @@ impl Latch for RedlockLatch {
     }
 
     async fn down(&mut self, keep: Duration) -> Result<(), Error> {
-        self.ask(Ask::Down(keep), 0).await.map(drop)
+        self.ask(Ask::Down(keep)).await.map(drop)
     }
 
     async fn fail(&mut self, failure: &LatchFailure, keep: Duration) -> Result<(), Error> {
-        self.ask(Ask::Fail(failure, keep), 0).await.map(drop)
+        self.ask(Ask::Fail(failure, keep)).await.map(drop)
     }
 
     async fn forget(&mut self) -> Result<(), Error> {
-        self.ask(Ask::Forget, 0).await.map(drop)
+        self.ask(Ask::Forget).await.map(drop)
     }
 
-    async fn look(&mut self) -> Result<Downs, Error> {
+    async fn look(&mut self, told: usize) -> Result<Downs, Error> {
         self.looked = Instant::now();
-        self.ask(Ask::Look(Duration::ZERO), DIGESTS).await.map(|told| union(&told))
+        self.ask(Ask::Look(Duration::ZERO, told, DIGESTS)).await.map(|answers| union(&answers, told))
     }
 
     async fn changed(&mut self) -> Result<(), Error> {
@@ -154,15 +154,15 @@ mod tests {
     fn every_name_counts_that_one_server_has() {
         for (servers, count) in [(&["", ""][..], 0), (&["a", ""], 1), (&["a b", "b c"], 3), (&["a b c", "b"], 3)] {
             let servers: Vec<Told> = servers.iter().map(|names| told(names, None)).collect();
-            let downs = union(&servers);
+            let downs = union(&servers, 9);
             assert_eq!(
                 (downs.count, downs.names.len(), downs.failure),
                 (count, usize::try_from(count).expect("few"), None)
             );
         }
         let full = Told { downs: Downs { count: 5000, ..Downs::default() }, digests: vec!["x".to_owned(); 1000] };
-        assert_eq!(union(&[full, told("a", None)]).count, 5000);
-        let failed = union(&[told("a", None), told("", Some("b"))]);
+        assert_eq!(union(&[full, told("a", None)], 9).count, 5000);
+        let failed = union(&[told("a", None), told("", Some("b"))], 9);
         assert_eq!(failed.failure.map(|failure| failure.by), Some("b".to_owned()));
     }
 }

@@ -12,7 +12,7 @@ use ::zookeeper_client::{CreateMode, Error as ZkError, OneshotWatcher};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::error::Error;
-use crate::backend::meeting::{Downs, Latch, LatchFailure, TOLD, restless};
+use crate::backend::meeting::{Downs, Latch, LatchFailure, restless};
 use crate::backend::zookeeper::meeting::{LOOK, LOOKS, Visitor, decoded, encoded, event};
 use crate::backend::zookeeper::nodes::absent;
 use crate::clock::{Instant, sleep_until};
@@ -73,7 +73,7 @@ impl ZookeeperLatch {
         Err(restless(&self.visitor.meeting.key))
     }
 
-    async fn look_at_nodes(&mut self) -> Result<Downs, ZkError> {
+    async fn look_at_nodes(&mut self, told: usize) -> Result<Downs, ZkError> {
         let touched = self.visitor.touch().await?;
         let now = u64::try_from(touched.mtime).unwrap_or_default();
         let (nodes, watcher) = self.visitor.list().await?;
@@ -99,7 +99,7 @@ impl ZookeeperLatch {
         let mut names: Vec<String> = self.known.keys().map(|node| decoded(node)).collect();
         names.sort_unstable();
         let count = names.len().try_into().unwrap_or(u64::MAX);
-        names.truncate(TOLD);
+        names.truncate(told);
         Ok(Downs { count, names, failure })
     }
 
@@ -136,8 +136,8 @@ impl Latch for ZookeeperLatch {
         self.remove_all().await.map_err(|error| self.visitor.explain(&error))
     }
 
-    async fn look(&mut self) -> Result<Downs, Error> {
-        self.look_at_nodes().await.map_err(|error| self.visitor.explain(&error))
+    async fn look(&mut self, told: usize) -> Result<Downs, Error> {
+        self.look_at_nodes(told).await.map_err(|error| self.visitor.explain(&error))
     }
 
     async fn changed(&mut self) -> Result<(), Error> {

@@ -1,21 +1,23 @@
 /*!
-`dlock latch`: put a name down, wait for names, let the latch fail, or forget it.
+`dlock latch`: put a name down, wait for names, let the latch fail, show it, or forget it.
 */
 
 use std::time::Duration;
 
 use crate::backend::ErrorKind;
-use crate::backend::meeting::{Latch, LatchFailure, Meeting};
-use crate::clock::Instant;
+use crate::backend::meeting::{Downs, Latch, LatchFailure, Meeting};
+use crate::clock::{Instant, wall_millis};
 use crate::command::progress::Progress;
 use crate::command::session::{Opened, exit_of, open, play, random_id, refuse, told_to_stop};
 use crate::exit::{Exit, Failure};
 use crate::lease::waiting::{Failed, Wait};
 use crate::meeting::Limits;
 use crate::meeting::latch::{Deed, Outcome, leave, perform, wait};
+use crate::output;
 use crate::report::event::Event;
 use crate::report::event::meeting::{Kind, MeetingEvent, Point};
-use crate::report::{Report, Verbosity};
+use crate::report::{self, Report, Verbosity, picture};
+use crate::schema::{self, Place};
 use crate::settings::{LatchAct, LatchSettings};
 
 /// How long a session at a service lasts without a sign of life.
@@ -41,10 +43,21 @@ pub(crate) fn latch(settings: &LatchSettings) -> Exit {
                     outcome = visit.act() => outcome,
                 };
                 leave(visit.latch).await;
-                outcome
+                outcome.inspect_err(|failure| document(settings, failure))
             })
         }
-        Err(failure) => refuse(report, &failure),
+        Err(failure) => {
+            document(settings, &failure);
+            refuse(report, &failure)
+        }
+    }
+}
+
+/// Prints a failure as a document too where one is wanted.
+fn document(settings: &LatchSettings, failure: &Failure) {
+    if let (LatchAct::Show { json: true }, Some(event)) = (&settings.act, failure.event.as_deref()) {
+        // That this cannot be printed either is no news.
+        let _ = output::print(schema::trouble(&report::sentence(event), failure.exit.code()).as_bytes());
     }
 }
 
@@ -57,7 +70,7 @@ fn prepare(settings: &LatchSettings, report: &Report) -> Result<(Box<dyn Latch>,
     let opened = open(&settings.connection, settings.unknown.as_ref(), Kind::Latch, report)?;
     let name = match &settings.act {
         LatchAct::Down { name, .. } | LatchAct::Fail { name, .. } => name.clone(),
-        LatchAct::Wait { .. } | LatchAct::Forget => String::new(),
+        LatchAct::Wait { .. } | LatchAct::Forget | LatchAct::Show { .. } => String::new(),
     };
     let (key, namespace, id) = (settings.key.clone(), settings.connection.namespace.clone(), random_id()?);
     let meeting = Meeting { key, namespace, id, name, lease: LEASE };
@@ -80,13 +93,14 @@ impl Visit<'_> {
         match &self.settings.act {
             LatchAct::Down { name, keep } => {
                 let done = MeetingEvent::Down { point, name: name.clone(), keep: *keep };
-                self.perform(&Deed::Down(*keep), done).await
+                self.change(&Deed::Down(*keep), done).await
             }
             LatchAct::Fail { name, reason, keep } => {
                 let failure = LatchFailure { by: name.clone(), reason: reason.clone() };
-                self.perform(&Deed::Fail(failure, *keep), MeetingEvent::Failing { point, keep: *keep }).await
+                self.change(&Deed::Fail(failure, *keep), MeetingEvent::Failing { point, keep: *keep }).await
             }
-            LatchAct::Forget => self.perform(&Deed::Forget, MeetingEvent::Forgotten(point)).await,
+            LatchAct::Forget => self.change(&Deed::Forget, MeetingEvent::Forgotten(point)).await,
+            LatchAct::Show { json } => self.show(*json).await,
             LatchAct::Wait { count } => self.wait(u64::from(*count)).await,
         }
     }
@@ -96,7 +110,29 @@ impl Visit<'_> {
     }
 
     /// Does `deed`, which `done` reports.
-    async fn perform(&mut self, deed: &Deed, done: MeetingEvent) -> Result<Exit, Failure> {
+    async fn change(&mut self, deed: &Deed, done: MeetingEvent) -> Result<Exit, Failure> {
+        self.perform(deed).await?;
+        self.report.tell(&Event::Meeting(done));
+        Ok(Exit::Success)
+    }
+
+    /// Prints what is at the latch.
+    async fn show(&mut self, json: bool) -> Result<Exit, Failure> {
+        let downs = self.perform(&Deed::Show).await?;
+        let (key, connection) = (self.settings.key.as_str(), &self.settings.connection);
+        let backend = connection.target.to_string();
+        let text = if json {
+            let place = Place { backend, namespace: connection.namespace.as_str().to_owned(), table: None };
+            schema::latch(&downs, key, &place, wall_millis())
+        } else {
+            picture::latch(&downs, key, &backend)
+        };
+        output::print(text.as_bytes())?;
+        Ok(Exit::Success)
+    }
+
+    /// Does `deed`; what a look has shown.
+    async fn perform(&mut self, deed: &Deed) -> Result<Downs, Failure> {
         let (settings, limits) = (self.settings, self.limits());
         let (progress, point) = (Progress::default(), point(settings));
         // Without a wait, a backend that fails is reported at once.
@@ -106,10 +142,9 @@ impl Visit<'_> {
             performed = perform(self.latch, deed, wait, limits, |news| progress.set(news)) => performed,
             never = progress.announce(self.report, &point, 0) => match never {},
         };
-        performed.map_err(|failed| unusable(settings, failed))?;
+        let downs = performed.map_err(|failed| unusable(settings, failed))?;
         self.report.clear();
-        self.report.tell(&Event::Meeting(done));
-        Ok(Exit::Success)
+        Ok(downs)
     }
 
     async fn wait(&mut self, count: u64) -> Result<Exit, Failure> {

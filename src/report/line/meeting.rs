@@ -71,7 +71,7 @@ pub(super) fn line(event: &MeetingEvent, trouble: InWords) -> String {
             format!("{} has no {}: {reason}", point.place, plural(point.kind))
         }
         MeetingEvent::Down { point, name, keep } => {
-            format!("{name} is down at {}, for {}", placed(point), format_duration(*keep))
+            format!("{name} is done at {}, for {}", placed(point), format_duration(*keep))
         }
         MeetingEvent::Failing { point, keep } => {
             format!("marked {} as failed, for {}", placed(point), format_duration(*keep))
@@ -127,7 +127,7 @@ fn placed(point: &Point) -> String {
 /// How many of how many are there, and their names.
 fn there(kind: Kind, wanted: u64, turnout: &Turnout) -> String {
     let state = match kind {
-        Kind::Latch => "down",
+        Kind::Latch => "done",
         Kind::Barrier => "here",
     };
     let verb = if turnout.count == 1 { "is" } else { "are" };
@@ -181,10 +181,10 @@ mod tests {
     #[test]
     fn who_is_there_is_told_with_names() {
         for (kind, count, all, expected) in [
-            (Kind::Latch, 0, "", "none of 3 is down"),
-            (Kind::Latch, 1, "a", "1 of 3 is down (a)"),
+            (Kind::Latch, 0, "", "none of 3 is done"),
+            (Kind::Latch, 1, "a", "1 of 3 is done (a)"),
             (Kind::Barrier, 2, "a b", "2 of 3 are here (a and b)"),
-            (Kind::Latch, 12, "a b c d e f g h", "12 of 3 are down (a, b, c, d, e, f, g, h and 4 more)"),
+            (Kind::Latch, 12, "a b c d e f g h", "12 of 3 are done (a, b, c, d, e, f, g, h and 4 more)"),
             (Kind::Barrier, 10, "a b c d e f g h i j", "10 of 3 are here (a, b, c, d, e, f, g, h and 2 more)"),
         ] {
             assert_eq!(there(kind, 3, &Turnout { count, names: names(all) }), expected);
@@ -198,9 +198,9 @@ mod tests {
         let turnout = Turnout::of(names("a"));
         let news = News::Turnout(turnout.clone());
         let waiting = MeetingEvent::Waiting { point: latch.clone(), wanted: 2, news, waited: 90 * second };
-        assert_eq!(told(&waiting), "waiting for latch 'k': 1m 30s so far; 1 of 2 is down (a)");
+        assert_eq!(told(&waiting), "waiting for latch 'k': 1m 30s so far; 1 of 2 is done (a)");
         let (name, rest) = state(&waiting, |_, _| String::new()).expect("a state");
-        assert_eq!((name.as_str(), rest.as_str()), ("'k'", "waiting 1m 30s; 1 of 2 is down (a)"));
+        assert_eq!((name.as_str(), rest.as_str()), ("'k'", "waiting 1m 30s; 1 of 2 is done (a)"));
         let trouble = Trouble::Silent;
         let within = Some(5 * second);
         for (event, expected) in [
@@ -211,7 +211,7 @@ mod tests {
             ),
             (
                 MeetingEvent::RanOut { point: latch.clone(), within: None, wanted: 2, turnout },
-                "latch 'k' is not open: 1 of 2 is down (a)",
+                "latch 'k' is not open: 1 of 2 is done (a)",
             ),
             (
                 MeetingEvent::Unusable { point: latch.clone(), within, trouble: trouble.clone() },
@@ -273,7 +273,7 @@ mod tests {
         for (event, expected) in [
             (
                 MeetingEvent::Down { point: latch.clone(), name: "unit".to_owned(), keep },
-                "unit is down at latch 'k' at redis://h, for 1day",
+                "unit is done at latch 'k' at redis://h, for 1day",
             ),
             (MeetingEvent::Failing { point: latch.clone(), keep }, "marked latch 'k' at redis://h as failed, for 1day"),
             (MeetingEvent::Forgotten(latch), "latch 'k' at redis://h is forgotten"),

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::backend::error::ErrorKind;
+use crate::backend::meeting::TOLD;
 use crate::holder::Owner;
 use crate::key::{Key, Namespace};
 
@@ -222,7 +223,7 @@ fn a_latch_counts_names_apart_from_its_failure() {
     let mut latch = RecordedLatch(memory(&world, "", 0));
     let failure = LatchFailure { by: "a".to_owned(), reason: "red".to_owned() };
     now(latch.fail(&failure, 10 * MICRO)).expect("done");
-    let look = |latch: &mut RecordedLatch<Memory>| now(latch.look()).expect("answered");
+    let look = |latch: &mut RecordedLatch<Memory>| now(latch.look(TOLD)).expect("answered");
     let names = ["", "a", "b"].map(str::to_owned).to_vec();
     assert_eq!(look(&mut latch), Downs { count: 3, names: names.clone(), failure: Some(failure) });
     world.borrow_mut().now = 10;

@@ -12,7 +12,7 @@ pub(super) const DOCUMENTS: &str = "json";
 
 /// What is true of all documents.
 const ABOUT_DOCUMENTS: &[&str] = &[
-    "With --json, dlock status, list, acquire, check and config print one JSON document on one line. With --watch, status and \
+    "With --json, dlock status, list, acquire, latch show, check and config print one JSON document on one line. With --watch, status and \
      list print one at once and another whenever something changes; that time passes (renewed, and fields in _ms that only \
      count) is no change.",
     "Fields are only ever added. Every field is always present, and null where nothing is known. Times are RFC 3339 in UTC with \
@@ -73,6 +73,7 @@ pub(super) fn documents(text: &mut Vec<u8>) {
         ("CONFIG", schema::settings::SETTINGS),
         ("SETTINGS", schema::settings::SETTING),
         ("ACQUIRE", schema::ACQUIRED),
+        ("LATCH", schema::LATCH),
         ("CHECK", schema::checked::CHECKED),
         ("PROBES", schema::checked::PROBE),
         ("LATENCY", schema::checked::LATENCY),
@@ -98,6 +99,7 @@ pub(super) fn documents(text: &mut Vec<u8>) {
             "dlock-status(1)",
             "dlock-list(1)",
             "dlock-acquire(1)",
+            "dlock-latch(1)",
             "dlock-check(1)",
             "dlock-config(1)",
         ],

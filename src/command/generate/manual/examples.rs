@@ -186,7 +186,7 @@ const GENERATE: &[(&str, &str)] = &[
 const LATCH: &[(&str, &str)] = &[
     (
         "At the end of each of three build jobs, which may end in any order:",
-        "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" down --as \"$CI_JOB_NAME\"",
+        "dlock latch -b redis://locks/ -k \"deploy-$CI_PIPELINE_ID\" done --as \"$CI_JOB_NAME\"",
     ),
     (
         "Wait at most an hour for all three, then deploy:",
