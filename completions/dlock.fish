@@ -26,7 +26,7 @@ end
 
 complete -c dlock -n "__fish_dlock_needs_command" -s h -l help -d 'Print help'
 complete -c dlock -n "__fish_dlock_needs_command" -s V -l version -d 'Print version'
-complete -c dlock -n "__fish_dlock_needs_command" -f -a "flock" -d 'Take the command line of flock(1); the lock is at a backend if one is configured'
+complete -c dlock -n "__fish_dlock_needs_command" -f -a "flock" -d 'Replace flock(1), with the locks on a server if a backend is configured'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "break" -d 'Ask the holder of a lock to stop and release it; with --now take the lock away'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "acquire" -d 'Take a lock that outlives this process, and print its handle'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "renew" -d 'Extend a lock by its handle'
@@ -46,7 +46,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand flock" -s E -l conflict-exit
 complete -c dlock -n "__fish_dlock_using_subcommand flock" -s c -l command -d 'After FILE only: run STRING with $SHELL -c, or with /bin/sh if SHELL is not set' -r
 complete -c dlock -n "__fish_dlock_using_subcommand flock" -s s -l shared -d 'Hold the lock together with others that share it'
 complete -c dlock -n "__fish_dlock_using_subcommand flock" -s x -l exclusive -d 'Hold the lock alone, which is the default'
-complete -c dlock -n "__fish_dlock_using_subcommand flock" -s u -l unlock -d 'Remove the lock from the open file, which otherwise goes when the last process closes it'
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -s u -l unlock -d 'Drop the lock of the open file; usually unnecessary, because it is dropped when the last process closes the file'
 complete -c dlock -n "__fish_dlock_using_subcommand flock" -s n -l nonblock -l nb -d 'Do not wait: exit with 1 when the lock is held'
 complete -c dlock -n "__fish_dlock_using_subcommand flock" -s o -l close -d 'Do not let the command inherit the locked descriptor'
 complete -c dlock -n "__fish_dlock_using_subcommand flock" -s F -l no-fork -d 'Become the command instead of starting it; with a backend, dlock stays to keep the lock'
@@ -90,7 +90,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l events -d 'Appen
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l kill-after -d 'With --while-pid: time between SIGTERM and SIGKILL, at most half of the ttl (zk: a quarter); default: the smaller of 5s and a quarter of the ttl. A shell runs a trap only after the command that it waits for has ended: give it time' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l on-lost -d 'With --while-pid: what happens to PID when the lock is lost, or dlock break asks for it' -r -f -a "stop\t'SIGTERM, then SIGKILL'
 kill\t'SIGKILL at once, without SIGTERM'
-ignore\t'Leave it alone; the exit code of a command stays its own'"
+ignore\t'Do not stop it; dlock run exits with the command\'s own exit code'"
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l user -d 'User name at the backend, if the URL has none' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, and fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m' -r -F
@@ -187,7 +187,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l slots -d 'Let up to 
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; 0 makes a skipped run a success' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l on-lost -d 'Action on the command when the lock is lost' -r -f -a "stop\t'SIGTERM, then SIGKILL'
 kill\t'SIGKILL at once, without SIGTERM'
-ignore\t'Leave it alone; the exit code of a command stays its own'"
+ignore\t'Do not stop it; dlock run exits with the command\'s own exit code'"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l leftovers -d 'Action on processes that the command leaves running. If a signal ended the command, or it was told to end and did so within --kill-after, they are always stopped' -r -f -a "leave\t'Leave them running, and release the lock'
 wait\t'Hold the lock until they have ended'
 kill\t'Stop them, then release the lock'"
@@ -302,7 +302,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand status" -l connect-timeout -
 10s\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand status" -l json -d 'Print one JSON document, see dlock-json(7); with --watch, one line for each change'
 complete -c dlock -n "__fish_dlock_using_subcommand status" -l watch -d 'Keep the output up to date until Ctrl-C'
-complete -c dlock -n "__fish_dlock_using_subcommand status" -s q -l quiet -d 'Print no remarks; status then prints nothing unless --json or --watch is given, and only its exit code tells'
+complete -c dlock -n "__fish_dlock_using_subcommand status" -s q -l quiet -d 'Print no remarks. With status, print nothing unless --json or --watch is given: only the exit code tells'
 complete -c dlock -n "__fish_dlock_using_subcommand status" -l require-backend -d 'If no backend is chosen, exit with 64 instead of using file:'
 complete -c dlock -n "__fish_dlock_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand status" -s V -l version -d 'Print version'
@@ -346,7 +346,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand list" -l connect-timeout -d 
 10s\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand list" -l json -d 'Print one JSON document, see dlock-json(7); with --watch, one line for each change'
 complete -c dlock -n "__fish_dlock_using_subcommand list" -l watch -d 'Keep the output up to date until Ctrl-C'
-complete -c dlock -n "__fish_dlock_using_subcommand list" -s q -l quiet -d 'Print no remarks; status then prints nothing unless --json or --watch is given, and only its exit code tells'
+complete -c dlock -n "__fish_dlock_using_subcommand list" -s q -l quiet -d 'Print no remarks. With status, print nothing unless --json or --watch is given: only the exit code tells'
 complete -c dlock -n "__fish_dlock_using_subcommand list" -l require-backend -d 'If no backend is chosen, exit with 64 instead of using file:'
 complete -c dlock -n "__fish_dlock_using_subcommand list" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand list" -s V -l version -d 'Print version'

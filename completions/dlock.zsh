@@ -41,8 +41,8 @@ _arguments "${_arguments_options[@]}" : \
 '--shared[Hold the lock together with others that share it]' \
 '-x[Hold the lock alone, which is the default]' \
 '--exclusive[Hold the lock alone, which is the default]' \
-'-u[Remove the lock from the open file, which otherwise goes when the last process closes it]' \
-'--unlock[Remove the lock from the open file, which otherwise goes when the last process closes it]' \
+'-u[Drop the lock of the open file; usually unnecessary, because it is dropped when the last process closes the file]' \
+'--unlock[Drop the lock of the open file; usually unnecessary, because it is dropped when the last process closes the file]' \
 '-n[Do not wait\: exit with 1 when the lock is held]' \
 '--nonblock[Do not wait\: exit with 1 when the lock is held]' \
 '--nb[Do not wait\: exit with 1 when the lock is held]' \
@@ -115,7 +115,7 @@ local\:"The time zone of this host, or of TZ"))' \
 '--kill-after=[With --while-pid\: time between SIGTERM and SIGKILL, at most half of the ttl (zk\: a quarter); default\: the smaller of 5s and a quarter of the ttl. A shell runs a trap only after the command that it waits for has ended\: give it time]:DURATION:_default' \
 '--on-lost=[With --while-pid\: what happens to PID when the lock is lost, or dlock break asks for it]:ACTION:((stop\:"SIGTERM, then SIGKILL"
 kill\:"SIGKILL at once, without SIGTERM"
-ignore\:"Leave it alone; the exit code of a command stays its own"))' \
+ignore\:"Do not stop it; dlock run exits with the command'\''s own exit code"))' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
 '--password-file=[Read the password for the backend from the first line of this file; - is standard input, and fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m]:FILE:_files' \
@@ -262,7 +262,6 @@ _arguments "${_arguments_options[@]}" : \
 '--help[Print help]' \
 '-V[Print version]' \
 '--version[Print version]' \
-'::_action -- An action of it, which has no help of its own:_default' \
 '::name -- The subcommand:(run flock status list held break acquire renew release latch barrier check config generate help)' \
 && ret=0
 ;;
@@ -280,7 +279,7 @@ local\:"The time zone of this host, or of TZ"))' \
 '--conflict-exit-code=[Exit code when the lock was not acquired; 0 makes a skipped run a success]:N:_default' \
 '--on-lost=[Action on the command when the lock is lost]:ACTION:((stop\:"SIGTERM, then SIGKILL"
 kill\:"SIGKILL at once, without SIGTERM"
-ignore\:"Leave it alone; the exit code of a command stays its own"))' \
+ignore\:"Do not stop it; dlock run exits with the command'\''s own exit code"))' \
 '--leftovers=[Action on processes that the command leaves running. If a signal ended the command, or it was told to end and did so within --kill-after, they are always stopped]:ACTION:((leave\:"Leave them running, and release the lock"
 wait\:"Hold the lock until they have ended"
 kill\:"Stop them, then release the lock"))' \
@@ -350,8 +349,8 @@ local\:"The time zone of this host, or of TZ"))' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
 '--json[Print one JSON document, see dlock-json(7); with --watch, one line for each change]' \
 '--watch[Keep the output up to date until Ctrl-C]' \
-'-q[Print no remarks; status then prints nothing unless --json or --watch is given, and only its exit code tells]' \
-'--quiet[Print no remarks; status then prints nothing unless --json or --watch is given, and only its exit code tells]' \
+'-q[Print no remarks. With status, print nothing unless --json or --watch is given\: only the exit code tells]' \
+'--quiet[Print no remarks. With status, print nothing unless --json or --watch is given\: only the exit code tells]' \
 '--require-backend[If no backend is chosen, exit with 64 instead of using file\:]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -377,8 +376,8 @@ local\:"The time zone of this host, or of TZ"))' \
 '--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
 '--json[Print one JSON document, see dlock-json(7); with --watch, one line for each change]' \
 '--watch[Keep the output up to date until Ctrl-C]' \
-'-q[Print no remarks; status then prints nothing unless --json or --watch is given, and only its exit code tells]' \
-'--quiet[Print no remarks; status then prints nothing unless --json or --watch is given, and only its exit code tells]' \
+'-q[Print no remarks. With status, print nothing unless --json or --watch is given\: only the exit code tells]' \
+'--quiet[Print no remarks. With status, print nothing unless --json or --watch is given\: only the exit code tells]' \
 '--require-backend[If no backend is chosen, exit with 64 instead of using file\:]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -502,7 +501,7 @@ esac
 (( $+functions[_dlock_commands] )) ||
 _dlock_commands() {
     local commands; commands=(
-'flock:Take the command line of flock(1); the lock is at a backend if one is configured' \
+'flock:Replace flock(1), with the locks on a server if a backend is configured' \
 'break:Ask the holder of a lock to stop and release it; with --now take the lock away' \
 'acquire:Take a lock that outlives this process, and print its handle' \
 'renew:Extend a lock by its handle' \

@@ -183,7 +183,7 @@ fn not_a_handle(text: &str) -> String {
     if is_newer {
         "it was made by a newer dlock".to_owned()
     } else {
-        format!("it is not a handle: dlock acquire prints one, which begins with {PREFIX}")
+        format!("it is not a handle: dlock acquire prints one, and it begins with {PREFIX}")
     }
 }
 

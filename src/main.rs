@@ -135,7 +135,7 @@ fn dispatch() -> Result<Exit, Failure> {
         "acquire" => Ok(command::acquire::acquire(&settings::AcquireSettings::read(matches)?)),
         "renew" => command::renew::renew(&settings::HandleSettings::of_renewal(matches)?),
         "release" => command::release::release(&settings::HandleSettings::read(matches)?),
-        "latch" => Ok(command::latch::latch(&settings::LatchSettings::read(matches)?)),
+        "latch" => documented(matches, || Ok(command::latch::latch(&settings::LatchSettings::read(matches)?))),
         "barrier" => Ok(command::barrier::barrier(&settings::BarrierSettings::read(matches)?)),
         "check" => Ok(command::check::check(&settings::CheckSettings::read(matches)?)),
         "config" => command::config::config(matches),
@@ -144,7 +144,10 @@ fn dispatch() -> Result<Exit, Failure> {
             let is_flag = matches.value_source("backend") == Some(clap::parser::ValueSource::CommandLine);
             command::generate::generate(&args, is_flag)
         }
-        "help" => cli::help(matches.get_one::<String>("name").map(String::as_str)),
+        "help" => {
+            let word = |name| matches.get_one::<String>(name).map(String::as_str);
+            cli::help(word("name"), word("action"))
+        }
         // As for flock, whose command line is not for the parser.
         unknown => Err(misunderstood(&format!("{unknown} is no subcommand"))),
     }

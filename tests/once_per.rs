@@ -73,9 +73,9 @@ fn the_last_success_is_told<S: Service>(service: &S) {
         outcome.code(code).quiet();
         assert!(outcome.stdout().starts_with("job at ") && outcome.stdout().contains(what), "{outcome:?}");
     };
-    told(asked("1h"), 75, ": not done within 1h: no success of a run with --once-per is recorded");
+    told(asked("1h"), 75, ": not done within 1h: no successful run with --once-per is on record");
     run(service).command(["false"]).output().code(1).quiet();
-    told(asked("1h"), 75, "no success of a run with --once-per is recorded");
+    told(asked("1h"), 75, "no successful run with --once-per is on record");
     run(service).command(["true"]).output().success();
     service.run("job").args(["--once-per", "51weeks"]).command(["false"]).output().code(1).quiet();
     told(asked("1h"), 0, "s ago by ");

@@ -161,7 +161,7 @@ fn unknown(scheme: &str, rest: Option<&str>) -> String {
     if !is_scheme || !rest.is_some_and(|rest| rest.starts_with("//")) {
         return match scheme {
             "jdbc" => "a backend is no JDBC URL: leave out jdbc:, and write the user before the host".to_owned(),
-            _ => "a backend is a URL such as file:, file:///dir or redis://host: add the scheme".to_owned(),
+            _ => "it is not a URL such as file:, file:///dir or redis://host: add the scheme".to_owned(),
         };
     }
     match meant(scheme).or_else(|| not_built(scheme)) {

@@ -27,7 +27,7 @@ dlock-config(5)). All other paths stay on this host, so that the scripts of the 
 
 /// What the help of `dlock flock` ends with.
 pub(super) const FLOCK_EXAMPLES: &str = "\
-Let every flock in the crontabs and scripts of this host use the backend:
+With this link, lines that say flock run dlock:
   ln -s \"$(command -v dlock)\" /usr/local/bin/flock
 
 What changes with a backend, and what a server cannot do: man dlock-flock";
@@ -85,7 +85,7 @@ const OPTIONS: &[Definition] = &[
         letters: "u",
         names: &["unlock"],
         value: None,
-        help: "Remove the lock from the open file, which otherwise goes when the last process closes it",
+        help: "Drop the lock of the open file; usually unnecessary, because it is dropped when the last process closes the file",
     },
     Definition {
         letters: "n",

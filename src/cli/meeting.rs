@@ -17,8 +17,8 @@ const MOST_PARTIES: u32 = 100;
 
 /// What `dlock latch` does, at length.
 pub(super) const LATCH_ABOUT: &str = "\
-A latch opens when enough names are done, for example all build jobs of a pipeline that a deployment waits for. It remembers the \
-names for a day (--keep), so the order does not matter, and a name that is reported twice counts once. A latch has \
+A latch opens when enough names have been reported as done, for example by all build jobs of a pipeline that a deployment waits for. It \
+remembers the names for a day (--keep), so the order does not matter, and a name that is reported twice counts once. A latch has \
 nothing to do with a lock of the same name. Options may come before or after the action.";
 
 /// What `dlock barrier` does, at length.

@@ -43,6 +43,10 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
         ErrorKind::InvalidSubcommand => {
             format!("there is no subcommand {}", text(error, ContextKind::InvalidSubcommand).unwrap_or_default())
         }
+        // dlock break.
+        ErrorKind::MissingRequiredArgument if argument.starts_with("--owner") => {
+            format!("{argument} is missing: dlock status shows it")
+        }
         ErrorKind::MissingRequiredArgument => format!("{argument} is missing"),
         ErrorKind::InvalidValue if value.is_empty() => format!("{argument}: the value is missing"),
         ErrorKind::InvalidValue => {
@@ -255,7 +259,12 @@ mod tests {
                 "--on-lost x: use one of stop, kill, ignore",
                 Some("dlock run"),
             ),
-            (&["run", "-k", "k", "--slots", "0"], false, "--slots 0: must be between 1 and 1000", Some("dlock run")),
+            (
+                &["run", "-k", "k", "--slots", "0"],
+                false,
+                "--slots 0: must be a whole number from 1 to 1000",
+                Some("dlock run"),
+            ),
             (
                 &["generate", "fsh"],
                 false,

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, Resettable, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use self::breaking::BREAK_ABOUT;
@@ -39,7 +39,7 @@ use self::held::{HELD_ABOUT, HELD_EXAMPLES};
 use self::meeting::{BARRIER_ABOUT, LATCH_ABOUT};
 pub(crate) use self::meeting::{BarrierArgs, LatchAction, LatchArgs, Waits};
 use self::mistake::{Mistake, is_of_a_variable, mistake};
-use self::options::{CONNECTION, connects, whole};
+use self::options::{CONNECTION, between, connects};
 pub(crate) use self::options::{
     Connects, Durability, EXCLUSIONS, Leftovers, OnLost, Place, Reach, RunOptions, Showing, Zone, is_on,
 };
@@ -110,7 +110,7 @@ pub(crate) enum Command {
     /// Hold a lock while a command runs
     #[command(long_about = RUN_ABOUT, after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
-    /// Take the command line of flock(1); the lock is at a backend if one is configured
+    /// Replace flock(1), with the locks on a server if a backend is configured
     #[command(long_about = FLOCK_ABOUT, after_help = FLOCK_EXAMPLES)]
     Flock(FlockArgs),
     /// Show who holds a lock, and who waits for it
@@ -155,7 +155,7 @@ pub(crate) enum Command {
         name: Option<String>,
         /// An action of it, which has no help of its own
         #[arg(hide = true)]
-        _action: Option<String>,
+        action: Option<String>,
     },
 }
 
@@ -255,6 +255,14 @@ pub(crate) struct StatusArgs {
     pub reach: Reach,
 }
 
+/// How many locks can be asked for: far more than there are anywhere.
+const MOST_LOCKS: usize = 1_000_000_000;
+
+/// Reads how many locks are shown.
+fn limit(text: &str) -> Result<usize, String> {
+    between(text, 0, MOST_LOCKS)
+}
+
 /// `dlock list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
@@ -263,7 +271,7 @@ pub(crate) struct ListArgs {
     pub prefix: Option<String>,
 
     /// Show at most N locks, the first by name; 0 for all
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = whole::<usize>, allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = limit, allow_hyphen_values = true)]
     pub limit: Option<usize>,
 
     #[command(flatten)]
@@ -355,15 +363,21 @@ pub(crate) fn settable() -> Vec<clap::Arg> {
     options
 }
 
-/// Prints the help of dlock, or that of the subcommand `name`.
-pub(crate) fn help(name: Option<&str>) -> Result<Exit, Failure> {
+/// Prints the help of dlock, or that of the subcommand `name`, which has that of its `action`.
+pub(crate) fn help(name: Option<&str>, action: Option<&str>) -> Result<Exit, Failure> {
     let mut cli = Cli::command();
     cli.build();
     let help = match name {
         None => cli.render_help(),
         Some(name) => {
-            let missing = || Failure::new(Exit::Usage, Event::NoSuchPage(name.to_owned()));
-            cli.find_subcommand_mut(name).ok_or_else(missing)?.render_long_help()
+            let missing = |name: String| Failure::new(Exit::Usage, Event::NoSuchPage(name));
+            let command = cli.find_subcommand_mut(name).ok_or_else(|| missing(name.to_owned()))?;
+            let actions: Vec<_> = command.get_positionals().flat_map(Arg::get_possible_values).collect();
+            let is_known = |action: &str| actions.iter().any(|known| known.matches(action, false));
+            if let Some(action) = action.filter(|action| !is_known(action)) {
+                return Err(missing(format!("{name} {action}")));
+            }
+            command.render_long_help()
         }
     };
     output::print(help.to_string().as_bytes())?;

@@ -252,7 +252,7 @@ pub(crate) struct Showing {
     #[arg(long, action = ArgAction::SetTrue)]
     pub watch: Option<bool>,
 
-    /// Print no remarks; status then prints nothing unless --json or --watch is given, and only its exit code tells
+    /// Print no remarks. With status, print nothing unless --json or --watch is given: only the exit code tells
     #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub quiet: Option<bool>,
 }
@@ -302,7 +302,7 @@ pub(crate) struct Durability {
         env = "DLOCK_REPLICAS",
         hide_env_values = true,
         default_value = "0",
-        value_parser = whole::<u32>,
+        value_parser = replicas,
         allow_hyphen_values = true,
         hide_default_value = true
     )]
@@ -321,7 +321,7 @@ pub(crate) enum OnLost {
     Stop,
     /// SIGKILL at once, without SIGTERM
     Kill,
-    /// Leave it alone; the exit code of a command stays its own
+    /// Do not stop it; dlock run exits with the command's own exit code
     Ignore,
 }
 
@@ -357,15 +357,15 @@ pub(super) fn exit_code(text: &str) -> Result<u8, String> {
     between(text, 0, u8::MAX)
 }
 
-/// Reads a number that is not negative.
-pub(super) fn whole<T: FromStr>(text: &str) -> Result<T, &'static str> {
-    text.parse().map_err(|_| "must be a whole number, 0 or more")
+/// Reads how many replicas must confirm.
+fn replicas(text: &str) -> Result<u32, String> {
+    between(text, 0, u32::MAX)
 }
 
 /// Reads a number that may be as small and as large as these.
 pub(super) fn between<T: FromStr + PartialOrd + Display>(text: &str, least: T, most: T) -> Result<T, String> {
     let number = text.parse().ok().filter(|number| *number >= least && *number <= most);
-    number.ok_or_else(|| format!("must be between {least} and {most}"))
+    number.ok_or_else(|| format!("must be a whole number from {least} to {most}"))
 }
 
 /// The parser for the variable of an option without a value, which may also turn the option off.

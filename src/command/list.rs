@@ -9,6 +9,7 @@ use crate::command::watch;
 use crate::exit::{Exit, Failure};
 use crate::key::Key;
 use crate::output;
+use crate::report;
 use crate::report::event::{Event, Look};
 use crate::report::picture::Table;
 use crate::schema::listing::Listing;
@@ -30,7 +31,12 @@ pub(crate) fn list(settings: &ListSettings) -> Result<Exit, Failure> {
                     text.push_str(part);
                     Ok(())
                 };
-                draw(session, settings, width, &mut sink).await?;
+                let remarks = draw(session, settings, width, &mut sink).await?;
+                if text.is_empty()
+                    && let Some(remark) = remarks.first()
+                {
+                    text = report::sentence(remark) + "\n";
+                }
                 Ok(text)
             };
             return watch::watch(session, &settings.look, None, look).await;
@@ -50,7 +56,8 @@ async fn draw(
     width: Option<usize>,
     sink: &mut dyn FnMut(&str) -> Result<(), Failure>,
 ) -> Result<Vec<Event>, Failure> {
-    let (begun, what) = (wall_millis(), format!("the locks in {}", settings.look.connection.namespace.as_str()));
+    let (begun, what) =
+        (wall_millis(), format!("the locks in the namespace '{}'", settings.look.connection.namespace.as_str()));
     // A server that is silent is given up in time: a list may take long, and one lock does not.
     if let Ok(key) = Key::parse(ANY.as_ref()) {
         session.look_at(&key).await.map_err(|error| looking::failed(&what, &error))?;

@@ -175,7 +175,11 @@ impl Screen {
     }
 
     fn leave(&self) -> Result<(), Failure> {
-        if self.json { Ok(()) } else { output::print(b"\x1b[?25h") }
+        if self.json {
+            return Ok(());
+        }
+        // The terminal may have written ^C.
+        output::print(b"\r\x1b[K\x1b[?25h")
     }
 }
 

@@ -100,7 +100,7 @@ pub(crate) const FLOCK: &[Row] = &[
     ("65", "the descriptor cannot be locked"),
     ("66", "the file cannot be opened"),
     ("69", "the command cannot be executed; with a backend: the backend is unreachable or too slow"),
-    ("71", "the system lacks something"),
+    ("71", "an error of the operating system, such as too little memory"),
     ("73", "the file cannot be created"),
     ("78", "a config file is wrong or cannot be trusted, also for a lock on this host: see dlock-config(5)"),
     ("70, 77, 79, 124, 126, 127", "with a backend: as from dlock run"),
@@ -111,7 +111,10 @@ pub(crate) const GENERATE: &[Row] = &[("0", "success"), USAGE, NOT_WRITTEN, BUG]
 
 /// The exit codes of latches and barriers.
 pub(crate) const MEETINGS: &[Row] = &[
-    ("0", "done: the name was reported or is forgotten, enough names are done, or all parties are there"),
+    (
+        "0",
+        "success: the report was recorded, the latch was cleared or shown, enough names are done, or all parties are there",
+    ),
     ("75", "--wait ran out (--conflict-exit-code changes the number)"),
     (
         "79",
@@ -120,6 +123,7 @@ pub(crate) const MEETINGS: &[Row] = &[
     ),
     ("69", "the backend is unreachable or too slow, also when --wait ran out"),
     REFUSED,
+    NOT_WRITTEN,
     ("64", "wrong usage; the barrier is in use with another number of parties; or the backend has no barriers"),
     ("73", "the file cannot be created"),
     CONFIG_FILE,
@@ -162,7 +166,7 @@ pub(crate) const HELD: &[Row] = &[
     ("75", "no dlock run around this process holds it"),
     (
         "69",
-        "there is no telling: the backend is unreachable or too slow, or the run that holds the lock cannot be watched from here",
+        "it cannot be determined: the backend is unreachable or too slow, or the run that holds the lock cannot be watched from here",
     ),
     NOT_READABLE,
     USAGE,

@@ -103,7 +103,7 @@ pub(crate) fn success(seen: &Seen, place: &str, length: Duration, is_done: bool)
     let last = match &seen.last_success {
         Some(done) if is_done => format!("done {}", done.described_at(seen.now)),
         Some(done) => format!("not done within {length}: last done {}", done.described_at(seen.now)),
-        None => format!("not done within {length}: no success of a run with --once-per is recorded"),
+        None => format!("not done within {length}: no successful run with --once-per is on record"),
     };
     format!("{name} at {}: {last}\n", safe(place))
 }

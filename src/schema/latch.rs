@@ -16,7 +16,7 @@ pub(crate) const LATCH: &[(&str, &str)] = &[
     ("key", "the latch's name"),
     ("count", "how many names are done"),
     ("names", "these names, a thousand at most"),
-    ("failed", "whether it has failed: an object with by, who said so, and reason; or null"),
+    ("failed", "the failure, as an object with by (who reported it) and reason; null if there is none"),
 ];
 
 #[derive(Serialize)]

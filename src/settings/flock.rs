@@ -38,15 +38,14 @@ pub(crate) fn run_of_flock(options: &FlockOptions, object: &Object) -> Result<Op
     match object {
         Object::Descriptor(number) => Err(descriptor(*number, options, &path)),
         Object::Path { .. } if options.operation == Some(Operation::Unlock) => {
-            Err(usage(format!("flock -u: {UNLOCK}, or end its command")))
+            Err(usage(format!("flock -u: {UNLOCK}")))
         }
         Object::Path { argv, .. } => settings(options, &path, argv, sections).map(Some),
     }
 }
 
 /// What to do instead of `-u`.
-const UNLOCK: &str =
-    "a lock at a backend is given back with dlock release HANDLE, for the HANDLE that dlock acquire has printed";
+const UNLOCK: &str = "a lock on a server is not released through the file: end the command that holds it, or use dlock release HANDLE (from dlock acquire)";
 
 /// The path that is locked; that of a descriptor as far as it is known, or else empty.
 fn path(object: &Object) -> PathBuf {

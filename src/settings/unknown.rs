@@ -32,12 +32,9 @@ pub(crate) fn variables() -> Option<Event> {
 
 /// That a variable is set which was probably meant to be `wanted`, as the end of a message that says what is missing.
 pub(super) fn hint(wanted: &str) -> String {
-    match variables() {
-        Some(Event::UnknownVariables { names, meant: Some(meant) }) if meant == wanted => {
-            format!("; {} is set: did you mean {wanted}?", names.join(", "))
-        }
-        _ => String::new(),
-    }
+    let Some(Event::UnknownVariables { names, .. }) = variables() else { return String::new() };
+    let name = names.iter().find(|name| meant(name).is_some_and(|meant| meant == wanted));
+    name.map(|name| format!("; {name} is set: did you mean {wanted}?")).unwrap_or_default()
 }
 
 /// All variables of dlock.

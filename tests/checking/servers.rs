@@ -1,6 +1,7 @@
 //! What can be wrong with etcd and ZooKeeper.
 
 use crate::checking::{Found, assert_untouched, check_at};
+use crate::support::certificates::{ClientCertificate, Identity, Tls};
 use crate::support::etcd::{Etcd, EtcdOptions};
 use crate::support::rendezvous::eventually;
 use crate::support::service::{
@@ -72,6 +73,19 @@ fn a_certificate_of_etcd_is_looked_at() {
     let service = EtcdTlsService::fresh();
     let check = check_at(service.scratch(), &service.url(), &[]).args(service.options());
     Found::by(check, 0).has("warn", "tls", "the certificate ends on ").has("ok", "lock", "taken");
+}
+
+/// What a server tells those who say who they are by a certificate is no refusal.
+#[test]
+fn a_certificate_may_say_who_the_user_of_an_etcd_is() {
+    let tls = Tls { clients: ClientCertificate::Needed, ..Tls::default() };
+    let service = EtcdService::on(Etcd::with(EtcdOptions { tls: Some(tls), ..EtcdOptions::single() }));
+    service.etcd.guard("dlock-client", "hush", "dlock/");
+    let certificates = service.etcd.certificates();
+    let check = check_at(service.scratch(), &service.url(), &[]).arg("--tls-ca").arg(certificates.ca());
+    let check = check.arg("--tls-cert").arg(certificates.certificate(Identity::Client));
+    let check = check.arg("--tls-key").arg(certificates.key(Identity::Client));
+    Found::by(check, 0).has("ok", "identity", "").has("ok", "lock", "taken");
 }
 
 #[test]

@@ -35,7 +35,12 @@ fn require_backend() {
         run.command(["touch", "ran"]).output().code(64).stderr_is_one_line(refused);
     }
     assert!(!scratch.path("ran").exists());
-    let misspelt = run(&scratch).arg("--require-backend").env("DLOCK_BAKEND", "redis://h").command(["true"]).output();
+    let misspelt = run(&scratch)
+        .arg("--require-backend")
+        .env("DLOCK_BAKEND", "redis://h")
+        .env("DLOCK_FOO", "1")
+        .command(["true"])
+        .output();
     misspelt.code(64).stderr_is_one_line("; DLOCK_BAKEND is set: did you mean DLOCK_BACKEND?");
     run_file(&scratch).env("DLOCK_REQUIRE_BACKEND", "1").command(["true"]).output().success();
     let variable = run(&scratch).arg("--require-backend").env("DLOCK_BACKEND", scratch.file_url());

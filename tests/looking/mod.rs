@@ -321,7 +321,7 @@ fn a_look_that_fails_is_a_document_too() {
     let scratch = crate::support::scratch::Scratch::new();
     for (words, url, code, said) in [
         (&["status", "-k", "job"][..], "redis://127.0.0.1:1", 69, "cannot read 'job': "),
-        (&["list"], "redis://127.0.0.1:1", 69, "cannot read the locks in dlock: "),
+        (&["list"], "redis://127.0.0.1:1", 69, "cannot read the locks in the namespace 'dlock': "),
         (&["status", "-k", "job", "--done-within", "1h"], "redis://127.0.0.1:1", 69, "cannot read 'job': "),
         (&["list"], "nonsense://x", 64, "nonsense"),
     ] {

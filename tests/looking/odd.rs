@@ -149,7 +149,7 @@ fn wrong_usage_is_refused_and_a_service_that_is_not_there_is_told() {
     run(&["list", "-b", "file:///does/not/exist"])
         .output()
         .code(73)
-        .stderr_is_one_line("cannot read the locks in dlock: ");
+        .stderr_is_one_line("cannot read the locks in the namespace 'dlock': ");
 }
 
 /// There the kernel's table of locks shows those of its own processes alone.

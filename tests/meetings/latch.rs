@@ -46,7 +46,7 @@ fn a_name_counts_once_and_a_wait_after_the_fact_returns_at_once<S: Service>(serv
     short.code(75).stderr_is_one_line("latch 'k' is not open: 2 of 3 are done (lint/a b and unit)");
     wait(service, 3).args(["-w", "0", "-q", "-E", "7"]).output().code(7).quiet();
     let verbose = down(service, "docs").arg("-v").output();
-    verbose.code(0).stderr_is_one_line("docs is done at latch 'k' at ");
+    verbose.code(0).stderr_is_one_line("reported docs as done at latch 'k' at ");
     wait(service, 3).output().success();
     wait(service, 2).output().success();
     // More than those are told who wait.

@@ -26,7 +26,7 @@ fn options_come_from_variables_too_and_a_flag_overrides_its_variable() {
         latch.env("DLOCK_REASON", "red").env("DLOCK_KEEP", "1h").env("DLOCK_WAIT", "0")
     };
     // A variable may be set for all actions, also those that have no use for it.
-    latch("done").arg("-v").output().code(0).stderr_is_one_line("a is done at latch 'k' at ");
+    latch("done").arg("-v").output().code(0).stderr_is_one_line("reported a as done at latch 'k' at ");
     latch("wait").output().code(75).stderr_is_one_line("1 of 2 is done (a)");
     latch("wait").args(["--count", "1"]).output().success();
     latch("fail").output().success();
@@ -44,12 +44,12 @@ fn what_is_wrong_with_the_options_is_told_in_one_line() {
     for (words, said) in [
         (&["latch", "down"][..], "add --as NAME"),
         (&["latch", "wait"], "add --count N"),
-        (&["latch", "wait", "--count", "0"], "--count 0: must be between 1 and 1000"),
+        (&["latch", "wait", "--count", "0"], "--count 0: must be a whole number from 1 to 1000"),
         (&["latch", "fly"], "<ACTION> fly: use one of done, wait, fail, show, forget"),
         (&["latch", "forget", "--reason", "x"], "--reason is only for dlock latch fail"),
         (&["latch", "down", "--as", "a\nb"], "--as: a name must not contain control characters"),
         (&["barrier"], "the number of parties is missing: add --parties N"),
-        (&["barrier", "--parties", "101"], "--parties 101: must be between 1 and 100"),
+        (&["barrier", "--parties", "101"], "--parties 101: must be a whole number from 1 to 100"),
     ] {
         let outcome = dlock(&service, words[0]).args(&words[1..]).output();
         outcome.code(64).stdout_is("").stderr_is_one_line(said);

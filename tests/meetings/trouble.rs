@@ -130,6 +130,22 @@ fn a_full_disk_loses_no_name_of_a_latch() {
     assert!(first.ends_with(" 73") && !first.starts_with("100 ") && said.contains("No space left"), "{outcome:?}");
 }
 
+/// They are a longer answer than any about a lock.
+#[test]
+fn a_thousand_long_names_are_shown() {
+    let (redis, redlock) = (RedisService::fresh(), Redlock3::fresh());
+    let names: Vec<String> = (0..1000).map(|number| format!("{number:0128}")).collect();
+    let mut add = vec!["ZADD", "{dlock:k}\x01latch"];
+    add.extend(names.iter().flat_map(|name| ["9999999999999", name.as_str()]));
+    for server in redlock.servers.iter().chain([&*redis.redis]) {
+        server.ask(&add).unwrap();
+    }
+    for outcome in [dlock(&redis, "latch").arg("show").output(), dlock(&redlock, "latch").arg("show").output()] {
+        outcome.code(0).quiet();
+        assert_eq!(outcome.stdout().lines().count(), 1001);
+    }
+}
+
 #[test]
 fn a_file_that_is_not_of_a_latch_is_not_forgotten() {
     let service = FileService::fresh();

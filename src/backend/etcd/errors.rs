@@ -172,7 +172,9 @@ pub(super) fn other_lease(place: &dyn Display, lease: i64) -> Error {
 
 /// A user without a password: the library would leave the user out in silence.
 pub(super) fn no_password(place: &dyn Display, nested: &str) -> Error {
-    let message = format!("{place} needs a password too: give both --user and --password-file{nested}");
+    let message = format!(
+        "{place} needs a password too: give both --user and --password-file, or DLOCK_USER and DLOCK_PASSWORD{nested}"
+    );
     Error::new(ErrorKind::Denied, message)
 }
 

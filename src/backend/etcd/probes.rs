@@ -5,7 +5,7 @@ that runs ask for, which is given back at once.
 
 use std::time::Duration;
 
-use etcd_client::{Client, Error as EtcdError, StatusResponse};
+use etcd_client::{Client, Error as EtcdError, GetOptions, StatusResponse};
 use futures_util::future::join_all;
 
 use crate::backend::error::{Error, ErrorKind};
@@ -128,10 +128,12 @@ impl Member {
         bounded(&address.to_string(), asked).await
     }
 
-    /// Why it answers nobody without a user; its state it tells everybody.
+    /// Why it answers nobody without a user; its state it tells everybody. What this user may do is another question: a client
+    /// certificate may say who that is.
     async fn refusal(&mut self) -> Option<Error> {
-        let asked = Box::pin(self.ask(|mut client| async move { client.get("a", None).await })).await;
-        asked.err().filter(|error| error.kind == ErrorKind::Denied)
+        let options = GetOptions::new().with_serializable().with_keys_only();
+        let asked = Box::pin(self.ask(|mut client| async move { client.get("a", Some(options)).await })).await;
+        asked.err().filter(|error| error.kind == ErrorKind::Denied && error.to_string().contains("user name is empty"))
     }
 
     async fn meet(&mut self, location: &Location, tls: Option<&Tls>) -> Vec<Finding> {

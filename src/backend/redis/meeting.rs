@@ -11,7 +11,7 @@ use ::redis::{Cmd, Value};
 
 use crate::backend::Claim;
 use crate::backend::error::Error;
-use crate::backend::meeting::{Barrier, Downs, Gathering, Latch, LatchFailure, Meeting};
+use crate::backend::meeting::{Barrier, Downs, Gathering, Latch, LatchFailure, Meeting, TOLD};
 use crate::backend::redis::answers::{bytes, number, text_of};
 use crate::backend::redis::connection::Outstanding;
 use crate::backend::redis::errors;
@@ -185,7 +185,14 @@ impl Latch for RedisLatch {
         self.write(Ask::Forget).await
     }
 
+    /// Who wants more names than those who wait only looks, and is not woken.
     async fn look(&mut self, told: usize) -> Result<Downs, Error> {
+        if told > TOLD {
+            let command = latch_request(&self.0.meeting, Ask::Look(Duration::ZERO, told, 0));
+            let answers = self.0.connection.ask_all(&[command]).await?;
+            let told = answers.first().and_then(latch_answer);
+            return told.map(|told| told.downs).ok_or_else(|| self.0.connection.nonsense());
+        }
         let command = latch_request(&self.0.meeting, Ask::Look(WOKEN, told, 0));
         Ok(self.0.ask(&command, latch_answer).await?.downs)
     }

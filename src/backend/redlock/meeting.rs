@@ -14,7 +14,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use crate::backend::error::Error;
 use crate::backend::meeting::{Downs, Latch, LatchFailure, Meeting};
 use crate::backend::redis::Server;
-use crate::backend::redis::connection::{Connection, Outstanding};
+use crate::backend::redis::connection::Connection;
 use crate::backend::redis::meeting::{Ask, Told, latch_answer, latch_request};
 use crate::backend::redlock::errors::{self, Failures};
 use crate::backend::redlock::quorum::majority;
@@ -99,11 +99,12 @@ impl RedlockLatch {
 async fn one(connection: &mut Connection, command: &Cmd) -> Result<Told, Error> {
     let asked = async {
         connection.connect().await?;
-        connection.ask(command, Outstanding::Request).await
+        // Many names are a longer answer than one to a lock.
+        connection.ask_all(std::slice::from_ref(command)).await
     };
     let answered = before(Instant::now() + PATIENCE, asked).await;
-    let answer = answered.unwrap_or_else(|_| Err(connection.silence()))?;
-    latch_answer(&answer).ok_or_else(|| connection.nonsense())
+    let answers = answered.unwrap_or_else(|_| Err(connection.silence()))?;
+    answers.first().and_then(latch_answer).ok_or_else(|| connection.nonsense())
 }
 
 #[async_trait::async_trait(?Send)]

@@ -77,7 +77,7 @@ fn denied(what: &str, about: About<'_>) -> Error {
 
 /// One half of the credentials without the other; `lacking` is the one that is not there.
 pub(super) fn half_login(place: &dyn Display, lacking: &str) -> Error {
-    let hint = "give both --user and --password-file";
+    let hint = "give both --user and --password-file, or DLOCK_USER and DLOCK_PASSWORD";
     Error::new(ErrorKind::Denied, format!("{place} needs a {lacking} too: {hint}"))
 }
 
@@ -322,7 +322,7 @@ mod tests {
         let refused = || Error::new(Denied, "refused");
         let none = "none of the 2 servers of Z can be used; one of them:";
         for (told, kind, text) in [
-            (half_login(&"Z", "user"), Denied, "Z needs a user too: give both --user and --password-file".to_owned()),
+            (half_login(&"Z", "user"), Denied, "Z needs a user too: give both --user and --password-file, or DLOCK_USER and DLOCK_PASSWORD".to_owned()),
             (unspeakable(&"Z", "REASON"), CannotCreate, "Z: REASON".to_owned()),
             (no_room(&full), Unreachable, "could not start the ZooKeeper client on this host: full".to_owned()),
             (

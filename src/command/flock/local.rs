@@ -133,10 +133,12 @@ fn run(options: &FlockOptions, argv: &[OsString], took: &str) -> Result<Exit, St
     if options.no_fork {
         return Err(failed(&command.exec()));
     }
-    let ended = command.spawn().map_err(|error| failed(&error))?.wait();
+    let started = command.spawn();
+    let ended = started.map(|mut child| child.wait());
     if !is_terminal {
         say(options, &said);
     }
+    let ended = ended.map_err(|error| failed(&error))?;
     let status = ended.map_err(|error| Stop::of(SYSTEM, "waitpid failed", &error))?;
     let code = status.code().or_else(|| Some(128 + status.signal()?)).and_then(|code| u8::try_from(code).ok());
     Ok(Exit::Command(code.unwrap_or(SYSTEM)))

@@ -17,7 +17,7 @@ use crate::settings::flock::run_of_flock;
 /// Does what the words of a command line of flock ask for.
 pub(crate) fn flock(words: Vec<OsString>) -> Result<Exit, Failure> {
     let (options, object) = match read(words, std::env::var_os("SHELL")) {
-        Ok(Request::Help) => return help(Some("flock")),
+        Ok(Request::Help) => return help(Some("flock"), None),
         Ok(Request::Version) => {
             let version = format!("flock from dlock {}, as in util-linux 2.38\n", env!("CARGO_PKG_VERSION"));
             return output::print(version.as_bytes()).map(|()| Exit::Success);

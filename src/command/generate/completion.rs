@@ -89,8 +89,12 @@ const CONNECTED: [&str; 6] = ["run", "status", "list", "held", "latch", "barrier
 fn with_forms(cli: clap::Command) -> clap::Command {
     let names: Vec<&'static str> =
         cli.get_subcommands().map(|command| &*command.get_name().to_owned().leak()).collect();
-    let cli = cli
-        .mut_subcommand("help", |help| help.mut_arg("name", |arg| arg.value_parser(PossibleValuesParser::new(names))));
+    // Without the word for an action, which nobody needs.
+    let name = clap::Arg::new("name").help("The subcommand").value_parser(PossibleValuesParser::new(names));
+    let cli = cli.mut_subcommand("help", |help| {
+        let about = help.get_about().cloned().unwrap_or_default();
+        clap::Command::new("help").about(about).hide(true).arg(name)
+    });
     CONNECTED.iter().fold(cli, |cli, name| cli.mut_subcommand(name, with_forms_of_values))
 }
 

@@ -118,7 +118,8 @@ impl Visit<'_> {
 
     /// Prints what is at the latch.
     async fn show(&mut self, json: bool) -> Result<Exit, Failure> {
-        let downs = self.perform(&Deed::Show).await?;
+        let mut downs = self.perform(&Deed::Show).await?;
+        downs.names.sort_unstable();
         let (key, connection) = (self.settings.key.as_str(), &self.settings.connection);
         let backend = connection.target.to_string();
         let text = if json {

@@ -71,7 +71,7 @@ pub(super) fn line(event: &MeetingEvent, trouble: InWords) -> String {
             format!("{} has no {}: {reason}", point.place, plural(point.kind))
         }
         MeetingEvent::Down { point, name, keep } => {
-            format!("{name} is done at {}, for {}", placed(point), format_duration(*keep))
+            format!("reported {name} as done at {}, remembered for {}", placed(point), format_duration(*keep))
         }
         MeetingEvent::Failing { point, keep } => {
             format!("marked {} as failed, for {}", placed(point), format_duration(*keep))
@@ -273,7 +273,7 @@ mod tests {
         for (event, expected) in [
             (
                 MeetingEvent::Down { point: latch.clone(), name: "unit".to_owned(), keep },
-                "unit is done at latch 'k' at redis://h, for 1day",
+                "reported unit as done at latch 'k' at redis://h, remembered for 1day",
             ),
             (MeetingEvent::Failing { point: latch.clone(), keep }, "marked latch 'k' at redis://h as failed, for 1day"),
             (MeetingEvent::Forgotten(latch), "latch 'k' at redis://h is forgotten"),

@@ -15,9 +15,9 @@ pub(crate) fn latch(downs: &Downs, key: &str, place: &str) -> String {
     };
     let mut text = format!("{} at {}: {state}\n", safe(key), safe(place));
     if let Some(failure) = &downs.failure {
-        let by = if failure.by.is_empty() { String::new() } else { format!(", reported by {}", safe(&failure.by)) };
+        let by = if failure.by.is_empty() { "yes".to_owned() } else { format!("reported by {}", safe(&failure.by)) };
         let reason = if failure.reason.is_empty() { String::new() } else { format!(": {}", safe(&failure.reason)) };
-        field(&mut text, "failed", &format!("yes{by}{reason}"));
+        field(&mut text, "failed", &(by + &reason));
     }
     for name in &downs.names {
         field(&mut text, "done", &safe(name));
@@ -41,10 +41,7 @@ mod tests {
         assert_eq!(latch(&downs, "k", "file:"), "k at file:: 2 names are done\n  done     lint\n  done     unit\n");
         let failure = LatchFailure { by: "unit".to_owned(), reason: "3 tests red".to_owned() };
         let text = latch(&Downs { count: 1002, names, failure: Some(failure) }, "k", "x");
-        assert!(
-            text.starts_with("k at x: 1002 names are done\n  failed   yes, reported by unit: 3 tests red\n"),
-            "{text}"
-        );
+        assert!(text.starts_with("k at x: 1002 names are done\n  failed   reported by unit: 3 tests red\n"), "{text}");
         assert!(text.ends_with("  done     unit\n           … and 1000 more\n"), "{text}");
         assert_eq!(latch(&Downs::default(), "k", "x"), "k at x: no name is done\n");
     }

@@ -145,7 +145,11 @@ fn what_dlock_says_by_itself() {
         (nonsense(&"E"), Unavailable, "E gave an answer that makes no sense; is it etcd?"),
         (no_token(&"E", -7), Unusable, "E is at revision -7, which cannot be a fencing token; is its data damaged?"),
         (other_lease(&"E", 31), Unavailable, "E answered about another lease (1f) than it was asked for; is it etcd?"),
-        (no_password(&"E", "; NESTED"), Denied, "E needs a password too: give both --user and --password-file; NESTED"),
+        (
+            no_password(&"E", "; NESTED"),
+            Denied,
+            "E needs a password too: give both --user and --password-file, or DLOCK_USER and DLOCK_PASSWORD; NESTED",
+        ),
         (unusable(&address, &broken, None, &"N"), Unavailable, "could not use h:1: broken"),
         (unusable(&address, &broken, Some("SAID"), &"N"), Denied, "N refused the TLS connection: SAID"),
         (no_leader(&address), Unavailable, "h:1 knows no leader: is a majority of etcd running?"),

@@ -69,8 +69,8 @@ const PASSWORD: (&str, &str) =
 /// What no option is for.
 const FLOCK_PATHS: (&str, &str) = (
     "flock-paths = [PATTERN, ...]",
-    "the absolute paths that dlock-flock(1) locks at the backend of the config files; all others are locked on this host. In a pattern, * is \
-     any text without a slash, ? any character but one, and [...] one of several",
+    "the absolute paths that dlock-flock(1) locks at the backend of the config files; all others are locked on this host. In a pattern, * \
+     matches any string without a slash, ? any one character except a slash, and [...] one of the characters in it",
 );
 
 const TRUST: &[&str] = &[

@@ -63,8 +63,9 @@ const RUN: &[(&str, &str)] = &[
 const FLOCK: &[(&str, &str)] = &[
     (
         "/etc/dlock/config.toml of five hosts whose crontabs have lines such as flock -n /var/lock/jobs/backup backup.sh. With the link \
-         below, these jobs exclude each other on all hosts, and every other flock stays what it was:",
-        "backend = \"redis://locks/\"\nflock-paths = [\"/var/lock/jobs/*\"]",
+         below, these jobs exclude each other on all hosts, and every other flock stays what it was. The last line keeps a \
+         short job from running on one host after the other because their clocks differ; it counts for every dlock run, too:",
+        "backend = \"redis://locks/\"\nflock-paths = [\"/var/lock/jobs/*\"]\nmin-hold = \"1m\"",
     ),
     ("The link. Without it, nothing changes:", "ln -s \"$(command -v dlock)\" /usr/local/bin/flock"),
     (
