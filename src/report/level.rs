@@ -159,3 +159,18 @@ impl MeetingEvent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_dlock_did_to_a_job_is_told_with_q_too_and_is_an_error_in_the_journal() {
+        let stopped = Event::MaxRun { program: "backup.sh".to_owned(), max_run: Duration::from_secs(60) };
+        assert_eq!((stopped.level(), stopped.priority()), (Level::Warning, Priority::Error));
+        let misspelt = Event::UnknownVariables { names: vec!["DLOCK_WIAT".to_owned()], meant: None };
+        assert_eq!((misspelt.level(), misspelt.priority()), (Level::Warning, Priority::Warning));
+    }
+}

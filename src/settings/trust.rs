@@ -110,3 +110,39 @@ pub(super) fn is_of_another(meta: &Metadata) -> bool {
 fn is_owner_trusted(meta: &Metadata) -> bool {
     meta.uid() == 0 || meta.uid() == nix::unistd::geteuid().as_raw()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_others_could_write_or_replace_is_not_trusted() {
+        let place = tempfile::tempdir().expect("a directory");
+        let inner = place.path().join("inner");
+        let file = inner.join("config.toml");
+        fs::create_dir(&inner).and_then(|()| fs::write(&file, "")).expect("a file");
+        let told = |of_place: u32, of_inner: u32, of_file: u32| {
+            for (path, mode) in [(place.path(), of_place), (&inner, of_inner), (&file, of_file)] {
+                fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode");
+            }
+            let said = trusted(&fs::metadata(&file).expect("it is there"), &file).err();
+            said.or(objection_to_way(&file).expect("it can be reached"))
+        };
+        assert_eq!(told(0o755, 0o755, 0o644), None);
+        // In a sticky directory nobody replaces what belongs to others.
+        assert_eq!(told(0o1777, 0o755, 0o600), None);
+        for (modes, said) in [
+            ([0o755, 0o755, 0o664], "can be written by other users: chmod go-w "),
+            ([0o755, 0o755, 0o602], "can be written by other users: chmod go-w "),
+            ([0o755, 0o775, 0o644], "is in a directory that other users can write: chmod go-w "),
+            ([0o777, 0o755, 0o644], "is below a directory that other users can write: chmod go-w "),
+        ] {
+            let [place, inner, file] = modes;
+            let objection = told(place, inner, file).unwrap_or_default();
+            assert!(objection.starts_with(said), "{objection}");
+        }
+    }
+}

@@ -75,3 +75,27 @@ fn refused(event: &Event) -> Option<Entry> {
 fn name(lock: &Lock) -> String {
     lock.key.first().as_str().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::holder::ask::Ask;
+    use crate::key::Key;
+
+    #[test]
+    fn a_request_to_stop_is_written_whatever_becomes_of_the_command() {
+        let lock = || Lock {
+            key: Key::parse("k".as_ref()).expect("a key").into(),
+            place: "redis://h:6379".to_owned(),
+            flags: String::new(),
+        };
+        let (ask, program) = (|| Ask::new("ab", "alice@ops1", Some("restore first"), 7), || "backup.sh".to_owned());
+        for event in [
+            Event::Lost { lock: lock(), how: Loss::Asked(ask()), program: program(), goes_on: false },
+            Event::AskedAndGoesOn { lock: lock(), ask: ask(), program: program() },
+        ] {
+            let Some(Entry::Asked { by, reason }) = entry(&event) else { panic!("{event:?} is not written") };
+            assert_eq!((by.as_str(), reason.as_deref()), ("alice@ops1", Some("restore first")));
+        }
+    }
+}
