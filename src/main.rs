@@ -72,7 +72,7 @@ mod supervise;
 mod support;
 mod variables;
 
-use clap::{ArgMatches, FromArgMatches};
+use clap::FromArgMatches;
 
 use backend::url::password_in;
 use cli::GenerateArgs;
@@ -120,22 +120,27 @@ fn dispatch() -> Result<Exit, Failure> {
     }
     let matches = match cli::read() {
         Ok(matches) => matches,
-        Err(error) => return cli::explain(&error),
+        Err(error) => {
+            let mut words = std::env::args_os().skip(1);
+            let is_look = words.next().is_some_and(|word| word == "status" || word == "list");
+            return documented(is_look && words.any(|word| word == "--json"), || cli::explain(&error));
+        }
     };
     hide_passwords();
+    let json = || matches.subcommand().is_some_and(|(_, matches)| matches.get_flag("json"));
     let Some((subcommand, matches)) = matches.subcommand() else {
         return Err(misunderstood(&"the command line was not understood"));
     };
     match subcommand {
         "run" => Ok(command::run::run(&settings::RunSettings::read(matches)?)),
-        "status" => documented(matches, || command::status::status(&settings::StatusSettings::read(matches)?)),
-        "list" => documented(matches, || command::list::list(&settings::ListSettings::read(matches)?)),
+        "status" => documented(json(), || command::status::status(&settings::StatusSettings::read(matches)?)),
+        "list" => documented(json(), || command::list::list(&settings::ListSettings::read(matches)?)),
         "held" => command::held::held(&settings::HeldSettings::read(matches)?),
         "break" => command::breaking::break_lock(&settings::BreakSettings::read(matches)?),
         "acquire" => Ok(command::acquire::acquire(&settings::AcquireSettings::read(matches)?)),
         "renew" => command::renew::renew(&settings::HandleSettings::of_renewal(matches)?),
         "release" => command::release::release(&settings::HandleSettings::read(matches)?),
-        "latch" => documented(matches, || Ok(command::latch::latch(&settings::LatchSettings::read(matches)?))),
+        "latch" => documented(json(), || Ok(command::latch::latch(&settings::LatchSettings::read(matches)?))),
         "barrier" => Ok(command::barrier::barrier(&settings::BarrierSettings::read(matches)?)),
         "check" => Ok(command::check::check(&settings::CheckSettings::read(matches)?)),
         "config" => command::config::config(matches),
@@ -154,10 +159,10 @@ fn dispatch() -> Result<Exit, Failure> {
 }
 
 /// What comes of `work`, whose failure is a JSON document too where one is wanted.
-fn documented(matches: &ArgMatches, work: impl FnOnce() -> Result<Exit, Failure>) -> Result<Exit, Failure> {
+fn documented(json: bool, work: impl FnOnce() -> Result<Exit, Failure>) -> Result<Exit, Failure> {
     let done = work();
     if let Err(Failure { exit, event: Some(event), .. }) = &done
-        && matches.get_flag("json")
+        && json
         && output::is_at_start()
     {
         // That this cannot be printed either is no news.

@@ -103,7 +103,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("report/line/lack.rs", &["report::event", "supervise::protocol"]),
     ("report/line/number.rs", &["key"]),
     ("report/line/outer.rs", &["lock", "report::event", "report::line::number"]),
-    ("report/line/meeting.rs", &["lease::waiting", "meeting::news", "report::event"]),
+    ("report/line/meeting.rs", &["lease::waiting", "meeting::news", "printable", "report::event"]),
     ("report/picture/latch.rs", &["backend::meeting", "report::picture"]),
     ("report/picture.rs", &["backend::survey", "holder", "lock", "printable", "report::picture"]),
     ("report/picture/columns.rs", &["backend::survey", "holder", "printable", "report::picture"]),

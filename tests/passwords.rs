@@ -60,9 +60,10 @@ fn with_a_password_dlock_and_its_guard_cannot_be_inspected_and_work_all_the_same
     let script = "(setsid sh -c 'trap \"\" TERM; echo away:$$; sleep 1000' &); trap '' TERM; echo held; sleep 1000";
     let open = Redis::start();
     for (dlock, is_closed, kills_the_guard) in [
-        (scratch.dlock().run("k").backend(redis.url()).env("DLOCK_PASSWORD", SECRET), true, false),
-        (scratch.dlock().run("k").backend(redis.url_for("", SECRET, 0)), true, true),
-        (scratch.dlock().run("k").backend(open.url()), false, false),
+        // The lock of a dlock that is killed stays taken for a while.
+        (scratch.dlock().run("a").backend(redis.url()).env("DLOCK_PASSWORD", SECRET), true, false),
+        (scratch.dlock().run("b").backend(redis.url_for("", SECRET, 0)), true, true),
+        (scratch.dlock().run("c").backend(open.url()), false, false),
     ] {
         let running = dlock.args(["--kill-after", "200ms"]).unprivileged().shell(script).spawn();
         let away = running.wait_stdout("away:");

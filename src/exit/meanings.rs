@@ -118,7 +118,7 @@ pub(crate) const MEETINGS: &[Row] = &[
     ("75", "--wait ran out (--conflict-exit-code changes the number)"),
     (
         "79",
-        "the latch has failed; or the barrier is broken: a waiting party left or died, a newer process took the name of this one, \
+        "a wait: the latch has failed; or the barrier is broken: a waiting party left or died, a newer process took the name of this one, \
          or this one was taken for dead",
     ),
     ("69", "the backend is unreachable or too slow, also when --wait ran out"),

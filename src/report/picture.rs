@@ -360,7 +360,9 @@ fn waiting(waiter: &Party, now: u64) -> String {
     let age = waiter.age(now).map(|age| format!(" {}", seconds(age))).unwrap_or_default();
     let reason = waiter.published().and_then(|said| said.about.reason.as_deref());
     let reason = reason.map(|reason| format!(", reason: {}", safe(reason))).unwrap_or_default();
-    format!("{}, waiting{how}{age}{reason}", who(waiter))
+    let job = waiter.published().and_then(|said| said.about.job.as_deref());
+    let job = job.map(|job| format!(", job: {}", safe(job))).unwrap_or_default();
+    format!("{}, waiting{how}{age}{reason}{job}", who(waiter))
 }
 
 #[cfg(test)]

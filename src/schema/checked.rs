@@ -24,7 +24,7 @@ pub(crate) const CHECKED: &[(&str, &str)] = &[
 pub(crate) const PROBE: &[(&str, &str)] = &[
     (
         "name",
-        "host, reach, tls, identity, lock, latency, version, role, master, persistence, eviction, replicas, servers, cluster, lease, \
+        "host, cpu, reach, tls, identity, lock, latency, version, master, role, eviction, persistence, replicas, servers, cluster, lease, \
          clock, pooler, connections, table, directory; one may occur several times",
     ),
     ("result", "ok, warn, fail or skip (it could not be found out)"),

@@ -20,7 +20,7 @@ pub(crate) const SETTING: &[(&str, &str)] = &[
     ("option", "the long name of the option, without the dashes"),
     (
         "value",
-        "its value, a text as on the command line; true or false for an option without a value; null where it has none. Passwords \
+        "its value, a text as on the command line; the text true or false for an option without a value; null where it has none. Passwords \
          are ***, in URLs too",
     ),
     (

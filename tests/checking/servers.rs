@@ -13,7 +13,7 @@ use crate::support::zookeeper::{ZooKeeper, ZooKeeperOptions};
 fn an_etcd_alone_and_its_leases() {
     let service = EtcdService::on(Etcd::with(EtcdOptions { election: 1000, heartbeat: 100, ..EtcdOptions::single() }));
     let found = Found::at(service.scratch(), &service.url(), &["-t", "1s"], 0);
-    found.has("warn", "cluster", "one member: when it is away").has(
+    found.has("warn", "cluster", "only one member: if it is down").has(
         "warn",
         "lease",
         "2s is granted where --ttl asks for 1s",
@@ -29,7 +29,7 @@ fn an_etcd_alone_and_its_leases() {
     let found = |login: &str, code| Found::at(service.scratch(), &url(login), &[], code);
     found("worker:hush", 0)
         .has("ok", "identity", "user worker")
-        .has("warn", "cluster", "one member")
+        .has("warn", "cluster", "only one member")
         .has("ok", "lease", "");
     let nobody = Found::at(service.scratch(), &service.url(), &[], 77);
     nobody.has("fail", "identity", "no password was given").has("skip", "lock", "because of what failed above");

@@ -55,7 +55,7 @@ fn a_name_counts_once_and_a_wait_after_the_fact_returns_at_once<S: Service>(serv
     }
     let shown = dlock(service, "latch").arg("show").output();
     let text = shown.code(0).quiet().stdout();
-    assert!(text.contains(": 9 names are done\n  done     "), "{text}");
+    assert!(text.contains(": 9 are done\n  done     "), "{text}");
     let names = ["docs", "lint/a b", "unit", "job 0", "job 5"];
     assert!(names.iter().all(|name| text.contains(&format!("  done     {name}\n"))), "{text}");
     // It has nothing to do with the lock of that name.

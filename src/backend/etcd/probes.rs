@@ -98,7 +98,7 @@ impl State {
 /// What a cluster is worth with so many members that vote.
 fn size(voters: usize) -> Finding {
     match voters {
-        1 => Finding::warn("cluster", "one member: when it is away, locks cannot be had or kept", "run three"),
+        1 => Finding::warn("cluster", "only one member: if it is down, no lock can be taken or renewed", "run three"),
         2 => Finding::warn("cluster", "two members: both must be there", "run three"),
         _ => {
             Finding::ok("cluster", format!("{}, of which {} may be away", counted(voters, "member"), (voters - 1) / 2))

@@ -15,7 +15,7 @@ pub(super) fn concern(version: &str) -> Option<String> {
     is_affected(version).then(|| {
         let version = crate::printable::shown(version.as_bytes());
         format!(
-            "etcd {version} can revoke a renewed lease when its leader comes back from standing still \
+            "etcd {version} can revoke a renewed lease after its leader has stalled \
              (etcd#15247): use 3.4.31, 3.5.13 or newer"
         )
     })

@@ -52,10 +52,13 @@ pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
             (false, true) => "no password was given".to_owned(),
             (false, false) => format!("no password was given ({text})"),
         };
-        let hint = "check the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD); a \
-                    server that has no password set takes none";
+        let needless = if about.has_password { "a server without a password takes none; " } else { "" };
+        let hint = "check the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD)";
         let nested = about.nested;
-        return Error::new(ErrorKind::Denied, format!("{server} refused the credentials: {text}; {hint}{nested}"));
+        return Error::new(
+            ErrorKind::Denied,
+            format!("{server} refused the credentials: {text}; {needless}{hint}{nested}"),
+        );
     }
     let did = if error.is_connection_dropped() { "broke off the connection" } else { "answered with an error" };
     Error::unavailable(format!("{server} {did}: {text}; {}", hint(error, &text, about.is_plain)))

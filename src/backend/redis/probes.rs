@@ -175,7 +175,9 @@ fn optional(namespace: &Namespace) -> [Cmd; 2] {
 /// What the user may not do, by the answers to [`optional`].
 fn lacking(answers: &[Value], user: &str) -> Vec<Finding> {
     let is_refused = |answer: &Value| matches!(answer, Value::ServerError(error) if error.code() == "NOPERM");
-    let lacking = OPTIONAL.iter().zip(answers).filter(|(_, answer)| is_refused(answer));
+    // A right to keys is missed by the lock itself, which says so.
+    let is_of_keys = |answer: &Value| matches!(answer, Value::ServerError(error) if error.details().is_some_and(|said| said.contains("keys")));
+    let lacking = OPTIONAL.iter().zip(answers).filter(|(_, answer)| is_refused(answer) && !is_of_keys(answer));
     let warn = |((right, without), _): (&(&str, &str), &Value)| {
         Finding::warn(
             "identity",

@@ -49,7 +49,12 @@ pub(crate) fn barrier(settings: &BarrierSettings) -> Exit {
 
 /// The barrier, for people.
 fn point(settings: &BarrierSettings) -> Point {
-    Point { kind: Kind::Barrier, key: settings.key.clone(), place: settings.connection.target.to_string() }
+    Point {
+        kind: Kind::Barrier,
+        key: settings.key.clone(),
+        place: settings.connection.target.to_string(),
+        flags: settings.connection.flags.clone(),
+    }
 }
 
 fn prepare(settings: &BarrierSettings, report: &Report) -> Result<(Box<dyn Barrier>, Opened), Failure> {

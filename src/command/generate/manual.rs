@@ -244,7 +244,7 @@ fn write(command: clap::Command, examples: &[(&str, &str)], text: &mut Vec<u8>) 
     mend_spaces(text, title_ends);
     let mut page = Roff::new();
     if meets {
-        about_meetings(&mut page, examples);
+        about_meetings(&mut page, &title, examples);
     } else if ["dlock-flock", "dlock-config", "dlock-check"].contains(&title.as_str()) {
         about_itself(&mut page, &title, examples);
     } else {
@@ -318,9 +318,9 @@ fn also(title: &str) -> &'static [&'static str] {
 }
 
 /// What a page on latches or barriers has besides its options.
-fn about_meetings(page: &mut Roff, examples: &[(&str, &str)]) {
+fn about_meetings(page: &mut Roff, title: &str, examples: &[(&str, &str)]) {
     list(page, "EXIT STATUS", meanings::MEETINGS.iter().copied());
-    backends(page);
+    backends(page, if title == "dlock-barrier" { &["redlock"] } else { &[] });
     options(page);
     list(page, "FILES", MEETING_FILES.iter().copied());
     page.control("SH", ["EXAMPLES"]);
@@ -352,7 +352,7 @@ fn about_itself(page: &mut Roff, title: &str, examples: &[(&str, &str)]) {
 
 /// What a page on locks has besides its options.
 fn about_locks(page: &mut Roff) {
-    backends(page);
+    backends(page, &[]);
     page.control("PP", []);
     page.text([roman("dlock status shows who holds a lock. So does the backend itself (with the default namespace):")]);
     entries(page, LOOK.iter().copied());
@@ -360,9 +360,9 @@ fn about_locks(page: &mut Roff) {
     list(page, "FILES", FILES.iter().copied());
 }
 
-/// The backends, and all forms of their URLs.
-fn backends(page: &mut Roff) {
-    let backends: Vec<(&str, String)> = table().collect();
+/// The backends, without some, and all forms of their URLs.
+fn backends(page: &mut Roff, without: &[&str]) {
+    let backends: Vec<(&str, String)> = table().filter(|(name, _)| !without.contains(name)).collect();
     page.control("SH", ["BACKENDS"]);
     // The URLs are too long for lines of even length.
     page.control("na", []);

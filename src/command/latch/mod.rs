@@ -63,7 +63,12 @@ fn document(settings: &LatchSettings, failure: &Failure) {
 
 /// The latch, for people.
 fn point(settings: &LatchSettings) -> Point {
-    Point { kind: Kind::Latch, key: settings.key.clone(), place: settings.connection.target.to_string() }
+    Point {
+        kind: Kind::Latch,
+        key: settings.key.clone(),
+        place: settings.connection.target.to_string(),
+        flags: settings.connection.flags.clone(),
+    }
 }
 
 fn prepare(settings: &LatchSettings, report: &Report) -> Result<(Box<dyn Latch>, Opened), Failure> {

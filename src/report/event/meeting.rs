@@ -26,6 +26,8 @@ pub(crate) struct Point {
     pub key: Key,
     /// The URL of its backend, without a password.
     pub place: String,
+    /// The options that lead another command there, for a line to type.
+    pub flags: String,
 }
 
 /// Something that dlock reports of a latch or a barrier.

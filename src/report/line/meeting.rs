@@ -8,6 +8,7 @@ use humantime::format_duration;
 
 use crate::lease::waiting::Trouble;
 use crate::meeting::news::{News, Turnout};
+use crate::printable::flag;
 use crate::report::event::meeting::{Kind, MeetingEvent, Point};
 
 /// How many names a sentence has at most.
@@ -46,7 +47,10 @@ pub(super) fn line(event: &MeetingEvent, trouble: InWords) -> String {
         MeetingEvent::Failed { point, by, reason } => {
             let by = if by.is_empty() { String::new() } else { format!(", reported by {by}") };
             let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-            format!("{} has failed{by}{reason} (dlock latch … forget clears it)", named(point))
+            {
+                let key = flag("--key", point.key.as_str());
+                format!("{} has failed{by}{reason}; to clear it: dlock latch{}{key} forget", named(point), point.flags)
+            }
         }
         MeetingEvent::Broken { point, names } => {
             format!("{} is broken: {} left or died", named(point), listed(names, names.len() as u64))
@@ -167,7 +171,12 @@ mod tests {
     use crate::key::Key;
 
     fn point(kind: Kind) -> Point {
-        Point { kind, key: Key::parse(OsStr::new("k")).expect("a key"), place: "redis://h".to_owned() }
+        Point {
+            kind,
+            key: Key::parse(OsStr::new("k")).expect("a key"),
+            place: "redis://h".to_owned(),
+            flags: " -b redis://h".to_owned(),
+        }
     }
 
     fn names(text: &str) -> Vec<String> {
@@ -238,9 +247,9 @@ mod tests {
         for (event, expected) in [
             (
                 failed("unit", "3 tests are red"),
-                "latch 'k' has failed, reported by unit: 3 tests are red (dlock latch … forget clears it)",
+                "latch 'k' has failed, reported by unit: 3 tests are red; to clear it: dlock latch -b redis://h --key k forget",
             ),
-            (failed("", ""), "latch 'k' has failed (dlock latch … forget clears it)"),
+            (failed("", ""), "latch 'k' has failed; to clear it: dlock latch -b redis://h --key k forget"),
             (
                 MeetingEvent::Broken { point: barrier.clone(), names: names("a b") },
                 "barrier 'k' is broken: a and b left or died",

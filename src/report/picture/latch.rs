@@ -9,9 +9,9 @@ use crate::report::picture::{field, safe};
 #[must_use]
 pub(crate) fn latch(downs: &Downs, key: &str, place: &str) -> String {
     let state = match downs.count {
-        0 => "no name is done".to_owned(),
-        1 => "1 name is done".to_owned(),
-        count => format!("{count} names are done"),
+        0 => "nothing is done yet".to_owned(),
+        1 => "1 is done".to_owned(),
+        count => format!("{count} are done"),
     };
     let mut text = format!("{} at {}: {state}\n", safe(key), safe(place));
     if let Some(failure) = &downs.failure {
@@ -38,11 +38,11 @@ mod tests {
     fn a_latch_is_told_with_its_failure_and_its_names() {
         let names = ["lint", "unit"].map(str::to_owned).to_vec();
         let downs = Downs { count: 2, names: names.clone(), failure: None };
-        assert_eq!(latch(&downs, "k", "file:"), "k at file:: 2 names are done\n  done     lint\n  done     unit\n");
+        assert_eq!(latch(&downs, "k", "file:"), "k at file:: 2 are done\n  done     lint\n  done     unit\n");
         let failure = LatchFailure { by: "unit".to_owned(), reason: "3 tests red".to_owned() };
         let text = latch(&Downs { count: 1002, names, failure: Some(failure) }, "k", "x");
-        assert!(text.starts_with("k at x: 1002 names are done\n  failed   reported by unit: 3 tests red\n"), "{text}");
+        assert!(text.starts_with("k at x: 1002 are done\n  failed   reported by unit: 3 tests red\n"), "{text}");
         assert!(text.ends_with("  done     unit\n           … and 1000 more\n"), "{text}");
-        assert_eq!(latch(&Downs::default(), "k", "x"), "k at x: no name is done\n");
+        assert_eq!(latch(&Downs::default(), "k", "x"), "k at x: nothing is done yet\n");
     }
 }

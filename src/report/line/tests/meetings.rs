@@ -5,7 +5,7 @@ use crate::report::event::Event;
 use crate::report::event::meeting::{Kind, MeetingEvent, Point};
 
 pub(super) fn sentences() -> Vec<(Event, &'static str)> {
-    let point = Point { kind: Kind::Barrier, key: named("k"), place: lock().place };
+    let point = Point { kind: Kind::Barrier, key: named("k"), place: lock().place, flags: String::new() };
     let event = Event::Meeting(MeetingEvent::NotHere { point, reason: "WHY" });
     vec![(event, "redis://h:6379 has no barriers: WHY")]
 }
