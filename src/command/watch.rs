@@ -81,7 +81,8 @@ async fn follow<'a>(
 ) -> Result<(), Failure> {
     loop {
         let begun = Instant::now();
-        match look(session, width()).await {
+        // One column less, as what is drawn in place: a full line would wrap.
+        match look(session, width().map(|columns| columns.saturating_sub(1))).await {
             Ok(picture) => screen.show(picture)?,
             // What another look cannot mend ends this.
             Err(failure) if failure.exit != Exit::Unavailable => return Err(failure),

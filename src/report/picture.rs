@@ -52,7 +52,7 @@ pub(crate) fn status(seen: &Seen, place: &str, flags: Option<&str>) -> String {
 #[must_use]
 pub(crate) fn watched(seen: &Seen, place: &str, flags: Option<&str>, columns: usize) -> String {
     let (name, summary) = (safe(seen.spot.name()), summary(seen));
-    let room = columns.saturating_sub(summary.width() + 3).max(columns / 4);
+    let room = columns.saturating_sub(summary.width() + 2).max(columns / 4);
     let mut text = format!("{}: {summary}\n", shortened(&name, room));
     field(&mut text, "at", &safe(place));
     text + &details(seen, place, flags)

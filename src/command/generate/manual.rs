@@ -235,6 +235,7 @@ fn write(command: clap::Command, examples: &[(&str, &str)], text: &mut Vec<u8>) 
     man.render_title(text)?;
     let title_ends = text.len();
     man.render_name_section(text)?;
+    lower_name(text);
     man.render_synopsis_section(text)?;
     man.render_description_section(text)?;
     man.render_options_section(text)?;
@@ -390,6 +391,15 @@ fn options(page: &mut Roff) {
          else is an error. An unknown variable DLOCK_... is a warning. dlock also reads:",
     )]);
     entries(page, OTHERS.iter().copied());
+}
+
+/// Begins what a page is about with a small letter, as all pages do.
+fn lower_name(text: &mut [u8]) {
+    const DASH: &[u8] = b" \\- ";
+    let at = text.windows(DASH.len()).rposition(|part| part == DASH).map(|at| at + DASH.len());
+    if let Some(letter) = at.and_then(|at| text.get_mut(at)) {
+        letter.make_ascii_lowercase();
+    }
 }
 
 /// An empty line between two breaks is meant as a space; manual checkers want it said so.

@@ -269,7 +269,7 @@ fn what_is_watched_has_its_state_first_and_its_place_below() {
     let url = "etcd://a,b,c";
     for (columns, first) in [
         (200, "nightly-backup-of-the-customer-database: held for 2m 3s"),
-        (40, "nightly-backup-of-the-…: held for 2m 3s"),
+        (40, "nightly-backup-of-the-c…: held for 2m 3s"),
         (20, "nigh…: held for 2m 3s"),
     ] {
         let text = watched(&seen, url, None, columns);
