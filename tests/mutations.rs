@@ -58,11 +58,14 @@ fn is_cell(name: &str) -> bool {
     columns.contains(&column) && matrix.contains(&format!("\"{fault}\","))
 }
 
-/// Whether the source has a unit test of this name (`lease::timing::tests::NAME`).
+/// Whether the source has a unit test of this name (`lease::timing::tests::NAME`): in its module's file, or in that of the module
+/// around it, which may make modules of its tests for several services.
 fn is_unit_test(name: &str) -> bool {
-    let Some((module, name)) = name.split_once("::tests::") else { return false };
+    let Some((module, name)) = name.rsplit_once("::") else { return false };
     let module = root().join("src").join(module.replace("::", "/"));
-    let files = [module.with_extension("rs"), module.join("mod.rs"), module.join("tests.rs")];
-    let mut sources = files.into_iter().filter_map(|path| fs::read_to_string(path).ok());
-    sources.any(|source| source.contains(&format!(" fn {name}() {{")) || source.contains(&format!("\nfn {name}() {{")))
+    let modules = module.ancestors().take(2);
+    let files =
+        modules.flat_map(|module| [module.with_extension("rs"), module.join("mod.rs"), module.join("tests.rs")]);
+    let mut sources = files.filter_map(|path| fs::read_to_string(path).ok());
+    sources.any(|source| [" ", "\n"].iter().any(|before| source.contains(&format!("{before}fn {name}()"))))
 }
