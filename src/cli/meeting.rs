@@ -159,12 +159,12 @@ connects!(durably LatchArgs, BarrierArgs);
 
 /// Reads how many names are waited for.
 fn names(text: &str) -> Result<u32, String> {
-    between(text, 1, MOST_NAMES)
+    between(text, &(1..=MOST_NAMES))
 }
 
 /// Reads how many parties are waited for.
 fn parties(text: &str) -> Result<u32, String> {
-    between(text, 1, MOST_PARTIES)
+    between(text, &(1..=MOST_PARTIES))
 }
 
 #[cfg(test)]

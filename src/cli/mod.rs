@@ -260,7 +260,7 @@ const MOST_LOCKS: usize = 1_000_000_000;
 
 /// Reads how many locks are shown.
 fn limit(text: &str) -> Result<usize, String> {
-    between(text, 0, MOST_LOCKS)
+    between(text, &(0..=MOST_LOCKS))
 }
 
 /// `dlock list`.

@@ -6,6 +6,7 @@ the same structs, and so are the values of config files and the defaults.
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -349,23 +350,23 @@ pub(crate) enum Leftovers {
 
 /// Reads a number of slots.
 fn slots(text: &str) -> Result<NonZeroU32, String> {
-    between(text, 1, MOST_SLOTS).map(|slots| NonZeroU32::new(slots).unwrap_or(NonZeroU32::MIN))
+    between(text, &(1..=MOST_SLOTS)).map(|slots| NonZeroU32::new(slots).unwrap_or(NonZeroU32::MIN))
 }
 
 /// Reads the exit code of a lock that was not acquired.
 pub(super) fn exit_code(text: &str) -> Result<u8, String> {
-    between(text, 0, u8::MAX)
+    between(text, &(0..=u8::MAX))
 }
 
 /// Reads how many replicas must confirm.
 fn replicas(text: &str) -> Result<u32, String> {
-    between(text, 0, u32::MAX)
+    between(text, &(0..=u32::MAX))
 }
 
-/// Reads a number that may be as small and as large as these.
-pub(super) fn between<T: FromStr + PartialOrd + Display>(text: &str, least: T, most: T) -> Result<T, String> {
-    let number = text.parse().ok().filter(|number| *number >= least && *number <= most);
-    number.ok_or_else(|| format!("must be a whole number from {least} to {most}"))
+/// Reads a number of this range.
+pub(super) fn between<T: FromStr + PartialOrd + Display>(text: &str, range: &RangeInclusive<T>) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
 }
 
 /// The parser for the variable of an option without a value, which may also turn the option off.
