@@ -39,7 +39,7 @@ pub(crate) enum ErrorKind {
 impl ErrorKind {
     /// Whether trying again may help.
     #[must_use]
-    pub(crate) fn may_pass(self) -> bool {
+    pub(crate) fn is_transient(self) -> bool {
         matches!(self, Self::Unreachable | Self::Mistaken | Self::Full | Self::Contended | Self::Unavailable)
     }
 
@@ -90,8 +90,8 @@ impl Error {
     }
 
     /// Whether trying again may help, as its kind says.
-    pub(crate) fn may_pass(&self) -> bool {
-        self.kind.may_pass()
+    pub(crate) fn is_transient(&self) -> bool {
+        self.kind.is_transient()
     }
 
     /// An error of [`ErrorKind::Misused`]: what is wrong with the request.
@@ -158,9 +158,9 @@ mod tests {
     #[test]
     fn only_what_may_pass_is_tried_again() {
         use ErrorKind::{CannotCreate, Contended, Denied, Full, Mistaken, Unavailable, Unreachable, Unusable};
-        let passes = |kind: ErrorKind| kind.may_pass() && Error::new(kind, "").may_pass();
+        let passes = |kind: ErrorKind| kind.is_transient() && Error::new(kind, "").is_transient();
         assert!([Unreachable, Mistaken, Full, Contended, Unavailable].into_iter().all(passes));
-        let passes = |kind: ErrorKind| kind.may_pass() || Error::new(kind, "").may_pass();
+        let passes = |kind: ErrorKind| kind.is_transient() || Error::new(kind, "").is_transient();
         assert!(![Denied, Unusable, CannotCreate].into_iter().any(passes));
     }
 }

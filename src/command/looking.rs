@@ -161,7 +161,7 @@ impl Session<'_> {
 
 /// Whether another try may help.
 fn may_pass_at_once(error: &Error) -> bool {
-    error.may_pass() && error.kind != ErrorKind::Mistaken
+    error.is_transient() && error.kind != ErrorKind::Mistaken
 }
 
 /// The failure for a look at these locks that failed.

@@ -55,7 +55,7 @@ pub(super) fn refused(wish: Wish, refused: Refused) -> Failure {
         }
         Refused::Done(done) => return not_acquired(conflict, verbosity, Event::AlreadyDone { lock, done }),
         Refused::Failed(Failed { kind, trouble }) => {
-            let within = within.filter(|_| kind.may_pass() && kind != ErrorKind::Mistaken);
+            let within = within.filter(|_| kind.is_transient() && kind != ErrorKind::Mistaken);
             return Failure::new(exit_of(kind), Event::NotAcquired { lock, within, why: Hindrance::Trouble(trouble) });
         }
     };

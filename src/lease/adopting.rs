@@ -61,7 +61,7 @@ async fn retried<T>(
     loop {
         tries += 1;
         let failed = match work(contender).await {
-            Err(failed) if failed.kind.may_pass() && failed.kind != ErrorKind::Mistaken => failed,
+            Err(failed) if failed.kind.is_transient() && failed.kind != ErrorKind::Mistaken => failed,
             done => return done,
         };
         if tries >= TRIES && !matches!(wait, Wait::Until(end) if Instant::now() < end) {

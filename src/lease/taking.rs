@@ -138,9 +138,9 @@ pub(crate) async fn give_back_until(
             Ok(Ok(released)) => return Ok(released),
             Ok(Err(error)) => {
                 perhaps_done |= !error.kind.is_unsent();
-                let may_pass = error.may_pass();
+                let is_transient = error.is_transient();
                 result = Err(Failed::from(error));
-                if !may_pass {
+                if !is_transient {
                     break;
                 }
             }

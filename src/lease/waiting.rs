@@ -200,7 +200,7 @@ impl Waiting {
                 if !self.answered {
                     self.unanswered = Some(error.clone());
                 }
-                if error.kind.may_pass() {
+                if error.kind.is_transient() {
                     let trouble = WaitNews::Trouble(error.trouble.clone());
                     news(trouble.clone());
                     self.last = Some(trouble);
@@ -221,7 +221,7 @@ impl Waiting {
     }
 
     fn failed(&mut self, error: Failed) -> Next {
-        if !error.kind.may_pass() {
+        if !error.kind.is_transient() {
             return Next::Refuse(Refused::Failed(error));
         }
         let before = self.failures;
@@ -302,7 +302,7 @@ impl Waiting {
 pub(crate) fn rides_out(wait: Wait, kind: ErrorKind) -> bool {
     match wait {
         Wait::No => false,
-        Wait::Until(_) => kind.may_pass() && kind != ErrorKind::Mistaken,
+        Wait::Until(_) => kind.is_transient() && kind != ErrorKind::Mistaken,
         Wait::Forever => matches!(kind, ErrorKind::Full | ErrorKind::Contended),
     }
 }

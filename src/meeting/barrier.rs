@@ -167,7 +167,7 @@ pub(crate) async fn withdraw(barrier: &mut dyn Barrier) -> bool {
     for _ in 0..LEAVING_TRIES {
         match before(Instant::now() + LEAVING, barrier.withdraw()).await {
             Ok(Ok(is_open)) => return is_open,
-            Ok(Err(error)) if !error.may_pass() => break,
+            Ok(Err(error)) if !error.is_transient() => break,
             Ok(Err(_)) | Err(_) => {}
         }
     }

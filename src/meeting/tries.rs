@@ -54,7 +54,7 @@ impl Tries {
     /// Takes note of a failure at `now`: how long to pause before the next try, or none if there is to be none. `random` spreads
     /// the tries of clients that failed together.
     pub(super) fn failed(&mut self, failed: &Failed, now: Instant, random: u16) -> Option<Duration> {
-        let goes_on = if self.answered { failed.kind.may_pass() } else { rides_out(self.wait, failed.kind) };
+        let goes_on = if self.answered { failed.kind.is_transient() } else { rides_out(self.wait, failed.kind) };
         if !goes_on || self.is_over(now) {
             return None;
         }

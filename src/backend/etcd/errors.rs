@@ -61,7 +61,7 @@ impl From<Error> for Fault {
 impl Fault {
     /// Whether another member may do better: not where the answer is about us or what is ours.
     pub(super) fn is_of_the_member(&self) -> bool {
-        matches!(self, Self::Failed(error) if error.may_pass())
+        matches!(self, Self::Failed(error) if error.is_transient())
     }
 }
 

@@ -129,7 +129,7 @@ impl Voters {
                 }
             }
             Answer::Released(Released::Freed | Released::Kept) => peer.freed = true,
-            Answer::Failed(failure) if !failure.kind.may_pass() && !peer.is_given_up => {
+            Answer::Failed(failure) if !failure.kind.is_transient() && !peer.is_given_up => {
                 peer.is_given_up = true;
                 self.concerns.push(format!("one server less: {}", failure.reason));
             }

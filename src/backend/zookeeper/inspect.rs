@@ -81,7 +81,7 @@ impl ZookeeperSurvey {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => {
                 let told = self.explain(&error, Some(directory), reason);
-                if told.may_pass() {
+                if told.is_transient() {
                     self.link = None;
                 }
                 Err(told)

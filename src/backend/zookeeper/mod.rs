@@ -126,7 +126,7 @@ impl Contender for ZookeeperContender {
         let is_over = match &attempted {
             Ok(Attempt::Held(_)) => false,
             Ok(_) => self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere),
-            Err(error) => !error.may_pass(),
+            Err(error) => !error.is_transient(),
         };
         if is_over {
             self.close().await;

@@ -119,7 +119,7 @@ fn failure(settings: &BarrierSettings, point: Point, outcome: Outcome) -> Failur
             (exit, MeetingEvent::RanOut { point, within, wanted, turnout })
         }
         Outcome::Unusable(Failed { kind, trouble }) => {
-            let passes = kind.may_pass() && kind != ErrorKind::Mistaken;
+            let passes = kind.is_transient() && kind != ErrorKind::Mistaken;
             let within = settings.wait.filter(|wait| !wait.is_zero() && passes);
             (exit_of(kind), MeetingEvent::Unusable { point, within, trouble })
         }

@@ -196,7 +196,7 @@ impl Visit<'_> {
 /// The message and the exit code for a backend that fails.
 fn unusable(settings: &LatchSettings, failed: Failed) -> Failure {
     let Failed { kind, trouble } = failed;
-    let within = settings.wait.filter(|wait| !wait.is_zero() && kind.may_pass() && kind != ErrorKind::Mistaken);
+    let within = settings.wait.filter(|wait| !wait.is_zero() && kind.is_transient() && kind != ErrorKind::Mistaken);
     let event = MeetingEvent::Unusable { point: point(settings), within, trouble };
     Failure::new(exit_of(kind), Event::Meeting(event))
 }
