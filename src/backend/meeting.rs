@@ -24,7 +24,7 @@ use crate::key::{Key, Namespace};
 pub(crate) const TOLD: usize = 8;
 
 /// The error when what is at `key` was changed by others each time before this dlock could act on it.
-pub(crate) fn restless(key: &Key) -> Error {
+pub(crate) fn contended(key: &Key) -> Error {
     Error::unavailable(format!("the marks of {key} change faster than they can be read"))
 }
 

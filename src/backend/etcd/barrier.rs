@@ -8,7 +8,7 @@ use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, TxnOp};
 use crate::backend::error::Error;
 use crate::backend::etcd::meeting::{Visitor, name};
 use crate::backend::meeting::rule::{Mark, Step, step};
-use crate::backend::meeting::{Barrier, Gathering, restless};
+use crate::backend::meeting::{Barrier, Gathering, contended};
 use crate::clock::Instant;
 
 /// How often one look is repeated because what it saw has changed before it could act.
@@ -96,7 +96,7 @@ impl EtcdBarrier {
                 Step::Open => self.open(marks.iter().filter(|mark| mark.waits_with(&own))).await?,
             }
         }
-        Err(restless(&self.visitor.meeting.key))
+        Err(contended(&self.visitor.meeting.key))
     }
 }
 
@@ -145,7 +145,7 @@ impl Barrier for EtcdBarrier {
                 return Ok(false);
             }
         }
-        Err(restless(&self.visitor.meeting.key))
+        Err(contended(&self.visitor.meeting.key))
     }
 
     async fn close(&mut self) {

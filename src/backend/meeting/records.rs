@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::backend::error::Error;
 use crate::backend::meeting::rule::{Mark, Step, step};
-use crate::backend::meeting::{Barrier, Downs, Gathering, Latch, LatchFailure, Meeting, restless};
+use crate::backend::meeting::{Barrier, Downs, Gathering, Latch, LatchFailure, Meeting, contended};
 
 /// What the record of a name that is down begins with.
 const DOWN: &str = "n";
@@ -179,7 +179,7 @@ impl<R: Records> RecordedBarrier<R> {
                 }
             }
         }
-        Err(restless(&self.records.meeting().key))
+        Err(contended(&self.records.meeting().key))
     }
 
     /// Takes our mark away; where it is open only if that is what is asked for. Whether it is left because it is open.
@@ -203,7 +203,7 @@ impl<R: Records> RecordedBarrier<R> {
                 return Ok(false);
             }
         }
-        Err(restless(&self.records.meeting().key))
+        Err(contended(&self.records.meeting().key))
     }
 }
 

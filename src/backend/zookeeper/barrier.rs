@@ -9,7 +9,7 @@ use ::zookeeper_client::{CreateMode, Error as ZkError, OneshotWatcher};
 
 use crate::backend::error::Error;
 use crate::backend::meeting::rule::{Mark, Step, step};
-use crate::backend::meeting::{Barrier, Gathering, restless};
+use crate::backend::meeting::{Barrier, Gathering, contended};
 use crate::backend::zookeeper::directories::MADE_BY_DLOCK;
 use crate::backend::zookeeper::meeting::{LOOK, LOOKS, Visitor, decoded, encoded, event};
 use crate::backend::zookeeper::nodes::absent;
@@ -149,7 +149,7 @@ impl ZookeeperBarrier {
                 return Err(self.visitor.explain(&error));
             }
         }
-        Err(restless(&self.visitor.meeting.key))
+        Err(contended(&self.visitor.meeting.key))
     }
 
     /// Takes our mark away, open or not as `open` says; whether it is left because it is open.
@@ -174,7 +174,7 @@ impl ZookeeperBarrier {
                 deleted => return deleted.map(|()| false).map_err(|error| self.visitor.explain(&error)),
             }
         }
-        Err(restless(&self.visitor.meeting.key))
+        Err(contended(&self.visitor.meeting.key))
     }
 }
 

@@ -12,7 +12,7 @@ use ::zookeeper_client::{CreateMode, Error as ZkError, OneshotWatcher};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::error::Error;
-use crate::backend::meeting::{Downs, Latch, LatchFailure, restless};
+use crate::backend::meeting::{Downs, Latch, LatchFailure, contended};
 use crate::backend::zookeeper::meeting::{LOOK, LOOKS, Visitor, decoded, encoded, event};
 use crate::backend::zookeeper::nodes::absent;
 use crate::clock::{Instant, sleep_until};
@@ -70,7 +70,7 @@ impl ZookeeperLatch {
                 Err(error) => return Err(self.visitor.explain(&error)),
             }
         }
-        Err(restless(&self.visitor.meeting.key))
+        Err(contended(&self.visitor.meeting.key))
     }
 
     async fn look_at_nodes(&mut self, told: usize) -> Result<Downs, ZkError> {
