@@ -63,7 +63,7 @@ impl RedlockContender {
         let mut count = Count::new(self.claim.mode, self.voters.len());
         let mut verdict = self.poll(round, &mut count).await?;
         if !self.introduced {
-            if let Some(error) = self.voters.misfit(&count.failures) {
+            if let Some(error) = self.voters.bad_topology(&count.failures) {
                 self.withdraw(&attempt, &count.votes, Return::All(Used::No), patience).await?;
                 return Err(error);
             }

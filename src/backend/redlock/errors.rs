@@ -61,7 +61,7 @@ pub(super) fn untold(failure: &Failure) -> String {
 }
 
 /// The error for a list of servers of which one must not vote.
-pub(super) fn misfit(failure: &Failure) -> Error {
+pub(super) fn bad_topology(failure: &Failure) -> Error {
     Error::new(failure.kind, &failure.reason)
 }
 
@@ -128,7 +128,7 @@ mod tests {
             kinds.iter().enumerate().map(failure).collect()
         };
         for (error, kind, text) in [
-            (misfit(&replica("S")), Unavailable, "S is a replica, whose vote is its master's: name the master"),
+            (bad_topology(&replica("S")), Unavailable, "S is a replica, whose vote is its master's: name the master"),
             (twins(&"S", &"T"), Unavailable, "S and T are the same server, which has one vote: name each server once"),
             (nobody_there(), Unavailable, "nobody looks after the servers"),
             (

@@ -160,7 +160,7 @@ impl Contender for RedlockContender {
                 self.voters.hear_of(round, limit).await?
             };
             let Some(event) = event else {
-                if let Some(error) = self.voters.misfit(&failures) {
+                if let Some(error) = self.voters.bad_topology(&failures) {
                     return Err(error);
                 }
                 if outcome != Outcome::Yes {

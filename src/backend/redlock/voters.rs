@@ -162,13 +162,13 @@ impl Voters {
 
     /// The error in the list of servers, as far as it is known by now: two names for one server, or one that must not
     /// vote.
-    pub(super) fn misfit(&self, failures: &Failures) -> Option<Error> {
+    pub(super) fn bad_topology(&self, failures: &Failures) -> Option<Error> {
         let twins = (0..self.peers.len()).find_map(|index| self.twin(index).map(|twin| (twin, index)));
         if let Some((one, other)) = twins {
             let (one, other) = (&self.servers[one], &self.servers[other]);
             return Some(errors::twins(one, other));
         }
-        failures.values().find(|failure| failure.unfit).map(errors::misfit)
+        failures.values().find(|failure| failure.unfit).map(errors::bad_topology)
     }
 
     /// Whether a server has answered, but has not identified itself.

@@ -76,7 +76,7 @@ impl ZookeeperContender {
             return Ok(());
         }
         let directory = Directory::of(&self.location().path, &self.claim)
-            .map_err(|reason| errors::unspeakable(self.location(), &reason))?;
+            .map_err(|reason| errors::invalid_name(self.location(), &reason))?;
         let login = login(self.location())?;
         let opening = match self.opening.take() {
             Some(opening) => opening,

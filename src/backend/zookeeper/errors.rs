@@ -82,7 +82,7 @@ pub(super) fn half_login(place: &dyn Display, lacking: &str) -> Error {
 }
 
 /// The lock cannot be spelled there, for this `reason`.
-pub(super) fn unspeakable(place: &dyn Display, reason: &str) -> Error {
+pub(super) fn invalid_name(place: &dyn Display, reason: &str) -> Error {
     Error::new(ErrorKind::CannotCreate, format!("{place}: {reason}"))
 }
 
@@ -323,7 +323,7 @@ mod tests {
         let none = "none of the 2 servers of Z can be used; one of them:";
         for (told, kind, text) in [
             (half_login(&"Z", "user"), Denied, "Z needs a user too: give both --user and --password-file, or DLOCK_USER and DLOCK_PASSWORD".to_owned()),
-            (unspeakable(&"Z", "REASON"), CannotCreate, "Z: REASON".to_owned()),
+            (invalid_name(&"Z", "REASON"), CannotCreate, "Z: REASON".to_owned()),
             (no_room(&full), Unreachable, "could not start the ZooKeeper client on this host: full".to_owned()),
             (
                 no_room(&io::ErrorKind::WouldBlock.into()),

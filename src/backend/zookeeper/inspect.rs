@@ -97,7 +97,7 @@ impl ZookeeperSurvey {
     fn directory(&self, key: &Key) -> Result<Directory, Error> {
         let location = self.ensemble.location();
         let directory = Directory::named(&location.path, &self.namespace, key);
-        directory.map_err(|reason| errors::unspeakable(location, &reason))
+        directory.map_err(|reason| errors::invalid_name(location, &reason))
     }
 
     /// What the nodes at these paths say; none for each that is not there.
