@@ -155,7 +155,7 @@ pub(super) fn no_connection(place: &dyn Display) -> Error {
 }
 
 /// An answer that no etcd gives.
-pub(super) fn nonsense(place: &dyn Display) -> Error {
+pub(super) fn malformed(place: &dyn Display) -> Error {
     Error::unavailable(format!("{place} gave an answer that makes no sense; is it etcd?"))
 }
 

@@ -265,7 +265,7 @@ impl Survey for EtcdSurvey {
             let read = Txn::new().and_then(keys.iter().map(|key| TxnOp::get(key.clone(), None)).collect::<Vec<_>>());
             let answer = self.ask(|mut client| async move { client.txn(read).await }).await?;
             if answer.0.responses.iter().any(|operation| operation.response.is_none()) {
-                return Err(self.cluster.nonsense());
+                return Err(self.cluster.malformed());
             }
             let kvs = answer.op_responses().into_iter().flat_map(|read| match read {
                 TxnOpResponse::Get(mut read) => read.take_kvs(),
@@ -336,10 +336,10 @@ impl Survey for EtcdSurvey {
             let read: Vec<TxnOp> = spots.iter().map(get).collect();
             let answer = self.ask(|mut client| async move { client.txn(Txn::new().and_then(read)).await }).await?;
             if answer.0.responses.iter().any(|operation| operation.response.is_none()) {
-                return Err(self.cluster.nonsense());
+                return Err(self.cluster.malformed());
             }
             for (spot, read) in spots.iter().zip(answer.op_responses()) {
-                let TxnOpResponse::Get(mut read) = read else { return Err(self.cluster.nonsense()) };
+                let TxnOpResponse::Get(mut read) = read else { return Err(self.cluster.malformed()) };
                 let count = read.count();
                 let keys: Vec<KeyValue> = read.take_kvs();
                 if !keys.iter().any(|kv| is_entry(&prefix_of(&spot.place), kv.key())) {

@@ -102,7 +102,7 @@ impl Latch for EtcdLatch {
         let oldest = oldest.with_sort(SortTarget::Create, SortOrder::Ascend);
         let read =
             self.visitor.read(vec![TxnOp::get(prefix.as_str(), Some(oldest)), TxnOp::get(self.failed(), None)]).await?;
-        let [(names, count), (failed, _)] = read.as_slice() else { return Err(self.visitor.cluster.nonsense()) };
+        let [(names, count), (failed, _)] = read.as_slice() else { return Err(self.visitor.cluster.malformed()) };
         let failure = failed.first().map(|failed| LatchFailure::read(failed.value()));
         let names = names.iter().map(|key| name(&prefix, key.key())).collect();
         Ok(Downs { count: u64::try_from(*count).unwrap_or_default(), names, failure })

@@ -146,8 +146,8 @@ impl Cluster {
     }
 
     /// An answer that no etcd gives.
-    pub(super) fn nonsense(&self) -> Error {
-        errors::nonsense(&self.location)
+    pub(super) fn malformed(&self) -> Error {
+        errors::malformed(&self.location)
     }
 
     /// A revision that is no fencing token.

@@ -236,7 +236,7 @@ impl<'a> Line<'a> {
         let look = operations(&self.prefix, key, None, self.mode);
         put.extend(look.clone());
         let answer = self.send(Txn::new().when(absent).and_then(put).or_else(look)).await?;
-        let answers = Answers::read(&answer, false).ok_or_else(|| self.cluster.nonsense())?;
+        let answers = Answers::read(&answer, false).ok_or_else(|| self.cluster.malformed())?;
         let Answers { revision, own, oldest, count, .. } = answers;
         let first = oldest.into_iter().next();
         let oldest = entries(first.as_slice(), &self.prefix).pop();
@@ -294,7 +294,7 @@ impl<'a> Line<'a> {
             });
             let read: Vec<TxnOp> = keys.flatten().map(|key| TxnOp::get(key, None)).collect();
             let answer = self.send(Txn::new().and_then(read)).await?;
-            for mut get in gets(&answer).ok_or_else(|| self.cluster.nonsense())? {
+            for mut get in gets(&answer).ok_or_else(|| self.cluster.malformed())? {
                 get.take_kvs().iter().for_each(|kv| self.learn(sight, kv));
             }
         }
@@ -383,7 +383,7 @@ impl<'a> Line<'a> {
         let mut all = operations(&self.prefix, own, created, self.mode);
         all.extend(more);
         let answer = self.send(Txn::new().and_then(all)).await?;
-        Answers::read(&answer, created.is_some()).ok_or_else(|| self.cluster.nonsense())
+        Answers::read(&answer, created.is_some()).ok_or_else(|| self.cluster.malformed())
     }
 
     async fn send(&mut self, transaction: Txn) -> Result<TxnResponse, Fault> {

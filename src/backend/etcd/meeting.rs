@@ -87,9 +87,9 @@ impl Visitor {
         let answer = self.cluster.ask(|mut client| async move { client.txn(transaction).await }).await?;
         // The library takes for granted that each of them is there.
         if answer.0.responses.iter().any(|operation| operation.response.is_none()) {
-            return Err(self.cluster.nonsense());
+            return Err(self.cluster.malformed());
         }
-        self.seen = answer.header().ok_or_else(|| self.cluster.nonsense())?.revision();
+        self.seen = answer.header().ok_or_else(|| self.cluster.malformed())?.revision();
         let read = answer.op_responses().into_iter().map(|operation| match operation {
             TxnOpResponse::Get(mut get) => (get.take_kvs(), get.count()),
             _ => (Vec::new(), 0),

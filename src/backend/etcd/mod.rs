@@ -164,10 +164,10 @@ impl EtcdContender {
 
     /// What `look` means for us, whose key is in the queue; none where that has gone again while we entered.
     async fn judge(&mut self, look: &Look, just_joined: bool) -> Result<Option<Attempt>, Error> {
-        let (Some(session), Some(own)) = (&mut self.session, &look.own) else { return Err(self.cluster.nonsense()) };
-        let Some(ttl) = session.ttl else { return Err(self.cluster.nonsense()) };
+        let (Some(session), Some(own)) = (&mut self.session, &look.own) else { return Err(self.cluster.malformed()) };
+        let Some(ttl) = session.ttl else { return Err(self.cluster.malformed()) };
         if !(1..=look.revision).contains(&own.create_revision()) {
-            return Err(self.cluster.nonsense());
+            return Err(self.cluster.malformed());
         }
         let slot = match look.sight.place() {
             // Nobody comes before us any more.
@@ -181,12 +181,12 @@ impl EtcdContender {
                 return Ok(Some(Attempt::Busy(busy)));
             }
             Place::OtherSlots(slots) => return Ok(Some(self.other_slots(look, slots))),
-            Place::Missing => return Err(self.cluster.nonsense()),
+            Place::Missing => return Err(self.cluster.malformed()),
         };
         if look.sight.before.is_empty()
             && look.first.as_ref().is_none_or(|first| first.create_revision() < own.create_revision())
         {
-            return Err(self.cluster.nonsense());
+            return Err(self.cluster.malformed());
         }
         session.watch = None;
         let waited = session.awaits.is_some();

@@ -112,7 +112,7 @@ impl EtcdContender {
             }
             Err(fault) => return Err(fault.into()),
         };
-        let ttl = u64::try_from(ttl).ok().filter(|&ttl| ttl > 0).ok_or_else(|| self.cluster.nonsense())?;
+        let ttl = u64::try_from(ttl).ok().filter(|&ttl| ttl > 0).ok_or_else(|| self.cluster.malformed())?;
         if let Some(session) = &mut self.session {
             session.sent = sent;
             session.ttl = Some(Duration::from_secs(ttl));
@@ -196,7 +196,7 @@ impl EtcdContender {
         match self.cluster.ask(|mut client| async move { client.txn(put).await }).await {
             Ok(answer) if answer.succeeded() => {
                 let revision = answer.header().map(ResponseHeader::revision);
-                revision.map(Some).ok_or_else(|| self.cluster.nonsense())
+                revision.map(Some).ok_or_else(|| self.cluster.malformed())
             }
             Ok(_) | Err(Fault::NoLease(_)) => Ok(None),
             Err(fault) => Err(fault.into()),

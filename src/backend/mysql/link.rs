@@ -131,13 +131,13 @@ impl link::Link for Link {
         let rows = match link.ask(&opening(table)).await {
             Ok(rows) => rows,
             Err(Asked::Failed(failure)) => return Err(explain(servers, &link.name, &link.refusal, &failure)),
-            Err(Asked::Unreplicated | Asked::Senseless) => return Err(common::nonsense(&link.name, Self::PRODUCT)),
+            Err(Asked::Unreplicated | Asked::Malformed) => return Err(common::malformed(&link.name, Self::PRODUCT)),
         };
         if rows.first().is_none_or(|row| row[..] != [Some("writes".to_owned())]) {
             return Err(common::standby(&link.name));
         }
         let found = answers::of(&rows, "place").and_then(|row| Found::read(&row));
-        let found = found.ok_or_else(|| common::nonsense(&link.name, Self::PRODUCT))?;
+        let found = found.ok_or_else(|| common::malformed(&link.name, Self::PRODUCT))?;
         found.refusal(table, &link.name).map_or(Ok(link), Err)
     }
 

@@ -206,7 +206,7 @@ impl link::Link for Link {
         self.heard.said(|said| said.is_unreplicated = false);
         match self.client.simple_query(text).await {
             Ok(_) if self.heard.said(|said| said.is_unreplicated) => Err(Asked::Unreplicated),
-            Ok(messages) => rows(&messages).ok_or(Asked::Senseless),
+            Ok(messages) => rows(&messages).ok_or(Asked::Malformed),
             // What ended the connection says more than that it has ended.
             Err(error) => match (failure(&error), self.heard.said(|said| said.end.clone())) {
                 (Failure::Broke(_), End::Said(last)) => Err(Asked::Failed(last)),
@@ -258,7 +258,7 @@ impl Link {
         match link::Link::ask(self, question).await {
             Ok(rows) => Ok(rows.iter().any(is_on)),
             Err(Asked::Failed(failure)) => Err(explain(servers, &self.name, &self.refusal, &failure)),
-            Err(Asked::Unreplicated | Asked::Senseless) => Err(common::nonsense(&self.name, "PostgreSQL")),
+            Err(Asked::Unreplicated | Asked::Malformed) => Err(common::malformed(&self.name, "PostgreSQL")),
         }
     }
 }

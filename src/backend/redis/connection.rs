@@ -319,8 +319,8 @@ impl Connection {
     }
 
     /// The error for an answer that no lock server gives.
-    pub(in crate::backend) fn nonsense(&self) -> Error {
-        errors::nonsense(&self.server)
+    pub(in crate::backend) fn malformed(&self) -> Error {
+        errors::malformed(&self.server)
     }
 
     /// The error for a side key that cannot be used.

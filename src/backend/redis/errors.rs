@@ -141,7 +141,7 @@ pub(super) fn no_connection(server: &dyn Display) -> Error {
 }
 
 /// The error for an answer that no lock server gives.
-pub(super) fn nonsense(server: &dyn Display) -> Error {
+pub(super) fn malformed(server: &dyn Display) -> Error {
     Error::unavailable(format!("{server} gave an answer that makes no sense; is it a redis server?"))
 }
 

@@ -56,7 +56,7 @@ pub(in crate::backend) trait Way {
     /// The error for a server that does not answer.
     fn silence(&self) -> Error;
     /// The error for an answer that no lock server gives.
-    fn nonsense(&self) -> Error;
+    fn malformed(&self) -> Error;
 }
 
 /// Implements [`Way`] for a type by its own methods of the same names.
@@ -80,8 +80,8 @@ macro_rules! way {
                 self.silence()
             }
 
-            fn nonsense(&self) -> Error {
-                self.nonsense()
+            fn malformed(&self) -> Error {
+                self.malformed()
             }
         }
     };
@@ -114,8 +114,8 @@ impl<W: Way> RedisSurvey<W> {
     pub(in crate::backend) async fn read(&mut self, keys: &Keys) -> Result<Raw, Error> {
         let answers = self.ask(&transaction(&[keys], true)).await?;
         let mut raw = match answers.last() {
-            Some(Value::Array(answers)) => Raw::read(answers).ok_or_else(|| self.way.nonsense())?,
-            _ => return Err(self.way.nonsense()),
+            Some(Value::Array(answers)) => Raw::read(answers).ok_or_else(|| self.way.malformed())?,
+            _ => return Err(self.way.malformed()),
         };
         self.learn(&mut raw, keys).await?;
         Ok(raw)
@@ -127,7 +127,7 @@ impl<W: Way> RedisSurvey<W> {
         for command in raw.further(keys) {
             // In a transaction, so that a side key of another type fails its own answer only.
             let answer = self.ask(&[request(&["MULTI"]), command, request(&["EXEC"])]).await?;
-            let Some(Value::Array(answer)) = answer.into_iter().last() else { return Err(self.way.nonsense()) };
+            let Some(Value::Array(answer)) = answer.into_iter().last() else { return Err(self.way.malformed()) };
             answers.extend(answer);
         }
         raw.learn(&answers);
@@ -153,7 +153,7 @@ impl<W: Way> RedisSurvey<W> {
         loop {
             let scan = request(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", &SCANNED.to_string()]);
             let answers = self.ask(&[scan]).await?;
-            let Some((next, keys)) = answers.first().and_then(page) else { return Err(self.way.nonsense()) };
+            let Some((next, keys)) = answers.first().and_then(page) else { return Err(self.way.malformed()) };
             for keys in keys.chunks(TOGETHER) {
                 let texts = self.texts(keys).await?;
                 for (key, text) in keys.iter().zip(texts) {
@@ -180,7 +180,7 @@ impl<W: Way> RedisSurvey<W> {
         commands.extend(keys.iter().map(|key| request(&["GETRANGE", key, "0", &last])));
         commands.push(request(&["EXEC"]));
         let answers = self.ask(&commands).await?;
-        let Some(Value::Array(read)) = answers.last() else { return Err(self.way.nonsense()) };
+        let Some(Value::Array(read)) = answers.last() else { return Err(self.way.malformed()) };
         Ok(read.iter().map(|text| bytes(text).map(<[u8]>::to_vec)).collect())
     }
 
@@ -190,10 +190,10 @@ impl<W: Way> RedisSurvey<W> {
         for spots in spots.chunks(TOGETHER) {
             let keys: Vec<Keys> = spots.iter().map(|spot| Keys::at(spot.place.clone())).collect();
             let answers = self.ask(&transaction(&keys.iter().collect::<Vec<_>>(), false)).await?;
-            let Some(Value::Array(answers)) = answers.last() else { return Err(self.way.nonsense()) };
+            let Some(Value::Array(answers)) = answers.last() else { return Err(self.way.malformed()) };
             let each = answers.len() / spots.len();
             for (keys, answers) in keys.iter().zip(answers.chunks(each.max(1))) {
-                let mut raw = Raw::read(answers).ok_or_else(|| self.way.nonsense())?;
+                let mut raw = Raw::read(answers).ok_or_else(|| self.way.malformed())?;
                 self.learn(&mut raw, keys).await?;
                 read.push(raw);
             }
@@ -208,7 +208,7 @@ impl<W: Way> RedisSurvey<W> {
         commands.extend(keys.iter().map(|key| request(&["GETRANGE", key, "0", &last])));
         commands.push(request(&["EXEC"]));
         let answers = self.ask(&commands).await?;
-        let Some(Value::Array(texts)) = answers.last() else { return Err(self.way.nonsense()) };
+        let Some(Value::Array(texts)) = answers.last() else { return Err(self.way.malformed()) };
         let is_ours = |text: &Value| bytes(text) == Some(OURS);
         Ok(keys.into_iter().zip(texts).filter(|(_, text)| is_ours(text)).map(|(key, _)| key).collect())
     }
@@ -223,7 +223,7 @@ impl<W: Way> RedisSurvey<W> {
         loop {
             let scan = request(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", &SCANNED.to_string()]);
             let answers = self.ask(&[scan]).await?;
-            let Some((next, page)) = answers.first().and_then(page) else { return Err(self.way.nonsense()) };
+            let Some((next, page)) = answers.first().and_then(page) else { return Err(self.way.malformed()) };
             // Side keys of a lock with a tag begin like a lock. A key may come more than once.
             let is_new = |key: &String| !key.contains(char::is_control) && !known.contains(&digest(key));
             let mut keys: Vec<String> = page.into_iter().filter(is_new).collect();
@@ -266,7 +266,7 @@ impl<W: Way> RedisSurvey<W> {
     async fn steer(&mut self, command: Cmd) -> Result<bool, Error> {
         self.way.need(&Rights::for_all_locks(&self.namespace, STEER));
         let answers = self.ask(&[command]).await?;
-        answers.first().and_then(yes_or_no).ok_or_else(|| self.way.nonsense())
+        answers.first().and_then(yes_or_no).ok_or_else(|| self.way.malformed())
     }
 }
 

@@ -126,7 +126,7 @@ impl Visitor {
 
     async fn ask<T>(&mut self, command: &Cmd, read: impl Fn(&Value) -> Option<T>) -> Result<T, Error> {
         let (answer, _) = self.connection.ask_master(command, &[]).await?;
-        read(&answer).ok_or_else(|| self.connection.nonsense())
+        read(&answer).ok_or_else(|| self.connection.malformed())
     }
 
     /// Waits until enough replicas have confirmed what this connection wrote last.
@@ -139,7 +139,7 @@ impl Visitor {
         match self.connection.ask(&command, Outstanding::Blocker).await? {
             Value::Int(confirmed) if confirmed >= i64::from(self.replicas) => Ok(()),
             Value::Int(confirmed) => Err(errors::unconfirmed(confirmed, self.replicas, REPLICATION)),
-            _ => Err(self.connection.nonsense()),
+            _ => Err(self.connection.malformed()),
         }
     }
 
@@ -191,7 +191,7 @@ impl Latch for RedisLatch {
             let command = latch_request(&self.0.meeting, Ask::Look(Duration::ZERO, told, 0));
             let answers = self.0.connection.ask_all(&[command]).await?;
             let told = answers.first().and_then(latch_answer);
-            return told.map(|told| told.downs).ok_or_else(|| self.0.connection.nonsense());
+            return told.map(|told| told.downs).ok_or_else(|| self.0.connection.malformed());
         }
         let command = latch_request(&self.0.meeting, Ask::Look(WOKEN, told, 0));
         Ok(self.0.ask(&command, latch_answer).await?.downs)
@@ -236,7 +236,7 @@ impl RedisBarrier {
         self.visitor.connection.connect_in_order().await?;
         let command = self.request(what);
         let answer = self.visitor.connection.ask(&command, Outstanding::Blocker).await?;
-        gathering(&answer).ok_or_else(|| self.visitor.connection.nonsense())
+        gathering(&answer).ok_or_else(|| self.visitor.connection.malformed())
     }
 }
 

@@ -223,7 +223,7 @@ impl RedisContender {
         match self.connection.ask(&command, Outstanding::Blocker).await? {
             Value::Int(confirmed) if confirmed >= i64::from(self.replicas) => Ok(()),
             Value::Int(confirmed) => Err(errors::unconfirmed(confirmed, self.replicas, patience)),
-            _ => Err(self.connection.nonsense()),
+            _ => Err(self.connection.malformed()),
         }
     }
 
@@ -327,7 +327,7 @@ impl Contender for RedisContender {
             self.inspected = true;
             self.concerns = concerns(&about_server);
         }
-        match answers::attempted(&answer).ok_or_else(|| self.connection.nonsense())? {
+        match answers::attempted(&answer).ok_or_else(|| self.connection.malformed())? {
             Attempted::Granted(token, slot) => {
                 self.replicate(self.claim.ttl / 10).await?;
                 let lease = Lease::until(sent, self.claim.ttl);
@@ -359,7 +359,7 @@ impl Contender for RedisContender {
         let command = renewing(&self.claim);
         let sent = Instant::now();
         let (answer, _) = self.connection.ask_master(&command, &[]).await?;
-        match answers::renewed(&answer).ok_or_else(|| self.connection.nonsense())? {
+        match answers::renewed(&answer).ok_or_else(|| self.connection.malformed())? {
             Ok(request) => {
                 // Short enough for the answer to arrive before the request times out; there are further tries.
                 self.replicate(self.claim.ttl / 20).await?;
@@ -379,7 +379,7 @@ impl Contender for RedisContender {
         self.connection.connect_in_order().await?;
         let command = releasing(&self.claim, used);
         let answer = self.connection.ask(&command, Outstanding::Blocker).await?;
-        answers::released(&answer).ok_or_else(|| self.connection.nonsense())
+        answers::released(&answer).ok_or_else(|| self.connection.malformed())
     }
 
     fn concerns(&mut self) -> Vec<String> {

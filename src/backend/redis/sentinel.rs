@@ -153,8 +153,8 @@ async fn ask(connection: &mut Connection, name: &str) -> Result<(Option<SocketAd
     let mut command = ::redis::cmd("SENTINEL");
     command.arg("MASTER").arg(name);
     let answer = connection.ask(&command, Outstanding::Request).await?;
-    let Value::Array(fields) = &answer else { return Err(connection.nonsense()) };
-    let statement = read(fields).ok_or_else(|| connection.nonsense())?;
+    let Value::Array(fields) = &answer else { return Err(connection.malformed()) };
+    let statement = read(fields).ok_or_else(|| connection.malformed())?;
     if statement.leaving {
         return Err(errors::master_leaves(&statement.master, name));
     }
@@ -291,8 +291,8 @@ impl Master {
     }
 
     /// The error for an answer that no lock server gives.
-    pub(super) fn nonsense(&self) -> Error {
-        self.connection.nonsense()
+    pub(super) fn malformed(&self) -> Error {
+        self.connection.malformed()
     }
 
     /// The error for a side key that cannot be used.

@@ -104,7 +104,7 @@ async fn one(connection: &mut Connection, command: &Cmd) -> Result<Told, Error> 
     };
     let answered = before(Instant::now() + PATIENCE, asked).await;
     let answers = answered.unwrap_or_else(|_| Err(connection.silence()))?;
-    answers.first().and_then(latch_answer).ok_or_else(|| connection.nonsense())
+    answers.first().and_then(latch_answer).ok_or_else(|| connection.malformed())
 }
 
 #[async_trait::async_trait(?Send)]

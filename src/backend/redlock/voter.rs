@@ -335,7 +335,7 @@ impl Voter {
     }
 
     fn read<T>(&self, answer: &Value, read: impl Fn(&Value) -> Option<T>) -> Result<T, Failure> {
-        read(answer).ok_or_else(|| errors::failed(&self.connection.nonsense()))
+        read(answer).ok_or_else(|| errors::failed(&self.connection.malformed()))
     }
 
     /// The failure when nothing was sent to this server.

@@ -16,7 +16,7 @@ pub(crate) type Row = Vec<Option<String>>;
 
 /// An answer that makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Senseless;
+pub(crate) struct Malformed;
 
 /// The lock as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) struct Ahead {
 }
 
 /// The lock as an answer has it: `Ok(None)` where it has no row yet. Fails when the answer makes no sense.
-pub(crate) fn look(rows: &[Row]) -> Result<Option<Look>, Senseless> {
+pub(crate) fn look(rows: &[Row]) -> Result<Option<Look>, Malformed> {
     let Some(row) = of(rows, "look") else { return Ok(None) };
     let [
         _,
@@ -80,13 +80,13 @@ pub(crate) fn look(rows: &[Row]) -> Result<Option<Look>, Senseless> {
         ask,
     ] = row[..]
     else {
-        return Err(Senseless);
+        return Err(Malformed);
     };
     Ok(Some(Look {
         mine: yes(mine)?,
         free: yes(free)?,
         columns: Columns {
-            locked_by: locked_by.ok_or(Senseless)?.to_owned(),
+            locked_by: locked_by.ok_or(Malformed)?.to_owned(),
             token: moment(token)?,
             since: moment(since)?,
             until: moment(until)?,
@@ -94,24 +94,24 @@ pub(crate) fn look(rows: &[Row]) -> Result<Option<Look>, Senseless> {
             member: owner.map(|owner| member(owner, slot, done, beside)).transpose()?,
         },
         left: number(left)?,
-        now: number(now)?.ok_or(Senseless)?,
+        now: number(now)?.ok_or(Malformed)?,
         process: number(process)?,
         damaged: number(damaged)?,
-        other_slots: other.map(|other| Mode::read(other).and_then(Mode::slots).ok_or(Senseless)).transpose()?,
-        done: done_by.map(|text| Done::read(text.as_bytes()).map(Box::new).ok_or(Senseless)).transpose()?,
-        name: name.ok_or(Senseless)?.to_owned(),
+        other_slots: other.map(|other| Mode::read(other).and_then(Mode::slots).ok_or(Malformed)).transpose()?,
+        done: done_by.map(|text| Done::read(text.as_bytes()).map(Box::new).ok_or(Malformed)).transpose()?,
+        name: name.ok_or(Malformed)?.to_owned(),
         ask: ask.map(str::to_owned),
     }))
 }
 
-fn member(owner: &str, slot: Option<&str>, done: Option<&str>, beside: Option<&str>) -> Result<Member, Senseless> {
+fn member(owner: &str, slot: Option<&str>, done: Option<&str>, beside: Option<&str>) -> Result<Member, Malformed> {
     let (slot, done) = (number(slot)?, yes(done)?);
     Ok(Member { owner: owner.to_owned(), slot, done, beside: number(beside)?.unwrap_or_default() })
 }
 
 /// The token of a lock that is ours. Fails where it cannot be one.
-pub(crate) fn token(look: &Look) -> Result<u64, Senseless> {
-    look.columns.token.filter(|token| (1..TOKEN_LIMIT).contains(token)).ok_or(Senseless)
+pub(crate) fn token(look: &Look) -> Result<u64, Malformed> {
+    look.columns.token.filter(|token| (1..TOKEN_LIMIT).contains(token)).ok_or(Malformed)
 }
 
 /// Our place in the queue; none when the answer has none, or makes no sense.
@@ -160,21 +160,21 @@ pub(crate) fn of<'a>(rows: &'a [Row], word: &str) -> Option<Vec<Option<&'a str>>
     Some(row.iter().map(Option::as_deref).collect())
 }
 
-fn yes(field: Option<&str>) -> Result<bool, Senseless> {
+fn yes(field: Option<&str>) -> Result<bool, Malformed> {
     match field {
         Some("t") => Ok(true),
         Some("f") => Ok(false),
-        _ => Err(Senseless),
+        _ => Err(Malformed),
     }
 }
 
 /// A number that may be missing.
-fn number<N: FromStr>(field: Option<&str>) -> Result<Option<N>, Senseless> {
-    field.map(str::parse::<N>).transpose().map_err(|_| Senseless)
+fn number<N: FromStr>(field: Option<&str>) -> Result<Option<N>, Malformed> {
+    field.map(str::parse::<N>).transpose().map_err(|_| Malformed)
 }
 
 /// A time that may be missing, as one before 1970 is.
-fn moment(field: Option<&str>) -> Result<Option<u64>, Senseless> {
+fn moment(field: Option<&str>) -> Result<Option<u64>, Malformed> {
     Ok(number::<i64>(field)?.and_then(|number| u64::try_from(number).ok()))
 }
 
@@ -239,7 +239,7 @@ mod tests {
             "NULL", "NULL", "NULL", "NULL", "job", "ASK",
         ]);
         assert_eq!(look(&[endless]).expect("it makes sense").expect("a row").left, None);
-        assert_eq!(look(&[row[..19].to_vec()]), Err(Senseless));
+        assert_eq!(look(&[row[..19].to_vec()]), Err(Malformed));
     }
 
     #[test]
@@ -254,9 +254,9 @@ mod tests {
         assert_eq!((looked.columns.member, looked.other_slots), (Some(member), None));
         let looked = with(["x", "3", "f", "2", "slots5"]).expect("it makes sense").expect("a row");
         assert_eq!(looked.other_slots, Some(5));
-        assert_eq!(with(["x", "3", "f", "2", "shared"]), Err(Senseless));
-        assert_eq!(with(["x", "-3", "f", "2", "NULL"]), Err(Senseless));
-        assert_eq!(with(["x", "3", "NULL", "2", "NULL"]), Err(Senseless));
+        assert_eq!(with(["x", "3", "f", "2", "shared"]), Err(Malformed));
+        assert_eq!(with(["x", "-3", "f", "2", "NULL"]), Err(Malformed));
+        assert_eq!(with(["x", "3", "NULL", "2", "NULL"]), Err(Malformed));
     }
 
     #[test]

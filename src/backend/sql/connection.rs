@@ -310,7 +310,7 @@ impl<L: Link> Connection<L> {
         let rows = self.send(&question, Outstanding::Request).await?;
         let found = answers::of(&rows, "place").and_then(|row| Found::read(&row));
         let name = self.name();
-        let Some(found) = found else { return Err(Unasked::Failed(errors::nonsense(&name, L::PRODUCT))) };
+        let Some(found) = found else { return Err(Unasked::Failed(errors::malformed(&name, L::PRODUCT))) };
         let refusal = found.refusal(&self.table, &name);
         let is_whole = found.is_whole;
         if let Some(schema) = &found.schema {
@@ -343,8 +343,8 @@ impl<L: Link> Connection<L> {
                 return match answered {
                     Ok(rows) => Ok(rows),
                     Err(Asked::Unreplicated) => Err(Unasked::Failed(errors::unreplicated(name))),
-                    Err(Asked::Senseless | Asked::Failed(_)) => {
-                        Err(Unasked::Failed(errors::nonsense(name, L::PRODUCT)))
+                    Err(Asked::Malformed | Asked::Failed(_)) => {
+                        Err(Unasked::Failed(errors::malformed(name, L::PRODUCT)))
                     }
                 };
             }

@@ -131,7 +131,7 @@ impl<D: Dialect> SqlContender<D> {
                     .extend(found.map(|found| found.concerns(self.session.statements.table())).unwrap_or_default());
                 self.concerns.extend(concerns);
             }
-            if let Some(look) = answers::look(&rows).map_err(|_| self.session.nonsense())? {
+            if let Some(look) = answers::look(&rows).map_err(|_| self.session.malformed())? {
                 if let Some(concern) = self.session.statements.renamed(&look) {
                     self.concerns.push(concern);
                     continue;
@@ -150,7 +150,7 @@ impl<D: Dialect> SqlContender<D> {
             }
             self.ask(D::row, Outstanding::Request).await?;
         }
-        Err(self.session.nonsense())
+        Err(self.session.malformed())
     }
 
     /// Turns what is in the way into what waiters are told, and decides when to look again.
@@ -189,7 +189,7 @@ impl<D: Dialect> SqlContender<D> {
 
     /// The lock is ours: what was granted.
     async fn granted(&mut self, sent: Instant, look: &Look) -> Result<Attempt, Error> {
-        let token = answers::token(look).map_err(|_| self.session.nonsense())?;
+        let token = answers::token(look).map_err(|_| self.session.malformed())?;
         let slot = look.columns.member.as_ref().and_then(|member| member.slot);
         self.joined = false;
         self.crowd = Crowd::default();
@@ -250,7 +250,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
             Err(Unasked::Said(said, _)) if said.is_missing_table() => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        let look = answers::look(&rows).map_err(|_| self.session.nonsense())?;
+        let look = answers::look(&rows).map_err(|_| self.session.malformed())?;
         Ok(look.is_some_and(|look| look.columns.locked_by != owner::held(&self.claim.owner)))
     }
 
@@ -318,7 +318,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
         if listen {
             self.session.connection.listens();
         }
-        match answers::look(&rows).map_err(|_| self.session.nonsense())? {
+        match answers::look(&rows).map_err(|_| self.session.malformed())? {
             Some(look) if look.mine => {
                 let asked = look.ask.as_ref().and_then(|ask| Ask::read(ask.as_bytes(), self.claim.owner.as_str()));
                 self.asked.clone_from(&asked);

@@ -19,7 +19,7 @@ pub(crate) fn no_connection(server: &dyn Display) -> Error {
 }
 
 /// The error for an answer that no lock server of this `product` gives.
-pub(crate) fn nonsense(server: &dyn Display, product: &str) -> Error {
+pub(crate) fn malformed(server: &dyn Display, product: &str) -> Error {
     Error::unavailable(format!("{server} gave an answer that makes no sense; is it a {product} server?"))
 }
 

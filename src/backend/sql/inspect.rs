@@ -121,8 +121,8 @@ impl<D: Dialect> SqlSurvey<D> {
     }
 
     /// The error for an answer that makes no sense.
-    fn nonsense(&self) -> Error {
-        errors::nonsense(&self.connection.name(), D::Link::PRODUCT)
+    fn malformed(&self) -> Error {
+        errors::malformed(&self.connection.name(), D::Link::PRODUCT)
     }
 
     /// The rows about these locks, and the server's time.
@@ -140,11 +140,11 @@ impl<D: Dialect> SqlSurvey<D> {
             }
         }
         let now = match rows.first().map(Vec::as_slice) {
-            Some([Some(word), Some(now)]) if word == "time" => now.parse().map_err(|_| self.nonsense())?,
-            _ => return Err(self.nonsense()),
+            Some([Some(word), Some(now)]) if word == "time" => now.parse().map_err(|_| self.malformed())?,
+            _ => return Err(self.malformed()),
         };
         let lines: Option<Vec<Line>> = rows.iter().skip(1).map(|row| Line::read(row)).collect();
-        Ok((lines.ok_or_else(|| self.nonsense())?, now))
+        Ok((lines.ok_or_else(|| self.malformed())?, now))
     }
 }
 
@@ -224,7 +224,7 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
             };
             let is_last = rows.len() < PAGE;
             for row in rows {
-                let (Some(Some(name)), 2) = (row.get(1), row.len()) else { return Err(self.nonsense()) };
+                let (Some(Some(name)), 2) = (row.get(1), row.len()) else { return Err(self.malformed()) };
                 if let Some(spot) = name::spot(&self.namespace, name) {
                     total += 1;
                     smallest.add(spot);

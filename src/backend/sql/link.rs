@@ -129,7 +129,7 @@ pub(crate) enum Asked<S> {
     /// It was done without the replicas.
     Unreplicated,
     /// The answer makes no sense.
-    Senseless,
+    Malformed,
 }
 
 /// A connection.

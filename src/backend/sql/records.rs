@@ -176,7 +176,7 @@ impl<D: Dialect> Records for SqlRecords<D> {
                 found => return found.map(drop),
             }
         }
-        Err(self.session.nonsense())
+        Err(self.session.malformed())
     }
 
     async fn connect_in_order(&mut self) -> Result<(), Error> {
@@ -194,7 +194,7 @@ impl<D: Dialect> Records for SqlRecords<D> {
         if listens {
             self.session.connection.listens();
         }
-        let page = self.page(&rows).ok_or_else(|| self.session.nonsense())?;
+        let page = self.page(&rows).ok_or_else(|| self.session.malformed())?;
         if page.moment.version != self.last.0.version {
             self.last = (page.moment, Instant::now());
         }

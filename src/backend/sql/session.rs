@@ -113,8 +113,8 @@ impl<D: Dialect> Session<D> {
     }
 
     /// The error for an answer that makes no sense.
-    pub(super) fn nonsense(&self) -> Error {
-        errors::nonsense(&self.connection.name(), D::Link::PRODUCT)
+    pub(super) fn malformed(&self) -> Error {
+        errors::malformed(&self.connection.name(), D::Link::PRODUCT)
     }
 
     /// Makes the tables that are missing. That may take longer than other requests do: it writes to the disk many times.
@@ -123,7 +123,7 @@ impl<D: Dialect> Session<D> {
             return Ok(());
         }
         if self.lack.made == TRIES {
-            return Err(self.nonsense());
+            return Err(self.malformed());
         }
         self.lack.made += 1;
         self.choose_schema()?;

@@ -122,7 +122,7 @@ pub(super) fn worn_out(place: &dyn Display, directory: &str) -> Error {
 }
 
 /// An answer that no ZooKeeper gives.
-pub(super) fn nonsense(place: &dyn Display) -> Error {
+pub(super) fn malformed(place: &dyn Display) -> Error {
     Error::unavailable(format!("{place} gave an answer that has no sense"))
 }
 
@@ -346,7 +346,7 @@ mod tests {
                  counted anew"
                     .to_owned(),
             ),
-            (nonsense(&"Z"), Unavailable, "Z gave an answer that has no sense".to_owned()),
+            (malformed(&"Z"), Unavailable, "Z gave an answer that has no sense".to_owned()),
             (
                 no_token(&"Z", -7),
                 Unusable,

@@ -49,7 +49,7 @@ pub(super) async fn read_within(
     stream.read_exact(&mut head[1..]).await?;
     let announced = i32::from_be_bytes(head);
     let Some(length) = usize::try_from(announced).ok().filter(|&length| length <= longest()) else {
-        return Err(nonsense(&format!("it announced {announced} bytes")));
+        return Err(malformed(&format!("it announced {announced} bytes")));
     };
     let mut frame = head.to_vec();
     // Grows with what comes, not with what was announced.
@@ -60,7 +60,7 @@ pub(super) async fn read_within(
     Ok(Some(frame))
 }
 
-fn nonsense(what: &str) -> io::Error {
+fn malformed(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
@@ -95,7 +95,7 @@ pub(super) fn welcome(frame: &[u8]) -> io::Result<Welcome> {
     match read() {
         Some((_, 0)) => Ok(Welcome::Expired),
         Some((timeout @ 1.., _)) => Ok(Welcome::Session(timeout)),
-        _ => Err(nonsense("its answer to the connect request has no sense")),
+        _ => Err(malformed("its answer to the connect request has no sense")),
     }
 }
 
@@ -197,7 +197,7 @@ impl Unanswered {
         }
         let unanswered: usize = self.requests.values().map(|asked| asked.count as usize).sum();
         if unanswered > MAX_UNANSWERED {
-            return Err(nonsense(&format!("it leaves {unanswered} requests unanswered")));
+            return Err(malformed(&format!("it leaves {unanswered} requests unanswered")));
         }
         Ok(())
     }
@@ -206,19 +206,19 @@ impl Unanswered {
     pub(super) fn check(&mut self, frame: &[u8]) -> io::Result<bool> {
         let mut body = Body(frame.get(4..).unwrap_or_default());
         let (Some(id), Some(_), Some(error)) = (body.int(), body.long(), body.int()) else {
-            return Err(nonsense("a reply has no header"));
+            return Err(malformed("a reply has no header"));
         };
         if id == NOTIFICATION && frame.len() <= 4 + MAX_FRAME {
-            let (event, path) = body.notification().ok_or_else(|| nonsense("a notification has no sense"))?;
+            let (event, path) = body.notification().ok_or_else(|| malformed("a notification has no sense"))?;
             // To one that it does not wait for, the library would answer with a request, and keep that until it is answered.
             return Ok(self.watched.take(event, path));
         }
         let Some(asked) = self.requests.get_mut(&id) else {
-            return Err(nonsense("it answered what was not asked"));
+            return Err(malformed("it answered what was not asked"));
         };
         let operation = asked.operation;
         if frame.len() > 4 + MAX_FRAME && operation != operation::GET_CHILDREN {
-            return Err(nonsense("it answered at too great a length"));
+            return Err(malformed("it answered at too great a length"));
         }
         asked.count -= 1;
         if asked.count == 0
@@ -230,7 +230,7 @@ impl Unanswered {
         // An error's body is not read.
         if error == 0 {
             let answered = body.answer(operation);
-            answered.ok_or_else(|| nonsense(&format!("the answer to operation {operation} has no sense")))?;
+            answered.ok_or_else(|| malformed(&format!("the answer to operation {operation} has no sense")))?;
         }
         // Pings are all alike; the library is told of its own as late as possible.
         let is_ours = id == PING && self.own_pings > 0;

@@ -168,7 +168,7 @@ impl Contender for ZookeeperContender {
                 Ok(Renewal::of(session.lease(), asked))
             }
             Ok(Some(_)) => Ok(Renewal::NotMine("its node is another session's".to_owned())),
-            Ok(None) => Err(errors::nonsense(self.location())),
+            Ok(None) => Err(errors::malformed(self.location())),
             Err(ZkError::NoNode) => Ok(Renewal::NotMine("its node is gone from the server".to_owned())),
             Err(error) => match session.end() {
                 Some(end) => Ok(Renewal::NotMine(end.to_owned())),

@@ -142,7 +142,7 @@ fn what_dlock_says_by_itself() {
     let failed = || [Error::new(Unreachable, "one"), Error::new(Unavailable, "two")];
     for (error, kind, text) in [
         (no_connection(&"E"), Unavailable, "there is no connection to E"),
-        (nonsense(&"E"), Unavailable, "E gave an answer that makes no sense; is it etcd?"),
+        (malformed(&"E"), Unavailable, "E gave an answer that makes no sense; is it etcd?"),
         (no_token(&"E", -7), Unusable, "E is at revision -7, which cannot be a fencing token; is its data damaged?"),
         (other_lease(&"E", 31), Unavailable, "E answered about another lease (1f) than it was asked for; is it etcd?"),
         (

@@ -137,7 +137,7 @@ fn what_dlock_says_by_itself() {
     for (error, kind, text) in [
         (no_socket(&"S", &io::Error::other("full")), Unavailable, "could not connect to S: full"),
         (no_connection(&"S"), Unavailable, "there is no connection to S"),
-        (nonsense(&"S"), Unavailable, "S gave an answer that makes no sense; is it a redis server?"),
+        (malformed(&"S"), Unavailable, "S gave an answer that makes no sense; is it a redis server?"),
         (silence(&"S"), Unavailable, "S does not answer"),
         (
             unconfirmed(1, 2, Duration::from_millis(500)),

@@ -1,5 +1,5 @@
 /*!
-Frames as they come from servers of every kind: whole, cut, endless and senseless.
+Frames as they come from servers of every kind: whole, cut, endless and malformed.
 */
 
 use proptest::collection::vec;
