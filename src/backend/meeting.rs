@@ -1,7 +1,7 @@
 /*!
 Meeting points: latches and barriers. They have nothing to do with the lock of the same name.
 
-A latch remembers for a time which names are down, and whether it has failed. A barrier remembers nothing: it opens when
+A latch remembers for a time which names have arrived, and whether it has failed. A barrier remembers nothing: it opens when
 enough parties wait there at the same moment. There is no number of the round: each arrival has an id of its own, and what
 sees enough live marks of arrivals marks just these as open. Whoever finds its own mark open may go on; whoever finds none
 was counted as dead.
@@ -45,8 +45,8 @@ pub(crate) struct Meeting {
 
 /// A latch as one look shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Downs {
-    /// How many names are down.
+pub(crate) struct Arrivals {
+    /// How many names have arrived.
     pub count: u64,
     /// Some of these names.
     pub names: Vec<String>,
@@ -89,8 +89,8 @@ pub(crate) trait Latch {
     /// Makes sure that there is a connection; does nothing when there is one. The requests below are sent on it.
     async fn connect(&mut self) -> Result<(), Error>;
 
-    /// Puts our name down, for as long as `keep` from now on. A name that is down already is down once.
-    async fn down(&mut self, keep: Duration) -> Result<(), Error>;
+    /// Our name arrives, for as long as `keep` from now on. A name that is there already is there once.
+    async fn arrive(&mut self, keep: Duration) -> Result<(), Error>;
 
     /// Lets it fail, for as long as `keep` from now on.
     async fn fail(&mut self, failure: &LatchFailure, keep: Duration) -> Result<(), Error>;
@@ -99,7 +99,7 @@ pub(crate) trait Latch {
     async fn forget(&mut self) -> Result<(), Error>;
 
     /// Looks at it, and keeps this waiter known where the service has to know its waiters. At most so many names are `told`.
-    async fn look(&mut self, told: usize) -> Result<Downs, Error>;
+    async fn look(&mut self, told: usize) -> Result<Arrivals, Error>;
 
     /// After a look: resolves when it is worth looking again, which is in time for the next look that keeps us known.
     async fn changed(&mut self) -> Result<(), Error>;

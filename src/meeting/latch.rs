@@ -1,11 +1,11 @@
 /*!
-A latch: putting a name down, waiting for names, letting the latch fail, and forgetting it.
+A latch: arriving, waiting for names, letting the latch fail, and forgetting it.
 */
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use crate::backend::meeting::{Downs, Latch, LatchFailure, TOLD};
+use crate::backend::meeting::{Arrivals, Latch, LatchFailure, TOLD};
 use crate::clock::{Instant, before};
 use crate::lease::waiting::{Failed, Wait};
 use crate::meeting::news::{News, Turnout};
@@ -20,8 +20,8 @@ const SHOWN: usize = 1000;
 /// What is done to a latch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
-    /// Our name is put down for so long.
-    Down(Duration),
+    /// Our name arrives, and is remembered for so long.
+    Arrive(Duration),
     /// It fails for so long.
     Fail(LatchFailure, Duration),
     /// All is forgotten.
@@ -33,7 +33,7 @@ pub(crate) enum Deed {
 /// How a wait at a latch ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Enough names are down.
+    /// Enough names have arrived.
     Open(Turnout),
     /// It has failed.
     Failed(LatchFailure),
@@ -50,11 +50,11 @@ pub(crate) async fn perform(
     wait: Wait,
     limits: Limits,
     mut news: impl FnMut(News),
-) -> Result<Downs, Failed> {
+) -> Result<Arrivals, Failed> {
     let mut tries = Tries::new(wait, limits);
     loop {
         let failed = match attempt(latch, deed, &tries).await {
-            Ok(downs) => return Ok(downs),
+            Ok(arrivals) => return Ok(arrivals),
             Err(failed) => failed,
         };
         let Some(pause) = tries.failed(&failed, Instant::now(), random()) else { return Err(failed) };
@@ -63,18 +63,18 @@ pub(crate) async fn perform(
     }
 }
 
-async fn attempt(latch: &mut dyn Latch, deed: &Deed, tries: &Tries) -> Result<Downs, Failed> {
+async fn attempt(latch: &mut dyn Latch, deed: &Deed, tries: &Tries) -> Result<Arrivals, Failed> {
     tries.connect(latch.connect()).await?;
     let done = match deed {
-        Deed::Down(keep) => tries.ask(latch.down(*keep)).await,
+        Deed::Arrive(keep) => tries.ask(latch.arrive(*keep)).await,
         Deed::Fail(failure, keep) => tries.ask(latch.fail(failure, *keep)).await,
         Deed::Forget => tries.ask(latch.forget()).await,
         Deed::Show => return tries.ask(latch.look(SHOWN)).await,
     };
-    done.map(|()| Downs::default())
+    done.map(|()| Arrivals::default())
 }
 
-/// Waits until `count` names are down. Calls `news` with every look and for every failure after which it is tried again.
+/// Waits until `count` names have arrived. Calls `news` with every look and for every failure after which it is tried again.
 pub(crate) async fn wait(
     latch: &mut dyn Latch,
     count: u64,
@@ -87,9 +87,9 @@ pub(crate) async fn wait(
         // Taken before the look: what is seen after the end still counts.
         let is_over = tries.is_over(Instant::now());
         let failed = match look(latch, &tries).await {
-            Ok(downs) => {
+            Ok(arrivals) => {
                 tries.answered();
-                match judge(downs, count, is_over) {
+                match judge(arrivals, count, is_over) {
                     ControlFlow::Break(outcome) => return outcome,
                     ControlFlow::Continue(turnout) => news(News::Turnout(turnout)),
                 }
@@ -106,15 +106,15 @@ pub(crate) async fn wait(
     }
 }
 
-async fn look(latch: &mut dyn Latch, tries: &Tries) -> Result<Downs, Failed> {
+async fn look(latch: &mut dyn Latch, tries: &Tries) -> Result<Arrivals, Failed> {
     tries.connect(latch.connect()).await?;
     tries.ask(latch.look(TOLD)).await
 }
 
 /// How a wait for `count` names ends with what a look has shown, or who is there if it goes on. `is_over` says that its time
 /// was over before.
-fn judge(downs: Downs, count: u64, is_over: bool) -> ControlFlow<Outcome, Turnout> {
-    let Downs { count: there, mut names, failure } = downs;
+fn judge(arrivals: Arrivals, count: u64, is_over: bool) -> ControlFlow<Outcome, Turnout> {
+    let Arrivals { count: there, mut names, failure } = arrivals;
     names.sort_unstable();
     let turnout = Turnout { count: there, names };
     match failure {
@@ -151,8 +151,8 @@ mod tests {
             (3, true, true, Break(Outcome::Failed(failure.clone()))),
         ] {
             let failure = failed.then(|| failure.clone());
-            let downs = Downs { count: there, names: vec!["a".to_owned()], failure };
-            assert_eq!(judge(downs, 2, is_over), expected, "{there} {failed} {is_over}");
+            let arrivals = Arrivals { count: there, names: vec!["a".to_owned()], failure };
+            assert_eq!(judge(arrivals, 2, is_over), expected, "{there} {failed} {is_over}");
         }
     }
 }

@@ -147,7 +147,7 @@ impl MeetingEvent {
         match self {
             Self::Waiting { .. } => Level::State,
             Self::NoBackendChosen(_) => Level::Note,
-            Self::Open { .. } | Self::Down { .. } | Self::Failing { .. } | Self::Forgotten(_) => Level::Detail,
+            Self::Open { .. } | Self::Done { .. } | Self::Failing { .. } | Self::Forgotten(_) => Level::Detail,
             Self::RanOut { .. }
             | Self::Unusable { .. }
             | Self::Failed { .. }

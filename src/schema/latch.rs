@@ -4,7 +4,7 @@ The document of `dlock latch show`.
 
 use serde::Serialize;
 
-use crate::backend::meeting::Downs;
+use crate::backend::meeting::Arrivals;
 use crate::schema::{Place, VERSION, line, moment, text};
 
 /// The fields of a latch: name, meaning.
@@ -39,16 +39,16 @@ struct Failed {
 
 /// The document of the latch `key` that was looked at `at` this time in milliseconds since 1970.
 #[must_use]
-pub(crate) fn latch(downs: &Downs, key: &str, place: &Place, at: u64) -> String {
+pub(crate) fn latch(arrivals: &Arrivals, key: &str, place: &Place, at: u64) -> String {
     line(&Latch {
         v: VERSION,
         backend: &place.backend,
         namespace: &place.namespace,
         time: moment(at),
         key,
-        count: downs.count,
-        names: downs.names.iter().map(|name| text(name.as_bytes())).collect(),
-        failed: downs
+        count: arrivals.count,
+        names: arrivals.names.iter().map(|name| text(name.as_bytes())).collect(),
+        failed: arrivals
             .failure
             .as_ref()
             .map(|failure| Failed { by: text(failure.by.as_bytes()), reason: text(failure.reason.as_bytes()) }),
@@ -64,9 +64,9 @@ mod tests {
     fn a_latch_word_for_word() {
         let place = Place { backend: "redis://locks:6379".to_owned(), namespace: "dlock".to_owned(), table: None };
         let failure = LatchFailure { by: "unit".to_owned(), reason: "red".to_owned() };
-        let downs = Downs { count: 2, names: vec!["a".to_owned(), "b".to_owned()], failure: Some(failure) };
+        let arrivals = Arrivals { count: 2, names: vec!["a".to_owned(), "b".to_owned()], failure: Some(failure) };
         let expected = r#"{"v":1,"backend":"redis://locks:6379","namespace":"dlock","time":"2026-11-21T22:05:45.000Z","key":"k","count":2,"names":["a","b"],"failed":{"by":"unit","reason":"red"}}"#;
-        assert_eq!(latch(&downs, "k", &place, 1_795_298_745_000), format!("{expected}\n"));
+        assert_eq!(latch(&arrivals, "k", &place, 1_795_298_745_000), format!("{expected}\n"));
         let names: Vec<&str> = LATCH.iter().map(|(name, _)| *name).collect();
         let document: serde_json::Value = serde_json::from_str(expected).expect("JSON");
         assert!(names.iter().all(|name| document.get(name).is_some()), "{names:?}");

@@ -47,7 +47,7 @@ pub(crate) struct LatchSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LatchAct {
     /// Report that a name is done.
-    Down {
+    Done {
         /// The name.
         name: String,
         /// How long that is remembered.
@@ -168,12 +168,12 @@ fn act(layers: &Layers<LatchArgs>) -> Result<LatchAct, Failure> {
     let (given, count) = (layers.find("as", |args| args.name.clone()), layers.find("count", |args| args.count));
     let (reason, keep) = (layers.find("reason", |args| args.reason.clone()), layers.get("keep", |args| args.keep));
     let json = layers.find("json", |args| args.json).is_some_and(|json| json.value);
-    let (is_down, is_fail) = (action == LatchAction::Done, action == LatchAction::Fail);
+    let (is_done, is_fail) = (action == LatchAction::Done, action == LatchAction::Fail);
     for (option, is_flag, fits, place) in [
-        ("--as", given.as_ref().is_some_and(Given::is_flag), is_down || is_fail, "done and fail"),
+        ("--as", given.as_ref().is_some_and(Given::is_flag), is_done || is_fail, "done and fail"),
         ("--count", count.as_ref().is_some_and(Given::is_flag), action == LatchAction::Wait, "wait"),
         ("--reason", reason.as_ref().is_some_and(Given::is_flag), is_fail, "fail"),
-        ("--keep", keep.is_flag(), is_down || is_fail, "done and fail"),
+        ("--keep", keep.is_flag(), is_done || is_fail, "done and fail"),
         ("--json", json, action == LatchAction::Show, "show"),
     ] {
         if is_flag && !fits {
@@ -185,7 +185,7 @@ fn act(layers: &Layers<LatchArgs>) -> Result<LatchAct, Failure> {
         LatchAction::Done => {
             let name = name(given)?;
             let missing = || usage("done needs a name, which is the same when it is repeated: add --as NAME");
-            LatchAct::Down { name: name.ok_or_else(missing)?, keep }
+            LatchAct::Done { name: name.ok_or_else(missing)?, keep }
         }
         LatchAction::Wait => {
             let missing = || usage("wait needs the number of names to wait for: add --count N");
@@ -258,8 +258,8 @@ mod tests {
         let name = || "a".to_owned();
         let (hour, day) = (Duration::from_secs(3600), Duration::from_secs(24 * 3600));
         for (words, expected) in [
-            (&["done", "--as", "a"][..], LatchAct::Down { name: name(), keep: day }),
-            (&["--as", "a", "--keep", "1h", "done"], LatchAct::Down { name: name(), keep: hour }),
+            (&["done", "--as", "a"][..], LatchAct::Done { name: name(), keep: day }),
+            (&["--as", "a", "--keep", "1h", "done"], LatchAct::Done { name: name(), keep: hour }),
             (&["wait", "--count", "3"], LatchAct::Wait { count: 3 }),
             (
                 &["fail", "--as", "a", "--reason", "red", "--keep", "1h"],

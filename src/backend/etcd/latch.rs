@@ -1,5 +1,5 @@
 /*!
-Latches at etcd: the keys `NS/KEY␁latch/NAME`, one for each name that is down, and `NS/KEY␁latch␁failed`, each with a lease as
+Latches at etcd: the keys `NS/KEY␁latch/NAME`, one for each name that has arrived, and `NS/KEY␁latch␁failed`, each with a lease as
 long as it is kept.
 */
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::error::Error;
 use crate::backend::etcd::meeting::{BESIDE, Visitor, name};
 use crate::backend::etcd::names::lease_of;
-use crate::backend::meeting::{Downs, Latch, LatchFailure};
+use crate::backend::meeting::{Arrivals, Latch, LatchFailure};
 
 /// How often a waiter looks again although nothing was heard.
 const LOOK: Duration = Duration::from_secs(10);
@@ -75,7 +75,7 @@ impl Latch for EtcdLatch {
         self.visitor.cluster.connect().await
     }
 
-    async fn down(&mut self, keep: Duration) -> Result<(), Error> {
+    async fn arrive(&mut self, keep: Duration) -> Result<(), Error> {
         let key = format!("{}/{}", self.visitor.place, self.visitor.meeting.name);
         self.write(key, LatchFailure::default(), keep).await
     }
@@ -95,7 +95,7 @@ impl Latch for EtcdLatch {
         Ok(())
     }
 
-    async fn look(&mut self, told: usize) -> Result<Downs, Error> {
+    async fn look(&mut self, told: usize) -> Result<Arrivals, Error> {
         let prefix = format!("{}/", self.visitor.place);
         let told = i64::try_from(told).unwrap_or(i64::MAX);
         let oldest = GetOptions::new().with_prefix().with_keys_only().with_limit(told);
@@ -105,7 +105,7 @@ impl Latch for EtcdLatch {
         let [(names, count), (failed, _)] = read.as_slice() else { return Err(self.visitor.cluster.malformed()) };
         let failure = failed.first().map(|failed| LatchFailure::read(failed.value()));
         let names = names.iter().map(|key| name(&prefix, key.key())).collect();
-        Ok(Downs { count: u64::try_from(*count).unwrap_or_default(), names, failure })
+        Ok(Arrivals { count: u64::try_from(*count).unwrap_or_default(), names, failure })
     }
 
     async fn changed(&mut self) -> Result<(), Error> {

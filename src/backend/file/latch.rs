@@ -1,5 +1,5 @@
 /*!
-Latches on one host: a file that has the names that are down, and whether the latch has failed. What is older than it was to be
+Latches on one host: a file that has the names that have arrived, and whether the latch has failed. What is older than it was to be
 kept does not count; the file stays until it is removed by `forget`.
 */
 
@@ -11,22 +11,23 @@ use serde::{Deserialize, Serialize};
 use crate::backend::error::Error;
 use crate::backend::file::errors;
 use crate::backend::file::meeting::{Board, is_ours, read, write};
-use crate::backend::meeting::{Downs, Latch, LatchFailure};
+use crate::backend::meeting::{Arrivals, Latch, LatchFailure};
 use crate::clock::wall_millis;
 
 /// What the file of a latch says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Record {
-    /// The names that are down, oldest first.
-    downs: Vec<Down>,
+    /// The names that have arrived, oldest first. The file's word is older.
+    #[serde(rename = "downs")]
+    arrivals: Vec<Arrival>,
     /// Whether it has failed.
     failed: Option<Failed>,
 }
 
-/// A name that is down.
+/// A name that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Down {
+struct Arrival {
     name: String,
     /// Until when it counts, in milliseconds since 1970.
     until: u64,
@@ -44,24 +45,24 @@ struct Failed {
 impl Record {
     /// What counts of it at `now`.
     fn at(mut self, now: u64) -> Self {
-        self.downs.retain(|down| down.until > now);
+        self.arrivals.retain(|arrival| arrival.until > now);
         self.failed = self.failed.filter(|failed| failed.until > now);
         self
     }
 
-    /// Puts `name` down until then.
+    /// Notes `name` until then.
     fn put(&mut self, name: &str, until: u64) {
-        match self.downs.iter_mut().find(|down| down.name == name) {
-            Some(down) => down.until = until,
-            None => self.downs.push(Down { name: name.to_owned(), until }),
+        match self.arrivals.iter_mut().find(|arrival| arrival.name == name) {
+            Some(arrival) => arrival.until = until,
+            None => self.arrivals.push(Arrival { name: name.to_owned(), until }),
         }
     }
 
     /// As one look shows it, with so many names at most.
-    fn told(self, most: usize) -> Downs {
-        Downs {
-            count: self.downs.len().try_into().unwrap_or(u64::MAX),
-            names: self.downs.into_iter().take(most).map(|down| down.name).collect(),
+    fn told(self, most: usize) -> Arrivals {
+        Arrivals {
+            count: self.arrivals.len().try_into().unwrap_or(u64::MAX),
+            names: self.arrivals.into_iter().take(most).map(|arrival| arrival.name).collect(),
             failure: self.failed.map(|failed| failed.failure),
         }
     }
@@ -91,7 +92,7 @@ impl Latch for FileLatch {
         self.0.find()
     }
 
-    async fn down(&mut self, keep: Duration) -> Result<(), Error> {
+    async fn arrive(&mut self, keep: Duration) -> Result<(), Error> {
         let name = self.0.meeting.name.clone();
         self.change(keep, |record, until| record.put(&name, until)).await
     }
@@ -115,7 +116,7 @@ impl Latch for FileLatch {
         }
     }
 
-    async fn look(&mut self, told: usize) -> Result<Downs, Error> {
+    async fn look(&mut self, told: usize) -> Result<Arrivals, Error> {
         let record = self.0.with(false, read::<Record>).await?.unwrap_or_default();
         Ok(record.at(wall_millis()).told(told))
     }

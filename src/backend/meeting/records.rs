@@ -2,7 +2,7 @@
 Latches and barriers out of small texts beside a lock, for a service that can change a few of them at once, or none where one of
 them is not any more as it was seen. What such a service has to do is [`Records`]; everything else is here.
 
-The records of a latch are the names that are down and the failure, each kept for as long as it was asked for. Those of a
+The records of a latch are the names that have arrived and the failure, each kept for as long as it was asked for. Those of a
 barrier are the marks of its parties, each under the party's name, kept for its lease; the rule is in
 [`rule`](crate::backend::meeting::rule).
 */
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crate::backend::error::Error;
 use crate::backend::meeting::rule::{Mark, Step, step};
-use crate::backend::meeting::{Barrier, Downs, Gathering, Latch, LatchFailure, Meeting, contended};
+use crate::backend::meeting::{Arrivals, Barrier, Gathering, Latch, LatchFailure, Meeting, contended};
 
-/// What the record of a name that is down begins with.
-const DOWN: &str = "n";
+/// What the record of a name begins with.
+const ARRIVED: &str = "n";
 /// The record of a failure, which comes before those of names.
 const FAILURE: &str = "f";
 /// How often one look is repeated because what it saw has changed before it could act.
@@ -94,8 +94,8 @@ impl<R: Records> Latch for RecordedLatch<R> {
         self.0.connect().await
     }
 
-    async fn down(&mut self, keep: Duration) -> Result<(), Error> {
-        let name = format!("{DOWN}{}", self.0.meeting().name);
+    async fn arrive(&mut self, keep: Duration) -> Result<(), Error> {
+        let name = format!("{ARRIVED}{}", self.0.meeting().name);
         self.0.put(&name, "", keep, None).await.map(drop)
     }
 
@@ -107,11 +107,11 @@ impl<R: Records> Latch for RecordedLatch<R> {
         self.0.clear().await
     }
 
-    async fn look(&mut self, told: usize) -> Result<Downs, Error> {
+    async fn look(&mut self, told: usize) -> Result<Arrivals, Error> {
         let Page { records, count, .. } = self.0.read(told.saturating_add(1)).await?;
         let failed = records.iter().find(|record| record.name == FAILURE);
-        let names = records.iter().filter_map(|record| record.name.strip_prefix(DOWN));
-        Ok(Downs {
+        let names = records.iter().filter_map(|record| record.name.strip_prefix(ARRIVED));
+        Ok(Arrivals {
             count: count.saturating_sub(failed.is_some().into()),
             names: names.take(told).map(str::to_owned).collect(),
             failure: failed.map(|failed| LatchFailure::read(failed.text.as_bytes())),

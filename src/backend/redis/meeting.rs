@@ -11,7 +11,7 @@ use ::redis::{Cmd, Value};
 
 use crate::backend::Claim;
 use crate::backend::error::Error;
-use crate::backend::meeting::{Barrier, Downs, Gathering, Latch, LatchFailure, Meeting, TOLD};
+use crate::backend::meeting::{Arrivals, Barrier, Gathering, Latch, LatchFailure, Meeting, TOLD};
 use crate::backend::redis::answers::{bytes, number, text_of};
 use crate::backend::redis::connection::Outstanding;
 use crate::backend::redis::errors;
@@ -36,8 +36,8 @@ const REPLICATION: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::backend) struct Told {
     /// The latch as this server has it.
-    pub downs: Downs,
-    /// The names that are down, as digests; empty where they were not asked for.
+    pub arrivals: Arrivals,
+    /// The names that have arrived, as digests; empty where they were not asked for.
     pub digests: Vec<String>,
 }
 
@@ -51,8 +51,8 @@ pub(in crate::backend) enum Ask<'a> {
     Look(Duration, usize, u32),
     /// Be woken no more.
     Leave,
-    /// Put the name down for so long.
-    Down(Duration),
+    /// Remember the name for so long.
+    Arrive(Duration),
     /// Let it fail for so long.
     Fail(&'a LatchFailure, Duration),
     /// Forget everything.
@@ -65,7 +65,7 @@ pub(in crate::backend) fn latch_request(meeting: &Meeting, ask: Ask<'_>) -> Cmd 
     let (what, life, text) = match ask {
         Ask::Look(life, ..) => ("look", life, String::new()),
         Ask::Leave => ("leave", Duration::ZERO, String::new()),
-        Ask::Down(life) => ("down", life, meeting.name.clone()),
+        Ask::Arrive(life) => ("down", life, meeting.name.clone()),
         Ask::Fail(failure, life) => ("fail", life, failure.text()),
         Ask::Forget => ("forget", Duration::ZERO, String::new()),
     };
@@ -87,7 +87,7 @@ pub(in crate::backend) fn latch_answer(answer: &Value) -> Option<Told> {
     }
     let digests =
         digests.as_bytes().chunks(DIGEST).map(|digest| String::from_utf8_lossy(digest).into_owned()).collect();
-    Some(Told { downs: Downs { count, names: all_names(names)?, failure }, digests })
+    Some(Told { arrivals: Arrivals { count, names: all_names(names)?, failure }, digests })
 }
 
 /// Reads the answer to `barrier.lua`; `None` when it makes no sense.
@@ -173,8 +173,8 @@ impl Latch for RedisLatch {
         self.0.connection.connect().await
     }
 
-    async fn down(&mut self, keep: Duration) -> Result<(), Error> {
-        self.write(Ask::Down(keep)).await
+    async fn arrive(&mut self, keep: Duration) -> Result<(), Error> {
+        self.write(Ask::Arrive(keep)).await
     }
 
     async fn fail(&mut self, failure: &LatchFailure, keep: Duration) -> Result<(), Error> {
@@ -186,15 +186,15 @@ impl Latch for RedisLatch {
     }
 
     /// Who wants more names than those who wait only looks, and is not woken.
-    async fn look(&mut self, told: usize) -> Result<Downs, Error> {
+    async fn look(&mut self, told: usize) -> Result<Arrivals, Error> {
         if told > TOLD {
             let command = latch_request(&self.0.meeting, Ask::Look(Duration::ZERO, told, 0));
             let answers = self.0.connection.ask_all(&[command]).await?;
             let told = answers.first().and_then(latch_answer);
-            return told.map(|told| told.downs).ok_or_else(|| self.0.connection.malformed());
+            return told.map(|told| told.arrivals).ok_or_else(|| self.0.connection.malformed());
         }
         let command = latch_request(&self.0.meeting, Ask::Look(WOKEN, told, 0));
-        Ok(self.0.ask(&command, latch_answer).await?.downs)
+        Ok(self.0.ask(&command, latch_answer).await?.arrivals)
     }
 
     async fn changed(&mut self) -> Result<(), Error> {
@@ -293,10 +293,10 @@ mod tests {
         let digests = "0123456789abcdef0123".repeat(2);
         let answer = Value::Array(vec![Value::Int(2), text(""), text(&digests), text("a"), text("b")]);
         let told = latch_answer(&answer).expect("an answer");
-        assert_eq!((told.downs.count, told.downs.names.as_slice()), (2, &["a".to_owned(), "b".to_owned()][..]));
-        assert_eq!((told.digests.len(), told.downs.failure), (2, None));
+        assert_eq!((told.arrivals.count, told.arrivals.names.as_slice()), (2, &["a".to_owned(), "b".to_owned()][..]));
+        assert_eq!((told.digests.len(), told.arrivals.failure), (2, None));
         let failed = Value::Array(vec![Value::Int(0), text(r#"{"by":"a","reason":"red"}"#), text("")]);
-        let failure = latch_answer(&failed).and_then(|told| told.downs.failure);
+        let failure = latch_answer(&failed).and_then(|told| told.arrivals.failure);
         assert_eq!(failure, Some(LatchFailure { by: "a".to_owned(), reason: "red".to_owned() }));
         for odd in
             [Value::Nil, Value::Int(1), Value::Array(vec![]), Value::Array(vec![Value::Int(-1), text(""), text("")])]
@@ -312,7 +312,7 @@ mod tests {
             prop_assert_eq!(opens, answer == Value::Array(vec![Value::Int(1)]));
             if let Some(told) = latch_answer(&answer) {
                 let Value::Array(parts) = &answer else { return Err(TestCaseError::fail("no list")) };
-                prop_assert_eq!(parts.first().and_then(number), i64::try_from(told.downs.count).ok());
+                prop_assert_eq!(parts.first().and_then(number), i64::try_from(told.arrivals.count).ok());
             }
             Ok(())
         });

@@ -2,7 +2,7 @@
 Latches on a majority of independent redis servers, each of which keeps the same as a single one would.
 
 Names are only ever added: what a majority has confirmed is on at least one server of every other majority, so that the union
-of what any majority says has every name that is down. So every server has to forget them. A barrier needs one place that decides, and is not possible here.
+of what any majority says has every name that has arrived. So every server has to forget them. A barrier needs one place that decides, and is not possible here.
 */
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use ::redis::Cmd;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::backend::error::Error;
-use crate::backend::meeting::{Downs, Latch, LatchFailure, Meeting};
+use crate::backend::meeting::{Arrivals, Latch, LatchFailure, Meeting};
 use crate::backend::redis::Server;
 use crate::backend::redis::connection::Connection;
 use crate::backend::redis::meeting::{Ask, Told, latch_answer, latch_request};
@@ -43,15 +43,15 @@ pub(super) struct RedlockLatch {
 }
 
 /// What several servers say together, with so many names at most.
-fn union(told: &[Told], most_names: usize) -> Downs {
+fn union(told: &[Told], most_names: usize) -> Arrivals {
     let digests: BTreeSet<&str> = told.iter().flat_map(|told| &told.digests).map(String::as_str).collect();
-    let names: BTreeSet<&str> = told.iter().flat_map(|told| &told.downs.names).map(String::as_str).collect();
+    let names: BTreeSet<&str> = told.iter().flat_map(|told| &told.arrivals.names).map(String::as_str).collect();
     // A server tells no more digests than that, but how many names there are.
-    let most = told.iter().map(|told| told.downs.count).max().unwrap_or_default();
-    Downs {
+    let most = told.iter().map(|told| told.arrivals.count).max().unwrap_or_default();
+    Arrivals {
         count: most.max(digests.len().try_into().unwrap_or(u64::MAX)),
         names: names.into_iter().take(most_names).map(str::to_owned).collect(),
-        failure: told.iter().find_map(|told| told.downs.failure.clone()),
+        failure: told.iter().find_map(|told| told.arrivals.failure.clone()),
     }
 }
 
@@ -114,8 +114,8 @@ impl Latch for RedlockLatch {
         Ok(())
     }
 
-    async fn down(&mut self, keep: Duration) -> Result<(), Error> {
-        self.ask(Ask::Down(keep)).await.map(drop)
+    async fn arrive(&mut self, keep: Duration) -> Result<(), Error> {
+        self.ask(Ask::Arrive(keep)).await.map(drop)
     }
 
     async fn fail(&mut self, failure: &LatchFailure, keep: Duration) -> Result<(), Error> {
@@ -126,7 +126,7 @@ impl Latch for RedlockLatch {
         self.ask(Ask::Forget).await.map(drop)
     }
 
-    async fn look(&mut self, told: usize) -> Result<Downs, Error> {
+    async fn look(&mut self, told: usize) -> Result<Arrivals, Error> {
         self.looked = Instant::now();
         self.ask(Ask::Look(Duration::ZERO, told, DIGESTS)).await.map(|answers| union(&answers, told))
     }
@@ -148,20 +148,21 @@ mod tests {
         let names: Vec<String> = names.split_whitespace().map(str::to_owned).collect();
         let count = names.len().try_into().expect("few");
         let failure = failure.map(|by| LatchFailure { by: by.to_owned(), reason: String::new() });
-        Told { digests: names.clone(), downs: Downs { count, names, failure } }
+        Told { digests: names.clone(), arrivals: Arrivals { count, names, failure } }
     }
 
     #[test]
     fn every_name_counts_that_one_server_has() {
         for (servers, count) in [(&["", ""][..], 0), (&["a", ""], 1), (&["a b", "b c"], 3), (&["a b c", "b"], 3)] {
             let servers: Vec<Told> = servers.iter().map(|names| told(names, None)).collect();
-            let downs = union(&servers, 9);
+            let arrivals = union(&servers, 9);
             assert_eq!(
-                (downs.count, downs.names.len(), downs.failure),
+                (arrivals.count, arrivals.names.len(), arrivals.failure),
                 (count, usize::try_from(count).expect("few"), None)
             );
         }
-        let full = Told { downs: Downs { count: 5000, ..Downs::default() }, digests: vec!["x".to_owned(); 1000] };
+        let full =
+            Told { arrivals: Arrivals { count: 5000, ..Arrivals::default() }, digests: vec!["x".to_owned(); 1000] };
         assert_eq!(union(&[full, told("a", None)], 9).count, 5000);
         let failed = union(&[told("a", None), told("", Some("b"))], 9);
         assert_eq!(failed.failure.map(|failure| failure.by), Some("b".to_owned()));

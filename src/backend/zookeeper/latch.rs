@@ -1,5 +1,5 @@
 /*!
-Latches at ZooKeeper: a directory with a persistent node for each name that is down, and one for a failure.
+Latches at ZooKeeper: a directory with a persistent node for each name that has arrived, and one for a failure.
 
 How old they are is known by the servers' clock, which a look asks by writing to the directory. What is too old does not count;
 `forget` removes it.
@@ -12,7 +12,7 @@ use ::zookeeper_client::{CreateMode, Error as ZkError, OneshotWatcher};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::error::Error;
-use crate::backend::meeting::{Downs, Latch, LatchFailure, contended};
+use crate::backend::meeting::{Arrivals, Latch, LatchFailure, contended};
 use crate::backend::zookeeper::meeting::{LOOK, LOOKS, Visitor, decoded, encoded, event};
 use crate::backend::zookeeper::nodes::absent;
 use crate::clock::{Instant, sleep_until};
@@ -73,7 +73,7 @@ impl ZookeeperLatch {
         Err(contended(&self.visitor.meeting.key))
     }
 
-    async fn look_at_nodes(&mut self, told: usize) -> Result<Downs, ZkError> {
+    async fn look_at_nodes(&mut self, told: usize) -> Result<Arrivals, ZkError> {
         let touched = self.visitor.touch().await?;
         let now = u64::try_from(touched.mtime).unwrap_or_default();
         let (nodes, watcher) = self.visitor.list().await?;
@@ -100,7 +100,7 @@ impl ZookeeperLatch {
         names.sort_unstable();
         let count = names.len().try_into().unwrap_or(u64::MAX);
         names.truncate(told);
-        Ok(Downs { count, names, failure })
+        Ok(Arrivals { count, names, failure })
     }
 
     async fn remove_all(&mut self) -> Result<(), ZkError> {
@@ -123,7 +123,7 @@ impl Latch for ZookeeperLatch {
         self.visitor.connect().await
     }
 
-    async fn down(&mut self, keep: Duration) -> Result<(), Error> {
+    async fn arrive(&mut self, keep: Duration) -> Result<(), Error> {
         let node = encoded(&self.visitor.meeting.name);
         self.write(&node, LatchFailure::default(), keep).await
     }
@@ -136,7 +136,7 @@ impl Latch for ZookeeperLatch {
         self.remove_all().await.map_err(|error| self.visitor.explain(&error))
     }
 
-    async fn look(&mut self, told: usize) -> Result<Downs, Error> {
+    async fn look(&mut self, told: usize) -> Result<Arrivals, Error> {
         self.look_at_nodes(told).await.map_err(|error| self.visitor.explain(&error))
     }
 

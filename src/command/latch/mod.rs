@@ -1,11 +1,11 @@
 /*!
-`dlock latch`: put a name down, wait for names, let the latch fail, show it, or forget it.
+`dlock latch`: report a name, wait for names, let the latch fail, show it, or forget it.
 */
 
 use std::time::Duration;
 
 use crate::backend::ErrorKind;
-use crate::backend::meeting::{Downs, Latch, LatchFailure, Meeting};
+use crate::backend::meeting::{Arrivals, Latch, LatchFailure, Meeting};
 use crate::clock::{Instant, wall_millis};
 use crate::command::progress::Progress;
 use crate::command::session::{Opened, exit_of, open, play, random_id, refuse, told_to_stop};
@@ -74,7 +74,7 @@ fn point(settings: &LatchSettings) -> Point {
 fn prepare(settings: &LatchSettings, report: &Report) -> Result<(Box<dyn Latch>, Opened), Failure> {
     let opened = open(&settings.connection, settings.unknown.as_ref(), Kind::Latch, report)?;
     let name = match &settings.act {
-        LatchAct::Down { name, .. } | LatchAct::Fail { name, .. } => name.clone(),
+        LatchAct::Done { name, .. } | LatchAct::Fail { name, .. } => name.clone(),
         LatchAct::Wait { .. } | LatchAct::Forget | LatchAct::Show { .. } => String::new(),
     };
     let (key, namespace, id) = (settings.key.clone(), settings.connection.namespace.clone(), random_id()?);
@@ -96,9 +96,9 @@ impl Visit<'_> {
     async fn act(&mut self) -> Result<Exit, Failure> {
         let point = point(self.settings);
         match &self.settings.act {
-            LatchAct::Down { name, keep } => {
-                let done = MeetingEvent::Down { point, name: name.clone(), keep: *keep };
-                self.change(&Deed::Down(*keep), done).await
+            LatchAct::Done { name, keep } => {
+                let done = MeetingEvent::Done { point, name: name.clone(), keep: *keep };
+                self.change(&Deed::Arrive(*keep), done).await
             }
             LatchAct::Fail { name, reason, keep } => {
                 let failure = LatchFailure { by: name.clone(), reason: reason.clone() };
@@ -123,22 +123,22 @@ impl Visit<'_> {
 
     /// Prints what is at the latch.
     async fn show(&mut self, json: bool) -> Result<Exit, Failure> {
-        let mut downs = self.perform(&Deed::Show).await?;
-        downs.names.sort_unstable();
+        let mut arrivals = self.perform(&Deed::Show).await?;
+        arrivals.names.sort_unstable();
         let (key, connection) = (self.settings.key.as_str(), &self.settings.connection);
         let backend = connection.target.to_string();
         let text = if json {
             let place = Place { backend, namespace: connection.namespace.as_str().to_owned(), table: None };
-            schema::latch(&downs, key, &place, wall_millis())
+            schema::latch(&arrivals, key, &place, wall_millis())
         } else {
-            picture::latch(&downs, key, &backend)
+            picture::latch(&arrivals, key, &backend)
         };
         output::print(text.as_bytes())?;
         Ok(Exit::Success)
     }
 
     /// Does `deed`; what a look has shown.
-    async fn perform(&mut self, deed: &Deed) -> Result<Downs, Failure> {
+    async fn perform(&mut self, deed: &Deed) -> Result<Arrivals, Failure> {
         let (settings, limits) = (self.settings, self.limits());
         let (progress, point) = (Progress::default(), point(settings));
         // Without a wait, a backend that fails is reported at once.
@@ -148,9 +148,9 @@ impl Visit<'_> {
             performed = perform(self.latch, deed, wait, limits, |news| progress.set(news)) => performed,
             never = progress.announce(self.report, &point, 0) => match never {},
         };
-        let downs = performed.map_err(|failed| unusable(settings, failed))?;
+        let arrivals = performed.map_err(|failed| unusable(settings, failed))?;
         self.report.clear();
-        Ok(downs)
+        Ok(arrivals)
     }
 
     async fn wait(&mut self, count: u64) -> Result<Exit, Failure> {

@@ -121,8 +121,8 @@ pub(crate) enum MeetingEvent {
         /// Why not.
         reason: &'static str,
     },
-    /// The name is down at the latch.
-    Down {
+    /// The name was reported as done at the latch.
+    Done {
         /// The latch.
         point: Point,
         /// The name.

@@ -74,7 +74,7 @@ pub(super) fn line(event: &MeetingEvent, trouble: InWords) -> String {
         MeetingEvent::NotHere { point, reason } => {
             format!("{} has no {}: {reason}", point.place, plural(point.kind))
         }
-        MeetingEvent::Down { point, name, keep } => {
+        MeetingEvent::Done { point, name, keep } => {
             format!("reported {name} as done at {}, remembered for {}", placed(point), format_duration(*keep))
         }
         MeetingEvent::Failing { point, keep } => {
@@ -281,7 +281,7 @@ mod tests {
         let (latch, keep) = (point(Kind::Latch), Duration::from_secs(86400));
         for (event, expected) in [
             (
-                MeetingEvent::Down { point: latch.clone(), name: "unit".to_owned(), keep },
+                MeetingEvent::Done { point: latch.clone(), name: "unit".to_owned(), keep },
                 "reported unit as done at latch 'k' at redis://h, remembered for 1day",
             ),
             (MeetingEvent::Failing { point: latch.clone(), keep }, "marked latch 'k' at redis://h as failed, for 1day"),

@@ -2,27 +2,27 @@
 What `dlock latch show` prints.
 */
 
-use crate::backend::meeting::Downs;
+use crate::backend::meeting::Arrivals;
 use crate::report::picture::{field, safe};
 
 /// A latch: how many names are done, whether it has failed, and the names.
 #[must_use]
-pub(crate) fn latch(downs: &Downs, key: &str, place: &str) -> String {
-    let state = match downs.count {
+pub(crate) fn latch(arrivals: &Arrivals, key: &str, place: &str) -> String {
+    let state = match arrivals.count {
         0 => "nothing is done yet".to_owned(),
         1 => "1 is done".to_owned(),
         count => format!("{count} are done"),
     };
     let mut text = format!("{} at {}: {state}\n", safe(key), safe(place));
-    if let Some(failure) = &downs.failure {
+    if let Some(failure) = &arrivals.failure {
         let by = if failure.by.is_empty() { "yes".to_owned() } else { format!("reported by {}", safe(&failure.by)) };
         let reason = if failure.reason.is_empty() { String::new() } else { format!(": {}", safe(&failure.reason)) };
         field(&mut text, "failed", &(by + &reason));
     }
-    for name in &downs.names {
+    for name in &arrivals.names {
         field(&mut text, "done", &safe(name));
     }
-    let more = downs.count.saturating_sub(downs.names.len().try_into().unwrap_or(u64::MAX));
+    let more = arrivals.count.saturating_sub(arrivals.names.len().try_into().unwrap_or(u64::MAX));
     if more > 0 {
         field(&mut text, "", &format!("… and {more} more"));
     }
@@ -37,12 +37,12 @@ mod tests {
     #[test]
     fn a_latch_is_told_with_its_failure_and_its_names() {
         let names = ["lint", "unit"].map(str::to_owned).to_vec();
-        let downs = Downs { count: 2, names: names.clone(), failure: None };
-        assert_eq!(latch(&downs, "k", "file:"), "k at file:: 2 are done\n  done     lint\n  done     unit\n");
+        let arrivals = Arrivals { count: 2, names: names.clone(), failure: None };
+        assert_eq!(latch(&arrivals, "k", "file:"), "k at file:: 2 are done\n  done     lint\n  done     unit\n");
         let failure = LatchFailure { by: "unit".to_owned(), reason: "3 tests red".to_owned() };
-        let text = latch(&Downs { count: 1002, names, failure: Some(failure) }, "k", "x");
+        let text = latch(&Arrivals { count: 1002, names, failure: Some(failure) }, "k", "x");
         assert!(text.starts_with("k at x: 1002 are done\n  failed   reported by unit: 3 tests red\n"), "{text}");
         assert!(text.ends_with("  done     unit\n           … and 1000 more\n"), "{text}");
-        assert_eq!(latch(&Downs::default(), "k", "x"), "k at x: nothing is done yet\n");
+        assert_eq!(latch(&Arrivals::default(), "k", "x"), "k at x: nothing is done yet\n");
     }
 }

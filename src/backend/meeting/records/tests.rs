@@ -218,21 +218,21 @@ fn nobody_passes_alone_and_none_that_is_gone_counts() {
 fn a_latch_counts_names_apart_from_its_failure() {
     let world = Rc::new(RefCell::new(World::default()));
     for name in ["a", "b", "a", ""] {
-        now(RecordedLatch(memory(&world, name, 0)).down(20 * MICRO)).expect("done");
+        now(RecordedLatch(memory(&world, name, 0)).arrive(20 * MICRO)).expect("done");
     }
     let mut latch = RecordedLatch(memory(&world, "", 0));
     let failure = LatchFailure { by: "a".to_owned(), reason: "red".to_owned() };
     now(latch.fail(&failure, 10 * MICRO)).expect("done");
     let look = |latch: &mut RecordedLatch<Memory>| now(latch.look(TOLD)).expect("answered");
     let names = ["", "a", "b"].map(str::to_owned).to_vec();
-    assert_eq!(look(&mut latch), Downs { count: 3, names: names.clone(), failure: Some(failure) });
+    assert_eq!(look(&mut latch), Arrivals { count: 3, names: names.clone(), failure: Some(failure) });
     world.borrow_mut().now = 10;
-    assert_eq!(look(&mut latch), Downs { count: 3, names, failure: None });
+    assert_eq!(look(&mut latch), Arrivals { count: 3, names, failure: None });
     for name in 0..20 {
-        now(RecordedLatch(memory(&world, &name.to_string(), 0)).down(20 * MICRO)).expect("done");
+        now(RecordedLatch(memory(&world, &name.to_string(), 0)).arrive(20 * MICRO)).expect("done");
     }
-    let downs = look(&mut latch);
-    assert_eq!((downs.count, downs.names.len()), (23, TOLD));
+    let arrivals = look(&mut latch);
+    assert_eq!((arrivals.count, arrivals.names.len()), (23, TOLD));
     now(latch.forget()).expect("done");
-    assert_eq!(look(&mut latch), Downs::default());
+    assert_eq!(look(&mut latch), Arrivals::default());
 }
