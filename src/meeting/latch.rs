@@ -19,7 +19,7 @@ const SHOWN: usize = 1000;
 
 /// What is done to a latch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     /// Our name arrives, and is remembered for so long.
     Arrive(Duration),
     /// It fails for so long.
@@ -43,17 +43,17 @@ pub(crate) enum Outcome {
     Unusable(Failed),
 }
 
-/// Does `deed` within `wait`, and returns what a look has shown. Calls `news` for every failure after which it is tried again.
+/// Does `action` within `wait`, and returns what a look has shown. Calls `news` for every failure after which it is tried again.
 pub(crate) async fn perform(
     latch: &mut dyn Latch,
-    deed: &Deed,
+    action: &Action,
     wait: Wait,
     limits: Limits,
     mut news: impl FnMut(News),
 ) -> Result<Arrivals, Failed> {
     let mut tries = Tries::new(wait, limits);
     loop {
-        let failed = match attempt(latch, deed, &tries).await {
+        let failed = match attempt(latch, action, &tries).await {
             Ok(arrivals) => return Ok(arrivals),
             Err(failed) => failed,
         };
@@ -63,13 +63,13 @@ pub(crate) async fn perform(
     }
 }
 
-async fn attempt(latch: &mut dyn Latch, deed: &Deed, tries: &Tries) -> Result<Arrivals, Failed> {
+async fn attempt(latch: &mut dyn Latch, action: &Action, tries: &Tries) -> Result<Arrivals, Failed> {
     tries.connect(latch.connect()).await?;
-    let done = match deed {
-        Deed::Arrive(keep) => tries.ask(latch.arrive(*keep)).await,
-        Deed::Fail(failure, keep) => tries.ask(latch.fail(failure, *keep)).await,
-        Deed::Forget => tries.ask(latch.forget()).await,
-        Deed::Show => return tries.ask(latch.look(SHOWN)).await,
+    let done = match action {
+        Action::Arrive(keep) => tries.ask(latch.arrive(*keep)).await,
+        Action::Fail(failure, keep) => tries.ask(latch.fail(failure, *keep)).await,
+        Action::Forget => tries.ask(latch.forget()).await,
+        Action::Show => return tries.ask(latch.look(SHOWN)).await,
     };
     done.map(|()| Arrivals::default())
 }

@@ -12,7 +12,7 @@ use crate::command::session::{Opened, exit_of, open, play, random_id, refuse, to
 use crate::exit::{Exit, Failure};
 use crate::lease::waiting::{Failed, Wait};
 use crate::meeting::Limits;
-use crate::meeting::latch::{Deed, Outcome, leave, perform, wait};
+use crate::meeting::latch::{Action, Outcome, leave, perform, wait};
 use crate::output;
 use crate::report::event::Event;
 use crate::report::event::meeting::{Kind, MeetingEvent, Point};
@@ -98,13 +98,13 @@ impl Visit<'_> {
         match &self.settings.act {
             LatchAct::Done { name, keep } => {
                 let done = MeetingEvent::Done { point, name: name.clone(), keep: *keep };
-                self.change(&Deed::Arrive(*keep), done).await
+                self.change(&Action::Arrive(*keep), done).await
             }
             LatchAct::Fail { name, reason, keep } => {
                 let failure = LatchFailure { by: name.clone(), reason: reason.clone() };
-                self.change(&Deed::Fail(failure, *keep), MeetingEvent::Failing { point, keep: *keep }).await
+                self.change(&Action::Fail(failure, *keep), MeetingEvent::Failing { point, keep: *keep }).await
             }
-            LatchAct::Forget => self.change(&Deed::Forget, MeetingEvent::Forgotten(point)).await,
+            LatchAct::Forget => self.change(&Action::Forget, MeetingEvent::Forgotten(point)).await,
             LatchAct::Show { json } => self.show(*json).await,
             LatchAct::Wait { count } => self.wait(u64::from(*count)).await,
         }
@@ -114,16 +114,16 @@ impl Visit<'_> {
         Limits { connect: self.settings.connection.connect_timeout, answer: ANSWER }
     }
 
-    /// Does `deed`, which `done` reports.
-    async fn change(&mut self, deed: &Deed, done: MeetingEvent) -> Result<Exit, Failure> {
-        self.perform(deed).await?;
+    /// Does `action`, which `done` reports.
+    async fn change(&mut self, action: &Action, done: MeetingEvent) -> Result<Exit, Failure> {
+        self.perform(action).await?;
         self.report.tell(&Event::Meeting(done));
         Ok(Exit::Success)
     }
 
     /// Prints what is at the latch.
     async fn show(&mut self, json: bool) -> Result<Exit, Failure> {
-        let mut arrivals = self.perform(&Deed::Show).await?;
+        let mut arrivals = self.perform(&Action::Show).await?;
         arrivals.names.sort_unstable();
         let (key, connection) = (self.settings.key.as_str(), &self.settings.connection);
         let backend = connection.target.to_string();
@@ -137,15 +137,15 @@ impl Visit<'_> {
         Ok(Exit::Success)
     }
 
-    /// Does `deed`; what a look has shown.
-    async fn perform(&mut self, deed: &Deed) -> Result<Arrivals, Failure> {
+    /// Does `action`; what a look has shown.
+    async fn perform(&mut self, action: &Action) -> Result<Arrivals, Failure> {
         let (settings, limits) = (self.settings, self.limits());
         let (progress, point) = (Progress::default(), point(settings));
         // Without a wait, a backend that fails is reported at once.
         let wait = settings.wait.map_or(Wait::No, |wait| Wait::Until(Instant::now() + wait));
         let performed = tokio::select! {
             biased;
-            performed = perform(self.latch, deed, wait, limits, |news| progress.set(news)) => performed,
+            performed = perform(self.latch, action, wait, limits, |news| progress.set(news)) => performed,
             never = progress.announce(self.report, &point, 0) => match never {},
         };
         let arrivals = performed.map_err(|failed| unusable(settings, failed))?;
