@@ -3,7 +3,7 @@ One look at a lock's queue, as etcd's own clients look: at the oldest entry and 
 of them. What a look makes the servers send does not grow with the number of waiters.
 
 Keys-only listings say who is before whom, and in which mode. Values are read of the oldest keys, for what waiters are told,
-and of those entries alone on which [a decision](Sight::unread) rests. Where keys of other locks come first, a look reads on
+and of those entries alone on which [a decision](QueueView::unread) rests. Where keys of other locks come first, a look reads on
 behind them.
 */
 
@@ -15,7 +15,7 @@ use etcd_client::{
 use crate::backend::etcd::errors::{self, Fault};
 use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::names::{self, HOLD, entries, is_entry, mode_of, order, stem};
-use crate::backend::etcd::standing::{Rest, Sight};
+use crate::backend::etcd::standing::{QueueView, Rest};
 use crate::backend::{Busy, Claim, Error};
 use crate::clock::wall_millis;
 use crate::holder::{Holder, Published};
@@ -50,7 +50,7 @@ pub(super) struct Look {
     /// The oldest entry, with its value.
     pub first: Option<KeyValue>,
     /// What is before ours, as far as it was seen.
-    pub sight: Sight,
+    pub sight: QueueView,
     /// How many keys there are below the prefix.
     pub count: u64,
     /// The keys of the entries before ours, without their values.
@@ -243,7 +243,7 @@ impl<'a> Line<'a> {
         // At the revision of this very put there is no other key.
         let alone = answer.succeeded() && oldest.as_ref().is_some_and(|oldest| stem(&oldest.name) == key);
         let rest = if alone { Rest::Nothing } else { Rest::Unseen };
-        let sight = Sight { mode: self.mode, slot: None, before: Vec::new(), rest, first: oldest };
+        let sight = QueueView { mode: self.mode, slot: None, before: Vec::new(), rest, first: oldest };
         Ok(Look { revision, own, first, sight, count, before: Vec::new() })
     }
 
@@ -270,7 +270,7 @@ impl<'a> Line<'a> {
         let rest = if more && !reaches { Rest::Unseen } else { Rest::Nothing };
         let own_slot = own.as_ref().filter(|own| own.create_revision() == created);
         let slot = own_slot.and_then(|own| published(own, &self.prefix)?.slot);
-        let mut sight = Sight { mode: self.mode, slot, before: seen, rest, first: oldest_entry };
+        let mut sight = QueueView { mode: self.mode, slot, before: seen, rest, first: oldest_entry };
         for kv in &oldest {
             self.learn(&mut sight, kv);
         }
@@ -278,7 +278,7 @@ impl<'a> Line<'a> {
     }
 
     /// Takes note in `sight` of what a key says of its entry.
-    fn learn(&self, sight: &mut Sight, kv: &KeyValue) {
+    fn learn(&self, sight: &mut QueueView, kv: &KeyValue) {
         if let Some(said) = published(kv, &self.prefix) {
             sight.learn(kv.create_revision(), &String::from_utf8_lossy(kv.key()), &said);
         }
@@ -286,7 +286,7 @@ impl<'a> Line<'a> {
 
     /// Reads the values on which a decision rests: of entries that have gone meanwhile, or were made again, nothing is
     /// learnt, and whoever watches them hears of that.
-    async fn read_values(&mut self, sight: &mut Sight) -> Result<(), Error> {
+    async fn read_values(&mut self, sight: &mut QueueView) -> Result<(), Error> {
         for part in sight.unread().chunks(VALUES) {
             let keys = part.iter().flat_map(|entry| {
                 let own = stem(&entry.name);

@@ -21,7 +21,7 @@ use crate::lock::admission::{Entry, Mode, Place, Watch, holders, place};
 
 /// What a look shows a contender of the entries before its own; all of them, where it has none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Sight {
+pub(super) struct QueueView {
     /// How it wants to hold the lock.
     pub mode: Mode,
     /// The slot that its entry has entered already.
@@ -45,8 +45,8 @@ pub(super) enum Rest {
     Entered,
 }
 
-impl Sight {
-    /// The entries whose values are needed for a decision. Those that have given their values to [`Sight::learn`] are not
+impl QueueView {
+    /// The entries whose values are needed for a decision. Those that have given their values to [`QueueView::learn`] are not
     /// among them.
     #[must_use]
     pub(super) fn unread(&self) -> Vec<Entry> {
@@ -169,13 +169,13 @@ mod tests {
 
     /// What a contender sees that wants the lock in this mode: the first entry is the oldest, and the farthest seen one
     /// unless there are others before it.
-    fn sight(mode: Mode, oldest_first: &[Entry], rest: Rest) -> Sight {
+    fn queue_view(mode: Mode, oldest_first: &[Entry], rest: Rest) -> QueueView {
         let before: Vec<Entry> = oldest_first.iter().rev().cloned().collect();
-        Sight { mode, slot: None, first: before.last().cloned().filter(|_| rest == Nothing), before, rest }
+        QueueView { mode, slot: None, first: before.last().cloned().filter(|_| rest == Nothing), before, rest }
     }
 
     /// The watch of a place that is behind others.
-    fn watch(sight: &Sight) -> Option<Watch> {
+    fn watch(sight: &QueueView) -> Option<Watch> {
         match sight.place() {
             Place::Behind { watch, .. } => Some(watch),
             _ => None,
@@ -206,7 +206,7 @@ mod tests {
             // Its value was overwritten: which slot it has is not known.
             (slots(3), vec![entry(1, slots(3)), taken(2, slots(3), 1)], Nothing, turn(entry(1, slots(3)))),
         ] {
-            assert_eq!(watch(&sight(mode, &before, rest)), expected, "{mode:?} {before:?} {rest:?}");
+            assert_eq!(watch(&queue_view(mode, &before, rest)), expected, "{mode:?} {before:?} {rest:?}");
         }
     }
 
@@ -228,10 +228,10 @@ mod tests {
             (n, vec![], Unseen, Place::Missing),
             (n, vec![taken(1, n, 0)], Unseen, Place::Missing),
         ] {
-            assert_eq!(sight(mode, &before, rest).place(), expected, "{mode:?} {before:?} {rest:?}");
+            assert_eq!(queue_view(mode, &before, rest).place(), expected, "{mode:?} {before:?} {rest:?}");
         }
         // A slot that was entered by a request whose answer was lost.
-        let again = Sight { slot: Some(2), ..sight(n, &[taken(1, n, 0)], Nothing) };
+        let again = QueueView { slot: Some(2), ..queue_view(n, &[taken(1, n, 0)], Nothing) };
         assert_eq!(again.place(), enters(Some(2)));
     }
 
@@ -242,17 +242,17 @@ mod tests {
             (slots(2), vec![entry(1, slots(3)), entry(2, X), entry(3, slots(2))], None, Place::OtherSlots(3)),
             (slots(2), vec![entry(5, slots(2))], Some(entry(1, slots(7))), Place::OtherSlots(7)),
         ] {
-            let sight = Sight { first, ..sight(mode, &before, Unseen) };
+            let sight = QueueView { first, ..queue_view(mode, &before, Unseen) };
             assert_eq!(sight.place(), expected, "{sight:?}");
         }
         // One that is about to be refused does not have others refused.
         let (holder, other) = (taken(1, slots(2), 0), entry(2, slots(3)));
         for (before, rest) in [(vec![holder.clone(), other.clone()], Nothing), (vec![other.clone()], Unseen)] {
-            let sight = Sight { first: Some(holder.clone()), ..sight(slots(2), &before, rest) };
+            let sight = QueueView { first: Some(holder.clone()), ..queue_view(slots(2), &before, rest) };
             assert_eq!(watch(&sight), Some(Watch::Gone(other.clone())), "{sight:?}");
         }
         for mode in [X, S] {
-            assert!(watch(&sight(mode, &[entry(1, slots(3)), entry(2, slots(2))], Nothing)).is_some());
+            assert!(watch(&queue_view(mode, &[entry(1, slots(3)), entry(2, slots(2))], Nothing)).is_some());
         }
     }
 
@@ -274,9 +274,10 @@ mod tests {
             (n, vec![entry(1, n)], Unseen, false),
             (n, vec![entry(1, S)], Nothing, false),
         ] {
-            assert_eq!(sight(mode, &before, rest).is_entering(), expected, "{mode:?} {before:?} {rest:?}");
+            assert_eq!(queue_view(mode, &before, rest).is_entering(), expected, "{mode:?} {before:?} {rest:?}");
         }
-        let behind_a_writer = Sight { first: Some(entry(1, X)), ..sight(S, &[entry(8, S), entry(9, S)], Unseen) };
+        let behind_a_writer =
+            QueueView { first: Some(entry(1, X)), ..queue_view(S, &[entry(8, S), entry(9, S)], Unseen) };
         assert!(!behind_a_writer.is_entering());
     }
 
@@ -297,7 +298,7 @@ mod tests {
             (n, vec![entry(1, n), entry(2, n), entry(3, n)], Unseen, vec![]),
             (n, vec![entry(1, X), entry(2, n)], Nothing, vec![]),
         ] {
-            let unread: Vec<i64> = sight(mode, &before, rest).unread().iter().map(|entry| entry.order).collect();
+            let unread: Vec<i64> = queue_view(mode, &before, rest).unread().iter().map(|entry| entry.order).collect();
             assert_eq!(unread, expected, "{mode:?} {before:?} {rest:?}");
         }
     }
@@ -306,21 +307,22 @@ mod tests {
     fn a_value_says_whether_its_entry_has_entered() {
         let says = |slot, token| Published { token, slot, ..Published::default() };
         let n = slots(2);
-        let mut two = sight(n, &[entry(1, n), Entry { name: "dlock/a/2.hold".to_owned(), ..entry(2, n) }], Nothing);
+        let mut two =
+            queue_view(n, &[entry(1, n), Entry { name: "dlock/a/2.hold".to_owned(), ..entry(2, n) }], Nothing);
         two.learn(1, "dlock/a/1", &says(Some(1), None));
         two.learn(1, "dlock/a/1", &says(Some(0), None));
         // One that was made again, another one, and a slot that there is not.
         two.learn(3, "dlock/a/2", &says(Some(0), None));
         two.learn(2, "dlock/a/3", &says(Some(0), None));
         two.learn(2, "dlock/a/2", &says(Some(2), None));
-        let slots_of = |sight: &Sight| sight.before.iter().map(|entry| entry.slot).collect::<Vec<_>>();
+        let slots_of = |sight: &QueueView| sight.before.iter().map(|entry| entry.slot).collect::<Vec<_>>();
         assert_eq!(slots_of(&two), [None, Some(1)]);
         // Either of its keys may say so.
         two.learn(2, "dlock/a/2", &says(Some(0), Some(7)));
         assert_eq!(slots_of(&two), [Some(0), Some(1)]);
         assert_eq!(two.unread(), []);
 
-        let readers = sight(S, &[entry(1, S), entry(2, S)], Unseen);
+        let readers = queue_view(S, &[entry(1, S), entry(2, S)], Unseen);
         let learned = |order, said: &Published| {
             let mut sight = readers.clone();
             sight.learn(order, &format!("dlock/a/{order:x}"), said);
@@ -330,7 +332,7 @@ mod tests {
         assert_eq!(learned(1, &says(None, Some(7))), Entered);
         // What a nearer one says counts as little as that one itself.
         assert_eq!(learned(2, &says(None, Some(7))), Unseen);
-        let mut mixed = sight(S, &[entry(1, S), entry(2, X)], Unseen);
+        let mut mixed = queue_view(S, &[entry(1, S), entry(2, X)], Unseen);
         mixed.learn(1, "dlock/a/1", &says(None, Some(7)));
         assert_eq!(mixed.rest, Unseen);
     }
@@ -347,7 +349,7 @@ mod tests {
             (n, vec![entry(1, n)], Nothing, None, Some(1), 0),
             (X, vec![], Nothing, None, Some(1), 0),
         ] {
-            let sight = sight(mode, &before, rest);
+            let sight = queue_view(mode, &before, rest);
             assert_eq!((sight.position(keys), sight.beside()), (position, beside), "{sight:?}");
         }
         for (first, keys, position, beside) in [
@@ -357,7 +359,7 @@ mod tests {
             (S, Some(700), None, 0),
             (n, Some(700), None, 1),
         ] {
-            let sight = Sight { first: Some(entry(1, first)), ..sight(X, &[entry(600, X)], Unseen) };
+            let sight = QueueView { first: Some(entry(1, first)), ..queue_view(X, &[entry(600, X)], Unseen) };
             assert_eq!((sight.position(keys), sight.beside()), (position, beside), "{sight:?}");
         }
     }

@@ -5,7 +5,7 @@ the statements never give means nothing; above all it is not a grant.
 
 use std::str::FromStr;
 
-use crate::backend::sql::crowd::Sight;
+use crate::backend::sql::crowd::QueueView;
 use crate::backend::sql::published::{Columns, Member};
 use crate::backend::{Released, TOKEN_LIMIT};
 use crate::holder::done::Done;
@@ -115,7 +115,7 @@ pub(crate) fn token(look: &Look) -> Result<u64, Malformed> {
 }
 
 /// Our place in the queue; none when the answer has none, or makes no sense.
-pub(crate) fn sight(rows: &[Row]) -> Option<Sight> {
+pub(crate) fn queue_view(rows: &[Row]) -> Option<QueueView> {
     let [_, position, is_head, used, most, ..] = of(rows, "queue")?[..] else { return None };
     let count = |count| number(count).ok().flatten();
     // MySQL has another statement for that, where the user has no limit of its own.
@@ -123,7 +123,12 @@ pub(crate) fn sight(rows: &[Row]) -> Option<Sight> {
         Some([_, connected]) if used.is_none() => *connected,
         _ => used,
     };
-    Some(Sight { position: count(position)?, is_head: is_head == Some("t"), used: count(used)?, most: count(most)? })
+    Some(QueueView {
+        position: count(position)?,
+        is_head: is_head == Some("t"),
+        used: count(used)?,
+        most: count(most)?,
+    })
 }
 
 /// The waiters before us, where the answer has them.
@@ -215,7 +220,7 @@ mod tests {
                 }
                 prop_assert!(!look.columns.holder().describe(look.now).contains(char::is_control));
             }
-            let (_, _) = (sight(&rows), ahead(&rows));
+            let (_, _) = (queue_view(&rows), ahead(&rows));
             let is_said = |word: &str| rows.iter().any(|row| row.first() == Some(&Some(word.to_owned())));
             prop_assert_eq!(released(&rows) == Released::NotMine, !is_said("kept") && !is_said("released"));
             Ok(())
@@ -262,12 +267,12 @@ mod tests {
     #[test]
     fn places_are_read_as_the_statements_have_them() {
         let row = fields(&["queue", "3", "f", "60", "100"]);
-        assert_eq!(sight(&[row]), Some(Sight { position: 3, is_head: false, used: 60, most: 100 }));
+        assert_eq!(queue_view(&[row]), Some(QueueView { position: 3, is_head: false, used: 60, most: 100 }));
         let id = "0123456789abcdef0123456789abcdef";
         let row = fields(&["queue", "3", "t", "NULL", "100", id, "x"]);
         let connected = fields(&["Threads_connected", "7"]);
         let rows = [row, connected];
-        assert_eq!(sight(&rows), Some(Sight { position: 3, is_head: true, used: 7, most: 100 }));
+        assert_eq!(queue_view(&rows), Some(QueueView { position: 3, is_head: true, used: 7, most: 100 }));
         assert_eq!(ahead(&rows), Ahead { nearest: Some(id.to_owned()), other: None });
         let gone = |field: &str| is_gone(&[fields(&["gone", field])]);
         assert_eq!((gone("1"), gone("0"), gone("NULL"), is_gone(&[])), (true, false, false, false));

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::backend::sql::answers::{self, Ahead, Look};
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
-use crate::backend::sql::crowd::{Crowd, Sight};
+use crate::backend::sql::crowd::{Crowd, QueueView};
 use crate::backend::sql::dialect::{Dialect, With};
 use crate::backend::sql::link::Said;
 use crate::backend::sql::session::{Asked, Session};
@@ -72,7 +72,7 @@ enum Next {
 struct Tried {
     sent: Instant,
     look: Look,
-    sight: Option<Sight>,
+    sight: Option<QueueView>,
     ahead: Ahead,
 }
 
@@ -145,7 +145,7 @@ impl<D: Dialect> SqlContender<D> {
                 if is_news && !queue && !std::mem::replace(&mut again, true) {
                     continue;
                 }
-                let (sight, ahead) = (answers::sight(&rows), answers::ahead(&rows));
+                let (sight, ahead) = (answers::queue_view(&rows), answers::ahead(&rows));
                 return Ok(Some(Tried { sent, look, sight, ahead }));
             }
             self.ask(D::row, Outstanding::Request).await?;

@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// What a waiter sees when it looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct QueueView {
     /// Its place in the queue, 1 for the first.
     pub position: u64,
     /// Whether no waiter that is connected is before it.
@@ -42,7 +42,7 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     /// After a look at `now`: for how long to hang up, or `None` to stay connected. `random` spreads those who left together.
-    pub(crate) fn looked(&mut self, now: Instant, sight: Sight, random: u16) -> Option<Duration> {
+    pub(crate) fn looked(&mut self, now: Instant, sight: QueueView, random: u16) -> Option<Duration> {
         let last = self.last.replace((now, sight.position));
         let first = FIRST.min(sight.most / 4).max(1);
         let has_room = sight.used.saturating_mul(2) <= sight.most && sight.position <= MOST;
@@ -79,8 +79,8 @@ mod tests {
         Instant::from_nanos(0) + S * seconds
     }
 
-    fn sight(position: u64) -> Sight {
-        Sight { position, is_head: false, used: 60, most: 100 }
+    fn queue_view(position: u64) -> QueueView {
+        QueueView { position, is_head: false, used: 60, most: 100 }
     }
 
     /// Rounded, because the middle is half a step off.
@@ -91,16 +91,16 @@ mod tests {
     #[test]
     fn the_first_stay_and_so_do_all_while_half_is_free() {
         for (sight, stays) in [
-            (sight(4), true),
-            (sight(5), false),
-            (Sight { is_head: true, ..sight(50) }, true),
-            (Sight { used: 50, ..sight(50) }, true),
-            (Sight { used: 51, ..sight(50) }, false),
-            (Sight { used: 50, ..sight(100) }, true),
-            (Sight { used: 2, ..sight(101) }, false),
-            (Sight { used: u64::MAX, ..sight(50) }, false),
-            (Sight { used: 4, most: 5, ..sight(1) }, true),
-            (Sight { used: 4, most: 5, ..sight(2) }, false),
+            (queue_view(4), true),
+            (queue_view(5), false),
+            (QueueView { is_head: true, ..queue_view(50) }, true),
+            (QueueView { used: 50, ..queue_view(50) }, true),
+            (QueueView { used: 51, ..queue_view(50) }, false),
+            (QueueView { used: 50, ..queue_view(100) }, true),
+            (QueueView { used: 2, ..queue_view(101) }, false),
+            (QueueView { used: u64::MAX, ..queue_view(50) }, false),
+            (QueueView { used: 4, most: 5, ..queue_view(1) }, true),
+            (QueueView { used: 4, most: 5, ..queue_view(2) }, false),
         ] {
             assert_eq!(Crowd::default().looked(at(0), sight, MIDDLE).is_none(), stays, "{sight:?}");
         }
@@ -110,22 +110,22 @@ mod tests {
     fn a_waiter_is_away_for_half_of_what_it_takes_at_the_pace_that_it_saw() {
         let mut crowd = Crowd::default();
         // Nothing is known, and then nothing moves.
-        assert_eq!(millis(crowd.looked(at(0), sight(100), MIDDLE)), Some(1000));
-        assert_eq!(millis(crowd.looked(at(1), sight(100), MIDDLE)), Some(2000));
-        assert_eq!(millis(crowd.looked(at(3), sight(100), MIDDLE)), Some(4000));
+        assert_eq!(millis(crowd.looked(at(0), queue_view(100), MIDDLE)), Some(1000));
+        assert_eq!(millis(crowd.looked(at(1), queue_view(100), MIDDLE)), Some(2000));
+        assert_eq!(millis(crowd.looked(at(3), queue_view(100), MIDDLE)), Some(4000));
         // Ten in two seconds, and 86 to go.
-        assert_eq!(millis(crowd.looked(at(5), sight(90), MIDDLE)), Some(8600));
+        assert_eq!(millis(crowd.looked(at(5), queue_view(90), MIDDLE)), Some(8600));
         // Nothing moves again; and then all at once.
-        assert_eq!(millis(crowd.looked(at(14), sight(90), MIDDLE)), Some(17_200));
-        assert_eq!(millis(crowd.looked(at(31), sight(90), MIDDLE)), Some(30_000));
-        assert_eq!(millis(crowd.looked(at(61), sight(5), MIDDLE)), Some(500));
-        assert_eq!(crowd.looked(at(62), sight(4), MIDDLE), None);
-        assert_eq!(millis(crowd.looked(at(63), sight(100), MIDDLE)), Some(1000));
+        assert_eq!(millis(crowd.looked(at(14), queue_view(90), MIDDLE)), Some(17_200));
+        assert_eq!(millis(crowd.looked(at(31), queue_view(90), MIDDLE)), Some(30_000));
+        assert_eq!(millis(crowd.looked(at(61), queue_view(5), MIDDLE)), Some(500));
+        assert_eq!(crowd.looked(at(62), queue_view(4), MIDDLE), None);
+        assert_eq!(millis(crowd.looked(at(63), queue_view(100), MIDDLE)), Some(1000));
     }
 
     #[test]
     fn those_who_left_together_do_not_come_back_together() {
-        let away = |random| millis(Crowd::default().looked(at(0), sight(100), random));
+        let away = |random| millis(Crowd::default().looked(at(0), queue_view(100), random));
         assert_eq!((away(0), away(u16::MAX)), (Some(800), Some(1200)));
     }
 }

@@ -5,7 +5,7 @@ When a waiter looks again: a pure decision of what it has seen.
 use std::time::Duration;
 
 use crate::backend::sql::answers::{Ahead, Look};
-use crate::backend::sql::crowd::Sight;
+use crate::backend::sql::crowd::QueueView;
 use crate::backend::sql::owner;
 use crate::lock::admission::Mode;
 
@@ -86,7 +86,7 @@ pub(crate) fn patience(ttl: Duration) -> Duration {
 }
 
 /// How long to wait for the wake-up before the next look. `is_pooled` says that none will come.
-pub(crate) fn look_again(look: &Look, sight: Option<Sight>, is_pooled: bool, patience: Duration) -> Duration {
+pub(crate) fn look_again(look: &Look, sight: Option<QueueView>, is_pooled: bool, patience: Duration) -> Duration {
     let heartbeat = patience / 3;
     let is_head = sight.is_some_and(|sight| sight.is_head);
     let polled = match sight {
@@ -170,7 +170,7 @@ mod tests {
     fn the_head_watches_the_end_of_the_lease_and_the_others_their_heartbeat() {
         let dlock = owner::held(&Owner::random().expect("random"));
         let dlock = dlock.as_str();
-        let place = |position, is_head| Some(Sight { position, is_head, used: 1, most: 100 });
+        let place = |position, is_head| Some(QueueView { position, is_head, used: 1, most: 100 });
         let patience = 15_000 * MS;
         for (holder, left, sight, is_pooled, expected) in [
             (dlock, Some(900), place(1, true), false, 902),

@@ -14,7 +14,7 @@ enum State {
     /// It lists the queue.
     Lists,
     /// It has listed the queue when these entries had entered, and reads values.
-    Reads(Sight, Vec<i64>),
+    Reads(QueueView, Vec<i64>),
     /// It has seen that it may enter, and says so next.
     Enters(Option<u32>),
     /// It waits until one of these entries has gone, or, where the second is set, has said that it has entered.
@@ -58,18 +58,18 @@ impl World {
     }
 
     /// What `who` sees that looks at `near` entries.
-    fn sight(&self, who: usize, near: usize) -> Sight {
+    fn queue_view(&self, who: usize, near: usize) -> QueueView {
         let Contender { mode, order, .. } = self.contenders[who];
         let older = self.entries.iter().filter(|(entry, _)| entry.order < order);
         let mut before: Vec<Entry> = older.map(|(entry, _)| Entry { slot: None, ..entry.clone() }).rev().collect();
         let all = before.len();
         before.truncate(mode.slots().map_or(near, |_| near.max(mode.room() + 1)));
         let rest = if before.len() == all { Rest::Nothing } else { Rest::Unseen };
-        Sight { mode, slot: None, before, rest, first: self.entries.first().map(|(entry, _)| entry.clone()) }
+        QueueView { mode, slot: None, before, rest, first: self.entries.first().map(|(entry, _)| entry.clone()) }
     }
 
     /// Gives `sight` the values that it needs, as they are now.
-    fn read(&self, mut sight: Sight) -> Sight {
+    fn read(&self, mut sight: QueueView) -> QueueView {
         for entry in sight.unread() {
             if let Some((now, entered)) = self.entries.iter().find(|(now, _)| now.order == entry.order) {
                 let token = entered.then_some(1);
@@ -96,7 +96,7 @@ impl World {
                 world.entries.push((entry, false));
                 world.next += 1;
             }
-            State::Lists => own.state = State::Reads(self.sight(who, near), self.entered().collect()),
+            State::Lists => own.state = State::Reads(self.queue_view(who, near), self.entered().collect()),
             State::Reads(sight, entered) => {
                 let sight = self.read(sight);
                 own.state = match sight.place() {
