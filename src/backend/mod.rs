@@ -270,14 +270,14 @@ pub(crate) trait Contender {
     fn claim(&self) -> &Claim;
 
     /// From now on it is no matter whether a run around this one holds the lock.
-    fn forget_around(&mut self);
+    fn ignore_outer(&mut self);
 
     /// The run around this one that the last attempt met holds the lock of [`Contender::claim`] for this one, with this fencing
     /// token: of several locks, that one is not asked for any more.
-    fn pass_over(&mut self, _token: u64) {}
+    fn skip_held_by_outer(&mut self, _token: u64) {}
 
     /// The fencing tokens of several locks that are held as one, in the order in which the user has named their keys; those
-    /// that were [passed over](Contender::pass_over) too. Empty for a single lock, whose grant has its token.
+    /// that were [passed over](Contender::skip_held_by_outer) too. Empty for a single lock, whose grant has its token.
     fn tokens(&self) -> Vec<u64> {
         Vec::new()
     }

@@ -269,11 +269,11 @@ impl Contender for Several {
         self.locks[self.reached].contender.claim()
     }
 
-    fn forget_around(&mut self) {
-        self.locks[self.reached].contender.forget_around();
+    fn ignore_outer(&mut self) {
+        self.locks[self.reached].contender.ignore_outer();
     }
 
-    fn pass_over(&mut self, token: u64) {
+    fn skip_held_by_outer(&mut self, token: u64) {
         self.locks[self.reached].state = State::Covered(token);
     }
 

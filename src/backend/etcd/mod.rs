@@ -243,7 +243,7 @@ impl EtcdContender {
             return Ok(Some(Attempt::Around(outer)));
         }
         // None of them can get it while it waits for us.
-        self.forget_around();
+        self.ignore_outer();
         if let Place::OtherSlots(slots) = look.sight.place() {
             return Ok(Some(self.other_slots(&look, slots)));
         }
@@ -273,7 +273,7 @@ impl Contender for EtcdContender {
         &self.claim
     }
 
-    fn forget_around(&mut self) {
+    fn ignore_outer(&mut self) {
         self.claim.around.clear();
     }
 

@@ -184,7 +184,7 @@ impl Contender for FileContender {
         self.find()
     }
 
-    fn forget_around(&mut self) {
+    fn ignore_outer(&mut self) {
         self.claim.around.clear();
     }
 

@@ -94,8 +94,8 @@ impl Dialect for Statements {
         Self { values: Values::new(table, claim, patience, literal), owner: claim.owner.as_str().to_owned() }
     }
 
-    fn forget_around(&mut self) {
-        self.values.forget_around();
+    fn ignore_outer(&mut self) {
+        self.values.ignore_outer();
     }
 
     fn values(&self) -> &Values {

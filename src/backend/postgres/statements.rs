@@ -93,8 +93,8 @@ impl Dialect for Statements {
         Self { values: Values::new(table, claim, patience, escape_literal), channel }
     }
 
-    fn forget_around(&mut self) {
-        self.values.forget_around();
+    fn ignore_outer(&mut self) {
+        self.values.ignore_outer();
     }
 
     fn values(&self) -> &Values {

@@ -298,7 +298,7 @@ impl Contender for RedisContender {
         &self.claim
     }
 
-    fn forget_around(&mut self) {
+    fn ignore_outer(&mut self) {
         self.claim.around.clear();
     }
 

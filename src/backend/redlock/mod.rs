@@ -134,7 +134,7 @@ impl Contender for RedlockContender {
         &self.claim
     }
 
-    fn forget_around(&mut self) {
+    fn ignore_outer(&mut self) {
         self.claim.around.clear();
     }
 

@@ -222,9 +222,9 @@ impl<D: Dialect> Contender for SqlContender<D> {
         &self.claim
     }
 
-    fn forget_around(&mut self) {
+    fn ignore_outer(&mut self) {
         self.claim.around.clear();
-        self.session.statements.forget_around();
+        self.session.statements.ignore_outer();
     }
 
     fn kept_as(&self) -> Option<&str> {

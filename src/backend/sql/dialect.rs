@@ -74,7 +74,7 @@ pub(crate) trait Dialect: std::fmt::Debug + Sized + 'static {
     fn new(table: Table, claim: &Claim, patience: Duration) -> Self;
 
     /// From now on it is no matter whether a run around this one holds the lock.
-    fn forget_around(&mut self);
+    fn ignore_outer(&mut self);
 
     /// What stands in the places of the statements.
     fn values(&self) -> &Values;

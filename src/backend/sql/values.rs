@@ -75,7 +75,7 @@ impl Values {
     }
 
     /// From now on it is no matter whether a run around this one holds the lock.
-    pub(crate) fn forget_around(&mut self) {
+    pub(crate) fn ignore_outer(&mut self) {
         self.around = listed(&[], self.literal);
     }
 

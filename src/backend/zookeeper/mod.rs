@@ -106,7 +106,7 @@ impl Contender for ZookeeperContender {
         &self.claim
     }
 
-    fn forget_around(&mut self) {
+    fn ignore_outer(&mut self) {
         self.claim.around.clear();
     }
 

@@ -56,7 +56,7 @@ impl Inside<'_> {
                 Ok(false)
             };
         };
-        contender.pass_over(cover.token);
+        contender.skip_held_by_outer(cover.token);
         self.covers.push(cover);
         Ok(true)
     }
@@ -77,7 +77,7 @@ impl Inside<'_> {
             return Ok(self.held_by_others());
         }
         // A stale variable, or an outer run that is about to end.
-        contender.forget_around();
+        contender.ignore_outer();
         Ok(None)
     }
 }

@@ -74,7 +74,7 @@ impl Contender for Member {
         &self.claim
     }
 
-    fn forget_around(&mut self) {}
+    fn ignore_outer(&mut self) {}
 
     fn kept_as(&self) -> Option<&str> {
         self.kept_as.as_deref()
@@ -259,7 +259,7 @@ fn what_a_run_around_holds_is_passed_over_and_has_its_token() {
     let refused = play(taken(&mut several, Wait::Forever)).expect_err("b is held around it");
     assert!(matches!(refused, Refused::Around(_)), "{refused:?}");
     assert_eq!(several.claim().key.as_str(), "b");
-    several.pass_over(77);
+    several.skip_held_by_outer(77);
     assert!(play(taken(&mut several, Wait::Forever)).is_ok());
     assert_eq!(several.tokens(), [3, 77, 2]);
     assert_eq!(play(give_back(&mut several, Used::Yes, PATIENCE)), Ok(Released::Freed));
