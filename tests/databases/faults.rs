@@ -56,7 +56,7 @@ fn a_grant_survives_the_death_of_the_server_whatever_the_role_has_set<E: Engine>
         service.sql(careless);
     }
     for _ in 0..3 {
-        let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "6s"]));
+        let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "12s"]));
         holder.wait_held();
         let owner = service.locked_by(NAME);
         service.restart();
