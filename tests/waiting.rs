@@ -582,7 +582,7 @@ fn on_a_narrow_terminal_a_long_name_leaves_room_for_what_matters() {
     };
     let narrow = wait(40, "xterm");
     // 39 columns, of which the name has a quarter.
-    narrow.expect("\r\x1b[2Kdlock: 'a-name-…: waiting 0s, you are …");
+    narrow.expect("\r\x1b[2Kdlock: 'a-name…': waiting 0s, you are …");
     let dumb = wait(40, "dumb");
     let who = format!("pid {} (sh), since ", holder.pid());
     let line = dumb.expect(&who);
