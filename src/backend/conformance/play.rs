@@ -350,7 +350,20 @@ impl<'a> Table<'a> {
     }
 
     /// What those see who look.
+    /// Compares what a look shows with the model. Locks that end with their process are tried by threads of this one, which may
+    /// hold a file for a moment after their contender has gone.
     async fn look(&mut self) -> Result<(), String> {
+        let limit = Instant::now() + Duration::from_millis(500);
+        loop {
+            let looked = self.look_once().await;
+            if looked.is_ok() || !self.known.lax.mortal || Instant::now() > limit {
+                return looked;
+            }
+            sleep_until(Instant::now() + Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn look_once(&mut self) -> Result<(), String> {
         let found = self.seen().await?;
         self.rule.expire(&self.wishes, wall_millis());
         let unknown = || "?".to_owned();
