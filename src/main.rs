@@ -122,7 +122,7 @@ fn dispatch() -> Result<Exit, Failure> {
         Ok(matches) => matches,
         Err(error) => {
             let mut words = std::env::args_os().skip(1);
-            let is_look = words.next().is_some_and(|word| word == "status" || word == "list");
+            let is_look = words.next().is_some_and(|word| ["status", "list", "latch"].iter().any(|look| word == *look));
             return documented(is_look && words.any(|word| word == "--json"), || cli::explain(&error));
         }
     };

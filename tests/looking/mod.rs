@@ -324,6 +324,10 @@ fn a_look_that_fails_is_a_document_too() {
         (&["list"], "redis://127.0.0.1:1", 69, "cannot read the locks in the namespace 'dlock': "),
         (&["status", "-k", "job", "--done-within", "1h"], "redis://127.0.0.1:1", 69, "cannot read 'job': "),
         (&["list"], "nonsense://x", 64, "nonsense"),
+        (&["list", "--limit", "x"], "redis://127.0.0.1:1", 64, "--limit x: must be a whole number"),
+        (&["status"], "redis://127.0.0.1:1", 64, "--key <KEY> is missing"),
+        (&["latch", "-k", "job", "show"], "redis://127.0.0.1:1", 69, "could not use latch 'job': "),
+        (&["latch", "-k", "job", "show"], "nonsense://x", 64, "nonsense"),
     ] {
         let outcome = scratch.dlock().args(words).arg("--json").backend(url).output();
         let error = read(outcome.code(code).stderr_is_one_line(said))["error"].clone();

@@ -19,7 +19,7 @@ const ABOUT_DOCUMENTS: &[&str] = &[
      milliseconds; durations are integers in milliseconds; tokens are integers below 2^53. Where a field has one of several \
      words, new words may be added: ignore those that you do not know. Text that other programs wrote is cut at 4 KiB, and \
      bytes that are not UTF-8 become U+FFFD.",
-    "If dlock status, list or latch show fails, the document has v and error instead: the message, and dlock's exit code (exit). The others print nothing then, so that nobody takes an error for a handle. With \
+    "If dlock status, list or latch show fails, the document has v and error instead: the message, and dlock's exit code (exit). dlock check says in its own document what fails. dlock acquire prints nothing then, so that nobody takes an error for a handle. With \
      --watch there is one such line for each outage, and watching goes on. If a list fails after a part of it was printed, its \
      document ends there.",
 ];
