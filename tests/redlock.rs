@@ -18,7 +18,7 @@ use crate::support::redis_sets::{RedisGroup, RedisReplicas};
 use crate::support::rendezvous::{boottime, eventually};
 use crate::support::scene::assert_in_time;
 use crate::support::scratch::Scratch;
-use crate::support::servers::{Monitor, Redis};
+use crate::support::servers::{Monitor, Redis, runs_script};
 use crate::support::service::{Gated, Service};
 use crate::support::tree::Tree;
 
@@ -50,8 +50,7 @@ fn votes(servers: &RedisGroup) -> usize {
 
 /// The scripts that clients ran at a server, by the number of their keys: 6 for requests for a vote and releases.
 fn scripts(monitor: &Monitor) -> Vec<String> {
-    let commands = monitor.client_commands();
-    commands.into_iter().filter(|words| words[0] == "EVAL").map(|words| words[2].clone()).collect()
+    monitor.scripts().into_iter().map(|words| words[2].clone()).collect()
 }
 
 /// Runs the command that prints its token.
@@ -400,9 +399,9 @@ mod failed_attempts {
         let dlock = service.scratch().dlock().run("job").backend(url).arg("-n");
         dlock.command(["echo", "overlap"]).output().code(75).stdout_is("").stderr_is_one_line("theirs");
         let seen = monitor.wait_until("a vote that was given and given back", |seen| {
-            seen.iter().filter(|words| words[0] == "EVAL").count() == 2
+            seen.iter().filter(|words| runs_script(words)).count() == 2
         });
-        assert!(seen.iter().any(|words| words[0] == "EVAL"));
+        assert!(seen.iter().any(|words| runs_script(words)));
         eventually("the vote to be given back", || service.servers[2].get(KEY).is_none().then_some(()));
     }
 

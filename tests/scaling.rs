@@ -27,10 +27,14 @@ impl Counted for RedisService {
         let read = |line: &str| {
             let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
             // Calls made by a script are part of one request.
-            let asked = ["eval", "blpop", "config|get", "role"].contains(&name);
-            asked.then(|| (name.to_owned(), rest.split(',').next().unwrap().parse().unwrap()))
+            let asked = ["eval", "evalsha", "blpop", "config|get", "role"].contains(&name);
+            let calls: u64 = rest.split(',').next().unwrap().parse().unwrap();
+            asked.then(|| (if name == "evalsha" { "eval" } else { name }.to_owned(), calls))
         };
-        stats.lines().filter_map(read).collect()
+        stats.lines().filter_map(read).fold(BTreeMap::new(), |mut all, (name, calls)| {
+            *all.entry(name).or_default() += calls;
+            all
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::support::dlock::{DLOCK, Outcome};
 use crate::support::process;
 use crate::support::pty::Pty;
 use crate::support::rendezvous::{boottime, eventually};
-use crate::support::servers::{Redis, Reply, Seen, need};
+use crate::support::servers::{Redis, Reply, Seen, need, runs_script};
 use crate::support::service::{FileService, Gated, RedisService, Service};
 
 /// How long a wait is silent.
@@ -418,7 +418,7 @@ fn only_the_next_in_line_looks_after_a_foreign_lock() {
     let monitor = service.redis.monitor();
     let seen = eventually("the first to look a few times", || {
         let seen = monitor.all();
-        let looks = seen.iter().filter(|seen| seen.words[0].eq_ignore_ascii_case("EVAL")).count();
+        let looks = seen.iter().filter(|seen| runs_script(&seen.words)).count();
         (looks >= 3).then_some(seen)
     });
     let who: HashSet<_> = seen.iter().filter(|seen| seen.source != "lua").map(|seen| &seen.source).collect();

@@ -45,8 +45,21 @@ fn an_ordinary_user_learns_whether_locks_work() {
         service.scratch().dlock().run("x").backend(service.redis.url_for("app", "wrong", 0)).command(["true"]);
     refused.output().code(77).stderr_is_one_line("refused");
     let acl = |words: &[&str]| service.redis.cli(&[&["ACL", "SETUSER", "app"], words].concat());
-    acl(&["on", ">secret", "resetkeys", "~dlock:*", "~{dlock:*", "-@all", "+eval", "+blpop", "+type", "+getrange"]);
-    acl(&["+pttl", "+pexpire", "+time", "+zrem", "+hdel", "+del", "+zrange", "+hget", "+hset", "+exists", "+lpush"]);
+    acl(&["on", ">secret", "resetkeys", "~dlock:*", "~{dlock:*", "-@all", "+eval", "+evalsha", "+blpop", "+type"]);
+    acl(&[
+        "+getrange",
+        "+pttl",
+        "+pexpire",
+        "+time",
+        "+zrem",
+        "+hdel",
+        "+del",
+        "+zrange",
+        "+hget",
+        "+hset",
+        "+exists",
+        "+lpush",
+    ]);
     acl(&[
         "+get",
         "+set",

@@ -26,7 +26,7 @@ use crate::support::proxy::{Mode, Proxy};
 use crate::support::rendezvous::{Fifo, Gate, Lifeline, boottime, eventually, last_until};
 use crate::support::scene::{KEY, Scene, TTL, assert_in_time, assert_lost, assert_taken_over, behind};
 use crate::support::scratch::Scratch;
-use crate::support::servers::{Redis, need};
+use crate::support::servers::{Redis, need, runs_script};
 use crate::support::tree::Tree;
 use crate::support::witness::Witness;
 

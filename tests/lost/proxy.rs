@@ -119,7 +119,7 @@ fn an_acquire_that_cannot_be_taken_back_leaves_the_lock_for_no_more_than_a_lease
     let monitor = redis.monitor();
     let scratch = Scratch::new();
     let dlock = scratch.dlock().run("job").backend(behind(&proxy)).args(["-t", "1s"]).shell("echo ran").spawn();
-    monitor.wait_until("the acquire", |words| words.iter().any(|words| words[0] == "EVAL"));
+    monitor.wait_until("the acquire", |words| words.iter().any(|words| runs_script(words)));
     proxy.set(Mode::Silent);
     dlock.wait().code(69).stdout_is("").stderr_is_one_line("did not get 'job': ");
     let scratch = Scratch::new();

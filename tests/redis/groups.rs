@@ -12,7 +12,7 @@ use crate::support::foreign::{Foreign, Kind};
 use crate::support::redis_sets::{RedisSentinels, wait_replicated};
 use crate::support::rendezvous::{boottime, eventually};
 use crate::support::scratch::Scratch;
-use crate::support::servers::{Redis, Reply};
+use crate::support::servers::{Redis, Reply, runs_script};
 use crate::support::service::{Gated, RedisService, Service};
 
 const KEY: &str = "dlock:job";
@@ -222,7 +222,7 @@ fn a_server_without_memory_renews_a_group_and_lets_it_go() {
         service.redis.cli(&["CONFIG", "SET", "maxmemory", "1"]);
         let monitor = service.redis.monitor();
         // The mode is the last argument of a renewal. There are three in a lease.
-        let renewal = |words: &&Vec<String>| words[0] == "EVAL" && words.last().is_some_and(|word| word == mode);
+        let renewal = |words: &&Vec<String>| runs_script(words) && words.last().is_some_and(|word| word == mode);
         monitor.wait_until("five renewals by each", |seen| seen.iter().filter(renewal).count() >= 10);
         assert!(holders.iter().all(|holder| holder.running.is_running()));
         for holder in holders {
@@ -282,7 +282,7 @@ fn a_crowd_of_readers_takes_a_message_and_a_look_each() {
     readers.iter().for_each(Gated::wait_held);
     let seen = monitor.all();
     let messages = seen.iter().filter(|seen| seen.words[0] == "LPUSH").count();
-    let looks = seen.iter().filter(|seen| seen.words[0] == "EVAL" && seen.source != "lua").count();
+    let looks = seen.iter().filter(|seen| runs_script(&seen.words) && seen.source != "lua").count();
     // One whose heartbeat comes first needs none.
     assert!((READERS / 2..=READERS + 2).contains(&messages), "{messages} messages for {READERS} readers");
     // Those of the holder's end, and heartbeats while this machine was busy.
@@ -307,7 +307,7 @@ fn a_replica_that_becomes_the_master_knows_all_who_hold_and_wait() {
     assert_eq!(new.cli(&["ZCARD", &side("holders")]), "2");
     let monitor = new.monitor();
     // The mode is the last argument of a renewal.
-    let renewal = |words: &&Vec<String>| words[0] == "EVAL" && words.last().is_some_and(|word| word == "shared");
+    let renewal = |words: &&Vec<String>| runs_script(words) && words.last().is_some_and(|word| word == "shared");
     monitor.wait_until("a renewal by each", |seen| seen.iter().filter(renewal).count() >= 4);
     assert!(!writer.has_held() && readers.iter().all(|reader| reader.running.is_running()));
     run().args(["-n", "-s"]).command(["echo", "overtaken"]).output().code(75).stdout_is("").quiet();

@@ -25,8 +25,7 @@ fn holder_and_waiter(scratch: &Scratch, redis: &Redis) -> (Gated, Gated, String)
 }
 
 fn looks(monitor: &Monitor) -> u32 {
-    let looks = monitor.client_commands().iter().filter(|words| words[0] == "EVAL").count();
-    u32::try_from(looks).unwrap()
+    u32::try_from(monitor.scripts().len()).unwrap()
 }
 
 #[test]
@@ -75,4 +74,25 @@ fn one_look_drops_at_most_a_thousand_dead_waiters() {
     outcome.success().stdout_is("ran\n");
     assert!(outcome.elapsed() < Duration::from_secs(4), "{outcome:?}");
     assert_eq!(redis.cli(&["EXISTS", QUEUE]), "0");
+}
+
+#[test]
+fn later_looks_call_the_script_by_its_digest_until_the_server_refuses_that() {
+    let (scratch, redis) = (Scratch::new(), Redis::start());
+    let (holder, waiter, wake) = holder_and_waiter(&scratch, &redis);
+    let monitor = redis.monitor();
+    let seen = || monitor.scripts().into_iter().map(|words| words[0].clone()).collect::<Vec<_>>();
+    let look = |expected: &[&str]| {
+        let before = seen().len();
+        redis.cli(&["LPUSH", &wake, "1"]);
+        eventually("a look", || (seen().len() >= before + expected.len()).then_some(()));
+        assert_eq!(seen()[before..], *expected);
+    };
+    look(&["EVALSHA"]);
+    redis.cli(&["SCRIPT", "FLUSH"]);
+    look(&["EVALSHA", "EVAL"]);
+    look(&["EVAL"]);
+    holder.let_go().success();
+    waiter.wait_held();
+    waiter.let_go().success();
 }

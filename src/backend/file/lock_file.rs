@@ -35,6 +35,8 @@ use crate::lock::admission::Mode;
 
 /// How often a waiter checks who holds the lock. The kernel tells it when the lock is free.
 const REFRESH: Duration = Duration::from_secs(1);
+/// How much of that is left to one waiter of many: each reads the kernel's whole table, which is as long as the line.
+const EACH: Duration = Duration::from_millis(40);
 /// How often an attempt that does not wait checks whether somebody waits in front of it while others look.
 const PASSING: Duration = Duration::from_millis(20);
 
@@ -56,6 +58,8 @@ pub(super) struct LockFile {
     ends: Ends,
     /// When it is worth looking again, if it is known.
     pub(super) again_at: Option<Instant>,
+    /// Our position in the line at the last look; the first is 1.
+    pub(super) position: Option<u64>,
     /// Reports what happens to the file, while we wait for a seat.
     pub(super) watcher: Option<Watcher>,
     /// The lock, while it is ours.
@@ -75,6 +79,12 @@ pub(super) struct Held {
     pub kept: Option<Kept>,
     /// In which periods commands have succeeded before, where we have the lock alone.
     pub done: Vec<Done>,
+}
+
+/// After which time a waiter at this position in the kernel's line looks again at who holds the lock.
+fn refresh(position: Option<u64>) -> Duration {
+    let position = position.and_then(|position| u32::try_from(position).ok()).unwrap_or_default();
+    REFRESH.max(EACH.saturating_mul(position))
 }
 
 /// What came of an attempt to take the lock.
@@ -155,6 +165,7 @@ impl LockFile {
             line: Line::new(),
             ends: Ends::default(),
             again_at: None,
+            position: None,
             watcher: None,
             held: None,
         }
@@ -307,7 +318,7 @@ impl LockFile {
 
     /// Resolves when it is worth trying again, after an attempt that is to wait.
     pub(super) async fn changed(&mut self) {
-        let limit = Instant::now() + REFRESH;
+        let limit = Instant::now() + refresh(self.position.filter(|_| self.line.is_pending()));
         let limit = self.again_at.map_or(limit, |at| at.min(limit));
         if self.line.is_pending() {
             tokio::select! {
@@ -396,4 +407,16 @@ pub(super) fn may_enter(mode: Mode, taken: &[Seat], holds: &[Hold]) -> Entry {
 /// Whether an open file is the one that is `there`.
 fn is_same(file: &File, there: io::Result<std::fs::Metadata>) -> bool {
     matches!((file.metadata(), there), (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiter_far_behind_in_the_line_looks_less_often() {
+        let seconds = |position| refresh(position).as_secs();
+        let all = [None, Some(1), Some(25), Some(300), Some(u64::MAX)];
+        assert_eq!(all.map(seconds), [1, 1, 1, 12, 1]);
+    }
 }

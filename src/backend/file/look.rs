@@ -32,12 +32,13 @@ impl LockFile {
     }
 
     /// Finds out who holds the lock, and our place in the line.
-    pub(super) fn look(&self, claim: &Claim) -> Busy {
+    pub(super) fn look(&mut self, claim: &Claim) -> Busy {
         let content = header(self.files.gate()).ok();
         let locks = self.kernel_locks();
         let stand = self.line.stand();
         let before = |stand| locks.as_ref().map_or(0, |locks| locks.before(claim.about.pid, stand));
         let position = stand.map(|stand| before(stand) + 1);
+        self.position = position;
         let seats = self.known_seats();
         let pid = locks.as_ref().and_then(|locks| locks.holder);
         let first = locks.as_ref().and_then(|locks| locks.first).filter(|&first| first != claim.about.pid);

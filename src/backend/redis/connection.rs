@@ -18,6 +18,7 @@ use crate::backend::net::wire::{Address, Choice, Refusal, Ways, Wire, forget};
 use crate::backend::redis::damage::Damage;
 use crate::backend::redis::errors::{self, About};
 use crate::backend::redis::rights::Rights;
+use crate::backend::redis::script::Known;
 
 /// One server, and the credentials for it.
 #[derive(Clone, Debug)]
@@ -87,6 +88,7 @@ struct Link {
     refusal: Refusal,
     allowance: Allowance,
     outstanding: Outstanding,
+    known: Known,
 }
 
 /// What may still be unanswered on a connection, and so decides what may follow on it.
@@ -127,6 +129,22 @@ async fn send(mut connection: MultiplexedConnection, command: Option<&Cmd>) -> R
     match command {
         Some(command) => connection.send_packed_command(command).await.and_then(Value::extract_error).map(drop),
         None => Ok(()),
+    }
+}
+
+impl Link {
+    /// Sends one request and waits for its answer. A script that the server has run before on this connection is called by
+    /// its digest; where the server refuses that, for whatever reason, it is sent as text, as are all that follow.
+    async fn run(&mut self, command: &Cmd) -> RedisResult<Value> {
+        if let Some(call) = self.known.call(command) {
+            match self.connection.send_packed_command(&call).await.and_then(Value::extract_error) {
+                Err(error) if error.code().is_some() => self.known.refused(),
+                answered => return answered,
+            }
+        }
+        let answer = self.connection.send_packed_command(command).await.and_then(Value::extract_error)?;
+        self.known.learn(command);
+        Ok(answer)
     }
 }
 
@@ -216,7 +234,9 @@ impl Connection {
             .await
             .map_err(|error| self.explain(&error, &refusal))?;
         let driver = tokio::spawn(driver);
-        let mut link = Link { connection, driver, socket, ways, refusal, allowance, outstanding: Outstanding::Nothing };
+        let outstanding = Outstanding::Nothing;
+        let known = Known::default();
+        let mut link = Link { connection, driver, socket, ways, refusal, allowance, outstanding, known };
         log_in(server, &mut link.connection).await.map_err(|error| self.explain(&error, &link.refusal))?;
         Ok(link)
     }
@@ -247,9 +267,8 @@ impl Connection {
             })
             .collect();
         // Sent one by one, so that a failure of the others does not fail the first.
-        let (answer, further) =
-            tokio::join!(link.connection.send_packed_command(command), futures_util::future::join_all(further));
-        let answer = answer.and_then(Value::extract_error).map(|answer| (answer, further));
+        let (answer, further) = tokio::join!(link.run(command), futures_util::future::join_all(further));
+        let answer = answer.map(|answer| (answer, further));
         match answer {
             Ok(answers) => {
                 link.outstanding = Outstanding::Nothing;

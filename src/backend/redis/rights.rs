@@ -6,11 +6,11 @@ use crate::backend::Claim;
 use crate::key::Namespace;
 
 /// What dlock asks of a single server.
-pub(super) const SINGLE: &str = "+eval +blpop +type +getrange +pttl +pexpire +time +zrem +hdel +del +zrange +hget +hset \
-                                 +exists +lpush +get +set +zscore +zrevrange +zadd +zrank +zcard \
+pub(super) const SINGLE: &str = "+eval +evalsha +blpop +type +getrange +pttl +pexpire +time +zrem +hdel +del +zrange +hget \
+                                 +hset +exists +lpush +get +set +zscore +zrevrange +zadd +zrank +zcard \
                                  +zrangebyscore +hvals +hgetall";
 /// What dlock asks of each of several servers.
-pub(in crate::backend) const MAJORITY: &str = "+eval +type +getrange +pttl +pexpire +time +del +get +set +zrange +zadd \
+pub(in crate::backend) const MAJORITY: &str = "+eval +evalsha +type +getrange +pttl +pexpire +time +del +get +set +zrange +zadd \
                                                +zrem +zscore +zcard +zrangebyscore +hget +hset +hdel +hvals";
 /// What those who only look ask of a server.
 pub(in crate::backend) const LOOK: &str = "+multi +exec +time +type +getrange +get +pttl +zcard +zrange +hmget +scan";

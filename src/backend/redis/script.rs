@@ -4,7 +4,8 @@ The texts of scripts, and requests to run one.
 
 use std::time::Duration;
 
-use ::redis::Cmd;
+use ::redis::{Arg, Cmd};
+use sha1::{Digest, Sha1};
 
 /// A script, made of these files and perhaps an end: each may use what those before it define. It is condensed when dlock is
 /// built.
@@ -70,6 +71,55 @@ pub(in crate::backend) fn script(text: &str, keys: &[String], arguments: &[&str]
     let mut command = ::redis::cmd("EVAL");
     command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
     command
+}
+
+/// The texts of the scripts that a server has run for one connection. It keeps them, and may be asked by their digests.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    texts: Vec<Vec<u8>>,
+    /// The server did not run one by its digest: it has forgotten it, or the user may not ask that.
+    only_texts: bool,
+}
+
+impl Known {
+    /// The request that runs the script of `command` by its digest, if it is known.
+    pub(super) fn call(&self, command: &Cmd) -> Option<Cmd> {
+        let (text, rest) = parts(command)?;
+        if self.only_texts || !self.texts.iter().any(|known| known == text) {
+            return None;
+        }
+        let digest = Sha1::digest(text).iter().fold(String::new(), |digest, byte| digest + &format!("{byte:02x}"));
+        let mut call = ::redis::cmd("EVALSHA");
+        call.arg(digest);
+        for word in rest {
+            call.arg(word);
+        }
+        Some(call)
+    }
+
+    /// The server has run the script of `command`, if it has one.
+    pub(super) fn learn(&mut self, command: &Cmd) {
+        if let Some((text, _)) = parts(command)
+            && !self.only_texts
+        {
+            self.texts.push(text.to_vec());
+        }
+    }
+
+    /// The server has refused a call by digest: from now on texts are sent.
+    pub(super) fn refused(&mut self) {
+        *self = Self { texts: Vec::new(), only_texts: true };
+    }
+}
+
+/// The text of the script that `command` runs, and the words after it.
+fn parts(command: &Cmd) -> Option<(&[u8], Vec<&[u8]>)> {
+    let mut words = command.args_iter().map(|word| match word {
+        Arg::Simple(word) => word,
+        _ => &[],
+    });
+    (words.next()? == b"EVAL").then_some(())?;
+    Some((words.next()?, words.collect()))
 }
 
 /// In whole milliseconds, as text.

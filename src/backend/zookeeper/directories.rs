@@ -84,10 +84,12 @@ pub(super) async fn remove(client: &Client, directory: &Directory, kept: bool, t
 
 /// Counts three nodes more that a dlock has made in `directory`: the version of a lock's directory that a dlock has made is
 /// the number of such triples. What is missing in the count only keeps a directory.
-pub(super) async fn count(client: &Client, directory: &Directory, traffic: &mut Traffic) {
+pub(super) async fn count(client: &Client, directory: &Directory, counted: &mut bool, traffic: &mut Traffic) {
     let sent = traffic.begin();
     let read = client.get_data(directory.path()).await;
     traffic.end(sent, false, &read);
+    // From here on it may have been done, whether or not anybody waits for the answer.
+    *counted = true;
     if read.is_ok_and(|(data, _)| data == OF_LOCK) {
         let sent = traffic.begin();
         let counted = client.set_data(directory.path(), OF_LOCK, None).await;

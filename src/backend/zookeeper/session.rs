@@ -291,8 +291,8 @@ impl Session {
     /// Counts our nodes in the lock's directory, where that has not been done when they were made: it is done then,
     /// but for those that were made by a request whose answer nobody waited for.
     pub(super) async fn count(&mut self) {
-        if !std::mem::replace(&mut self.counted, true) {
-            directories::count(&self.client, &self.directory, &mut self.traffic).await;
+        if !self.counted {
+            directories::count(&self.client, &self.directory, &mut self.counted, &mut self.traffic).await;
         }
     }
 

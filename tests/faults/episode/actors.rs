@@ -153,7 +153,7 @@ impl Episode<'_> {
         let over = || if begun(self) { Some(true) } else { (!running.is_running()).then_some(false) };
         if eventually_within(CAP, over) != Some(true) {
             // Where a majority has to answer quickly, a contender on a busy machine can give up first.
-            let gave_up = running.stderr_so_far().contains("did not answer within");
+            let gave_up = running.stderr_so_far().contains("not answer");
             if self.report.faults == 0 && self.world.column.is_redlock() && gave_up {
                 self.report.hindered = Some("a majority did not answer in time before anything was broken");
             }

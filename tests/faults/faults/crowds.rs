@@ -178,7 +178,7 @@ impl Crowd {
 
 /// Whether this line says that a dlock gives up because no answer came in time.
 fn is_refusal(line: &str) -> bool {
-    line.starts_with("dlock: did not get ") && line.contains(" did not answer within ")
+    line.starts_with("dlock: did not get ") && line.contains("not answer")
 }
 
 /// Panics if the servers, which serve the whole crowd on a machine that may have other things to do, stood still for so

@@ -22,7 +22,7 @@ use crate::support::redis_sets::{MASTER_NAME, RedisReplicas, RedisSentinels, wai
 use crate::support::rendezvous::{boottime, eventually};
 use crate::support::scene::assert_in_time;
 use crate::support::scratch::Scratch;
-use crate::support::servers::{Client, Port, Redis, Reply};
+use crate::support::servers::{Client, Port, Redis, Reply, runs_script};
 use crate::support::service::Gated;
 use crate::support::tree::Tree;
 
@@ -58,7 +58,7 @@ fn refused(scratch: &Scratch, dlock: Dlock, code: i32, parts: &[&str]) -> Outcom
 fn wait_renewed(redis: &Redis, times: usize) {
     let monitor = redis.monitor();
     monitor.wait_until("renewals", |seen| {
-        let renewals = seen.iter().filter(|words| words[0] == "EVAL" && words.get(3).is_some_and(|key| key == KEY));
+        let renewals = seen.iter().filter(|words| runs_script(words) && words.get(3).is_some_and(|key| key == KEY));
         renewals.count() >= times
     });
     // Answered after the last request was executed. A server in trouble refuses it, which does not matter.

@@ -19,7 +19,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 #[allow(unused_imports)]
 pub use client::{Client, Reply};
 #[allow(unused_imports)]
-pub use monitor::{Monitor, Seen};
+pub use monitor::{Monitor, Seen, runs_script};
 
 use super::certificates::{Certificates, ClientCertificate, Tls};
 use super::daemon::Daemon;

@@ -34,6 +34,11 @@ pub struct Monitor<'a> {
     stream: TcpStream,
 }
 
+/// Whether this command runs a script, by its text or by its digest.
+pub fn runs_script(words: &[String]) -> bool {
+    ["EVAL", "EVALSHA"].iter().any(|name| words[0].eq_ignore_ascii_case(name))
+}
+
 impl<'a> Monitor<'a> {
     pub(super) fn watch(redis: &'a Redis, mut client: Client) -> Self {
         let seen = Arc::<(Mutex<Vec<Seen>>, Condvar)>::default();
@@ -56,6 +61,12 @@ impl<'a> Monitor<'a> {
     pub fn client_commands(&self) -> Vec<Vec<String>> {
         self.catch_up();
         self.others().into_iter().filter(|seen| seen.source != "lua").map(|seen| seen.words).collect()
+    }
+
+    /// Those of [`Self::client_commands`] that run scripts.
+    #[track_caller]
+    pub fn scripts(&self) -> Vec<Vec<String>> {
+        self.client_commands().into_iter().filter(|words| runs_script(words)).collect()
     }
 
     /// The commands that others than this test have sent up to now, including those that ran in their scripts, with
