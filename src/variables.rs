@@ -22,7 +22,7 @@ pub(crate) const KEY: &str = "DLOCK_KEY";
 pub(crate) const OWNER: &str = "DLOCK_OWNER";
 /// Set for the command: the name of the backend's driver.
 pub(crate) const BACKEND_KIND: &str = "DLOCK_BACKEND_KIND";
-/// Set for nested runs in the command: the locks that are held around it.
+/// Set for nested runs in the command: the locks that are held by an outer run.
 pub(crate) const HELD: &str = "DLOCK_HELD";
 /// Read by dlock: the handle of a lock that outlives the process that took it. `dlock acquire --shell` sets it.
 pub(crate) const HANDLE: &str = "DLOCK_HANDLE";

@@ -69,7 +69,7 @@ fn any_patience<S: Service>(service: &S) {
         service.run("job").shell(nested).output().success().stdout_is("passed\n");
     }
     let verbose = service.run("job").shell(inner_on(service, "job", "-v", "echo passed")).output();
-    verbose.code(0).stdout_is("passed\n").stderr_is_one_line("held by the dlock run around this one");
+    verbose.code(0).stdout_is("passed\n").stderr_is_one_line("held by the outer dlock run");
 }
 
 #[test]

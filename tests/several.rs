@@ -193,7 +193,7 @@ fn a_run_inside_of_one_that_holds_all_passes_through<S: Service>(service: &S) {
     let all = inner(service, &["a", "b"], "-n -v", &format!("{told}; {deeper}"));
     let one = inner(service, &["a"], "-n", told);
     let outcome = run(service, &["b", "a"]).shell(format!("{told}; {all}; {one}; {told}")).output();
-    outcome.code(0).stderr_is_one_line("'a', 'b' are held by the dlock run around this one");
+    outcome.code(0).stderr_is_one_line("'a', 'b' are held by the outer dlock run");
     let told = outcome.stdout();
     let [outer, crossed, deeper, one, last] = told.lines().collect::<Vec<_>>()[..] else { panic!("{told:?}") };
     let (b, a) = outer.split_once(' ').unwrap();

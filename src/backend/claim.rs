@@ -24,8 +24,8 @@ pub(crate) struct Claim {
     pub owner: Owner,
     /// How the lock is to be held.
     pub mode: Mode,
-    /// The ids of the owners of the runs around this one: where one of them holds the lock, it is not asked for.
-    pub around: Vec<String>,
+    /// The ids of the owners of the outer runs: where one of them holds the lock, it is not asked for.
+    pub outer: Vec<String>,
     /// The length of lease to ask for: what the command counts on, and how much longer the lock is to stay taken when its
     /// holder is gone.
     pub ttl: Duration,
@@ -143,7 +143,7 @@ impl Claim {
             namespace: meeting.namespace.clone(),
             owner: meeting.id.clone(),
             mode: Mode::Exclusive,
-            around: Vec::new(),
+            outer: Vec::new(),
             ttl: meeting.lease,
             min_hold: Duration::ZERO,
             once_per: None,
@@ -161,7 +161,7 @@ impl Claim {
             namespace: Namespace::parse(namespace)?,
             owner: Owner::random().expect("random"),
             mode: Mode::Exclusive,
-            around: Vec::new(),
+            outer: Vec::new(),
             ttl: Duration::from_secs(1),
             min_hold: Duration::ZERO,
             once_per: None,

@@ -129,7 +129,7 @@ pub(crate) enum Attempt {
     /// Another owner has it, or others are before us.
     Busy(Busy),
     /// A run around this one holds it, and nothing was asked for.
-    Around(Box<Published>),
+    Outer(Box<Published>),
     /// Others hold it or wait for it with another number of slots, and nothing is left of the attempt.
     OtherSlots(OtherSlots),
     /// A command has succeeded in the claim's period already, and nothing is left of the attempt.

@@ -21,7 +21,7 @@ use crate::key::Key;
 use crate::lock::admission::Mode;
 
 /// How long one request of a look may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 /// What is said where locks cannot be broken.
 const NOT_BROKEN_HERE: &str = "locks cannot be broken here";
 /// How many holders and how many waiters of one lock are read at most.
@@ -333,7 +333,7 @@ pub(crate) fn decoded(encoded: &str) -> Option<String> {
 }
 
 /// What is at a service, for those who look. No method takes a lock, waits for one or extends one, and each request has a
-/// time limit of [`PATIENCE`]. Every future may be dropped at any point.
+/// time limit of [`TIMEOUT`]. Every future may be dropped at any point.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Survey {
     /// Makes sure that there is a connection; does nothing when there is one.

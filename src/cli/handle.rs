@@ -11,7 +11,7 @@ use clap::{ArgAction, Args};
 
 use crate::cli::duration::{duration, handle_ttl};
 use crate::cli::options::{
-    CONNECTION, Connects, Durability, OnLost, Patience, Place, RARE, Reach, Told, connects, exit_code,
+    CONNECTION, Connects, Durability, OnLost, Place, RARE, Reach, Told, Waiting, connects, exit_code,
 };
 use crate::exit::Exit;
 use crate::output;
@@ -105,7 +105,7 @@ pub(crate) struct AcquireArgs {
     pub while_pid: Option<i32>,
 
     #[command(flatten)]
-    pub patience: Patience,
+    pub waiting: Waiting,
 
     /// Exit code when the lock was not acquired; not 0, because the next step would start without the lock. A 0 in a variable or
     /// config file is meant for dlock run, and counts as 75
@@ -219,7 +219,7 @@ pub(crate) fn fail_in_shell(exit: Exit) {
     }
 }
 
-connects!(waiting at patience, AcquireArgs);
+connects!(waiting at waiting, AcquireArgs);
 
 impl Connects for HandleArgs {
     fn place(&self) -> &Place {

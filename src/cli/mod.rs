@@ -284,7 +284,7 @@ pub(crate) struct ListArgs {
     pub reach: Reach,
 }
 
-connects!(waiting at run.patience, RunArgs);
+connects!(waiting at run.waiting, RunArgs);
 
 connects!(StatusArgs, ListArgs);
 

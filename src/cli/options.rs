@@ -63,7 +63,7 @@ pub(crate) trait Connects {
         None
     }
     /// How long to wait for a lock; none for a subcommand that takes none.
-    fn patience(&self) -> Option<&Patience> {
+    fn waiting(&self) -> Option<&Waiting> {
         None
     }
 }
@@ -72,7 +72,7 @@ pub(crate) trait Connects {
 /// `waiting at` the field that is named and `durability`.
 macro_rules! connects {
     (waiting at $($way:ident).+, $arguments:ty) => {
-        connects!(@ $arguments, (durability Durability durability) (patience Patience $($way).+));
+        connects!(@ $arguments, (durability Durability durability) (waiting Waiting $($way).+));
     };
     (durably $($arguments:ty),+) => { $(connects!(@ $arguments, (durability Durability durability));)+ };
     (@ $arguments:ty, $(($method:ident $options:ident $($way:ident).+))*) => {
@@ -96,7 +96,7 @@ pub(super) use connects;
 
 /// How long to wait for a lock.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Patience {
+pub(crate) struct Waiting {
     /// Do not wait: exit with 75 when the lock is held
     #[arg(short, long, visible_alias = "nb", env = "DLOCK_NONBLOCK", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub nonblock: Option<bool>,
@@ -123,7 +123,7 @@ pub(crate) struct Told {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunOptions {
     #[command(flatten)]
-    pub patience: Patience,
+    pub waiting: Waiting,
 
     /// Hold the lock alone, which is the default
     #[arg(short = 'x', short_alias = 'e', long, help_heading = RARE, env = "DLOCK_EXCLUSIVE", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]

@@ -57,8 +57,8 @@ fn flags(words: &[OsString]) -> Option<RunArgs> {
         match word.to_str()? {
             "-k" | "--key" => args.key.push(value(&mut words)?.into()),
             "-b" | "--backend" => once(&mut args.place.backend, value(&mut words)?.into())?,
-            "-n" | "--nonblock" => once(&mut run.patience.nonblock, true)?,
-            "-w" | "--wait" => once(&mut run.patience.wait, duration(value(&mut words)?).ok()?)?,
+            "-n" | "--nonblock" => once(&mut run.waiting.nonblock, true)?,
+            "-w" | "--wait" => once(&mut run.waiting.wait, duration(value(&mut words)?).ok()?)?,
             "-E" | "--conflict-exit-code" => once(&mut run.conflict_exit_code, value(&mut words)?.parse().ok()?)?,
             "-t" | "--ttl" => once(&mut run.ttl, ttl(value(&mut words)?).ok()?)?,
             "-q" | "--quiet" => once(&mut run.quiet, true)?,
@@ -76,7 +76,7 @@ fn flags(words: &[OsString]) -> Option<RunArgs> {
         }
     }
     let are_two_of_one_kind =
-        run.patience.nonblock.is_some() && run.patience.wait.is_some() || run.quiet.is_some() && run.verbose.is_some();
+        run.waiting.nonblock.is_some() && run.waiting.wait.is_some() || run.quiet.is_some() && run.verbose.is_some();
     (!args.key.is_empty() && !are_two_of_one_kind).then_some(args)
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn defaults() -> RunArgs {
     args.place.require_backend = off;
     args.place.time = Some(Zone::default());
     let run = &mut args.run;
-    (run.patience.nonblock, run.quiet, run.verbose) = (off, off, off);
+    (run.waiting.nonblock, run.quiet, run.verbose) = (off, off, off);
     (run.exclusive, run.shared, run.close) = (off, off, off);
     run.conflict_exit_code = Some(CONFLICT);
     run.ttl = Some(Duration::from_secs(30));

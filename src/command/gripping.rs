@@ -24,7 +24,7 @@ pub(super) fn claim(handle: &Handle) -> Claim {
         namespace: handle.namespace.clone(),
         owner: handle.owner.clone(),
         mode: Mode::Exclusive,
-        around: Vec::new(),
+        outer: Vec::new(),
         ttl: handle.ttl,
         min_hold: Duration::ZERO,
         once_per: None,

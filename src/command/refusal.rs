@@ -11,7 +11,7 @@ use crate::lock::admission::Mode;
 use crate::report::Verbosity;
 use crate::report::event::handle::HandleEvent;
 use crate::report::event::{Event, Hindrance, Lock};
-use crate::settings::Patience;
+use crate::settings::WaitLimit;
 
 /// What was asked for.
 pub(super) struct Wish {
@@ -20,7 +20,7 @@ pub(super) struct Wish {
     /// How it was to be held.
     pub mode: Mode,
     /// How long it was waited for.
-    pub patience: Patience,
+    pub wait_limit: WaitLimit,
     /// The exit code when it was not acquired.
     pub conflict: u8,
     /// How much is reported.
@@ -35,18 +35,18 @@ fn has_room(mode: Mode, holder: &Holder, beside: u64) -> bool {
 
 /// The message and the exit code for a lock that was not acquired.
 pub(super) fn refused(wish: Wish, refused: Refused) -> Failure {
-    let Wish { lock, mode, patience, conflict, verbosity } = wish;
-    let within = match patience {
-        Patience::For(patience) => Some(patience),
-        Patience::None | Patience::Endless => None,
+    let Wish { lock, mode, wait_limit, conflict, verbosity } = wish;
+    let within = match wait_limit {
+        WaitLimit::For(wait_limit) => Some(wait_limit),
+        WaitLimit::None | WaitLimit::Endless => None,
     };
     let why = match refused {
         Refused::Busy(Busy { holder, beside, now, .. }) => {
             let queued = has_room(mode, &holder, beside);
             Hindrance::Held { holder, beside, now, position: None, queued }
         }
-        // The contender was told to forget the runs around this one, or there are none.
-        Refused::Around(outer) => {
+        // The contender was told to forget the outer runs, or there are none.
+        Refused::Outer(outer) => {
             Hindrance::Held { holder: Holder::Dlock(outer), beside: 0, now: 0, position: None, queued: false }
         }
         Refused::OtherSlots(OtherSlots { slots, holder, now }) => {

@@ -27,7 +27,7 @@ use crate::report::Report;
 use crate::report::event::handle::HandleEvent;
 use crate::report::event::{Event, Lack, Step};
 use crate::schema;
-use crate::settings::{AcquireSettings, Form, Patience, inherited_handle};
+use crate::settings::{AcquireSettings, Form, WaitLimit, inherited_handle};
 use crate::supervise::signals::Signals;
 use crate::supervise::surroundings::was_closed;
 use crate::variables::{HANDLE, HANDLE_SHELL, KEY, OWNER, TOKEN};
@@ -112,7 +112,7 @@ fn claim(settings: &AcquireSettings, owner: Owner) -> Claim {
         namespace: settings.connection.namespace.clone(),
         owner,
         mode: Mode::Exclusive,
-        around: inherited_handle().into_iter().map(|handle| handle.owner.as_str().to_owned()).collect(),
+        outer: inherited_handle().into_iter().map(|handle| handle.owner.as_str().to_owned()).collect(),
         ttl: settings.ttl,
         min_hold: Duration::ZERO,
         once_per: None,
@@ -148,10 +148,10 @@ impl<'a> Taking<'a> {
     /// Takes the lock, or waits for it; also returns how long that took.
     pub(super) async fn take(&mut self) -> Result<(Grant, Duration), Failure> {
         let (settings, begun) = (self.settings, Instant::now());
-        let wait = match settings.patience {
-            Patience::None => Wait::No,
-            Patience::For(patience) => Wait::Until(begun + patience),
-            Patience::Endless => Wait::Forever,
+        let wait = match settings.wait_limit {
+            WaitLimit::None => Wait::No,
+            WaitLimit::For(wait_limit) => Wait::Until(begun + wait_limit),
+            WaitLimit::Endless => Wait::Forever,
         };
         let share = settings.connection.target.kill_after_share();
         let grace = settings.keeping.map_or(Grace { asked: None, share }, |keeping| keeping.grace);
@@ -171,10 +171,10 @@ impl<'a> Taking<'a> {
                 Ok((grant, waited))
             }
             Err(why) => {
-                let (patience, conflict, verbosity) = (settings.patience, settings.conflict, settings.verbosity);
-                let wish = Wish { lock, mode: Mode::Exclusive, patience, conflict, verbosity };
+                let (wait_limit, conflict, verbosity) = (settings.wait_limit, settings.conflict, settings.verbosity);
+                let wish = Wish { lock, mode: Mode::Exclusive, wait_limit, conflict, verbosity };
                 let runs = settings.connection.target.has_handles();
-                Err(if matches!(why, Refused::Around(_)) { held_by_own_handle(wish, runs) } else { refused(wish, why) })
+                Err(if matches!(why, Refused::Outer(_)) { held_by_own_handle(wish, runs) } else { refused(wish, why) })
             }
         }
     }

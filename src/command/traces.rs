@@ -4,7 +4,7 @@ wants to know more than that (`-v`, `--events`), and after a loss. A look that f
 it.
 */
 
-use crate::backend::survey::{PATIENCE, Survey};
+use crate::backend::survey::{Survey, TIMEOUT};
 use crate::backend::{Lease, Service};
 use crate::clock::{Instant, before, wall_millis};
 use crate::holder::Owner;
@@ -46,15 +46,15 @@ impl Traces {
     pub(super) async fn of(&self, keys: &Keys, lease: Lease) -> Vec<Broken> {
         let now = Instant::now();
         let limit = match lease {
-            Lease::Until { sent, ttl, .. } => (now + ttl / SHARE).min(sent + ttl / RENEWED).min(now + PATIENCE),
-            Lease::Unlimited { .. } => now + PATIENCE,
+            Lease::Until { sent, ttl, .. } => (now + ttl / SHARE).min(sent + ttl / RENEWED).min(now + TIMEOUT),
+            Lease::Unlimited { .. } => now + TIMEOUT,
         };
         if self.has_details { self.look(keys, limit).await } else { Vec::new() }
     }
 
     /// Tells who has taken these locks away from this run, which has lost them.
     pub(super) async fn tell_loss(&self, keys: &Keys, report: &Report, connection: &Connection) {
-        for Broken { key, ask } in self.look(keys, Instant::now() + PATIENCE).await {
+        for Broken { key, ask } in self.look(keys, Instant::now() + TIMEOUT).await {
             if ask.taken && self.own.contains(&ask.stop) {
                 report.tell(&Event::TakenAway { lock: connection.lock(key), ask, now: wall_millis() });
             }

@@ -21,7 +21,7 @@ const OWN: Row = (
 );
 const INCOMPATIBLE: Row = (
     "64",
-    "wrong usage; also if the lock is in use with another number of --slots, or if the dlock run around this one holds it in a \
+    "wrong usage; also if the lock is in use with another number of --slots, or if the outer dlock run holds it in a \
          weaker mode (shared, if this one is exclusive)",
 );
 const NOT_MADE: Row =
@@ -162,8 +162,8 @@ pub(crate) const STATUS: &[Row] = &[
 
 /// The exit codes of `dlock held`.
 pub(crate) const HELD: &[Row] = &[
-    ("0", "a dlock run around this process holds the lock"),
-    ("75", "no dlock run around this process holds it"),
+    ("0", "an outer dlock run holds the lock"),
+    ("75", "no outer dlock run holds it"),
     (
         "69",
         "it cannot be determined: the backend is unreachable or too slow, or the run that holds the lock cannot be watched from here",

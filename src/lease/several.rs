@@ -226,7 +226,7 @@ impl Several {
         let first = self.locks.iter().filter(|one| one.hold().is_some()).min_by_key(|one| one.place);
         match (first.and_then(One::hold), self.lease()) {
             (Some(hold), Some(lease)) => Ok(Attempt::Held(Grant { lease, ..hold.grant.clone() })),
-            _ => Err(Error::unavailable("all of its locks are held by the runs around this one")),
+            _ => Err(Error::unavailable("all of its locks are held by the outer runs")),
         }
     }
 

@@ -104,13 +104,13 @@ async fn last_look(
     }
 }
 
-/// Releases a lock and leaves the queue. Tries a bounded number of times, each for at most `patience`.
+/// Releases a lock and leaves the queue. Tries a bounded number of times, each for at most `timeout`.
 pub(crate) async fn give_back(
     contender: &mut dyn Contender,
     used: Used,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Released, Trouble> {
-    give_back_until(Instant::now(), contender, used, patience).await.map_err(|failed| failed.trouble)
+    give_back_until(Instant::now(), contender, used, timeout).await.map_err(|failed| failed.trouble)
 }
 
 /// Releases a lock as [`give_back`] does, and goes on trying `until` then: with the release goes what must not be forgotten. Also
@@ -119,7 +119,7 @@ pub(crate) async fn give_back_until(
     until: Instant,
     contender: &mut dyn Contender,
     used: Used,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Released, Failed> {
     let mut result = Err(Failed { kind: ErrorKind::Unavailable, trouble: Trouble::Silent });
     let mut perhaps_done = false;
@@ -131,7 +131,7 @@ pub(crate) async fn give_back_until(
             }
             sleep_until(again_at).await;
         }
-        let limit = Instant::now() + acquire_timeout(contender.claim().ttl).min(patience);
+        let limit = Instant::now() + acquire_timeout(contender.claim().ttl).min(timeout);
         match before(limit, contender.release(used)).await {
             // After a try whose answer was lost, "not mine" may mean "already released".
             Ok(Ok(Released::NotMine)) if perhaps_done => return Ok(Released::Freed),
@@ -174,7 +174,7 @@ async fn attempt(
     *trace |= match &result {
         Ok(Attempt::Busy(_)) => queue == Queue::Join,
         Ok(Attempt::Held(_) | Attempt::Partly) => true,
-        Ok(Attempt::Around(_) | Attempt::OtherSlots(_) | Attempt::Done(_) | Attempt::Unprepared) => false,
+        Ok(Attempt::Outer(_) | Attempt::OtherSlots(_) | Attempt::Done(_) | Attempt::Unprepared) => false,
         // The request may have arrived although its answer was lost, and an earlier request may have been executed.
         Err(error) => !error.kind.is_unsent(),
     };

@@ -98,7 +98,7 @@ pub(crate) enum Refused {
     /// Another holder has it, and the wait is over.
     Busy(Busy),
     /// A run around this one holds it.
-    Around(Box<Published>),
+    Outer(Box<Published>),
     /// It is in use with another number of slots.
     OtherSlots(OtherSlots),
     /// A command has succeeded in the claim's period already.
@@ -193,7 +193,7 @@ impl Waiting {
                 Next::Again
             }
             Ok(Attempt::Unprepared) => Next::Again,
-            Ok(Attempt::Around(outer)) => Next::Refuse(Refused::Around(outer)),
+            Ok(Attempt::Outer(outer)) => Next::Refuse(Refused::Outer(outer)),
             Ok(Attempt::OtherSlots(other)) => Next::Refuse(Refused::OtherSlots(other)),
             Ok(Attempt::Done(done)) => Next::Refuse(Refused::Done(done)),
             Err(error) if self.answered || rides_out(self.wait, error.kind) => {
@@ -284,7 +284,7 @@ impl Waiting {
             (Ok(Attempt::Busy(busy)), _) | (Ok(Attempt::Held(_)), Some(WaitNews::Busy(busy))) => {
                 Err(Refused::Busy(busy))
             }
-            (Ok(Attempt::Around(outer)), _) => Err(Refused::Around(outer)),
+            (Ok(Attempt::Outer(outer)), _) => Err(Refused::Outer(outer)),
             (Ok(Attempt::OtherSlots(other)), _) => Err(Refused::OtherSlots(other)),
             (Ok(Attempt::Done(done)), _) => Err(Refused::Done(done)),
             // All of several locks are looked at until one of them is missing.

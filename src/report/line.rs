@@ -143,7 +143,7 @@ fn held(event: &Event) -> String {
             format!("lost {} while {program} ran: {was} not ours any more when it ended", at(lock))
         }
         Event::OuterEnded { lock, program } => {
-            format!("lost {}: the dlock run around this one ended before {program} did", at(lock))
+            format!("lost {}: the outer dlock run ended before {program} did", at(lock))
         }
         Event::Released(key) => format!("released {key}"),
         Event::NotReleased { key, process, expires } => not_released(key, *process, *expires),
@@ -356,7 +356,7 @@ pub(super) fn loss(how: &Loss) -> String {
     match how {
         Loss::NotMine(why) => why.clone(),
         Loss::Asked(ask) => ask.words(),
-        Loss::OuterEnded => "the dlock run around this one has ended".to_owned(),
+        Loss::OuterEnded => "the outer dlock run has ended".to_owned(),
         Loss::KeeperEnded => "its keeper has ended or is giving it back".to_owned(),
         Loss::Unrenewed { silent, last } => {
             format!("no renewal was confirmed for {}: {}", format_duration(*silent), unconfirmed(last))

@@ -19,7 +19,7 @@ use crate::settings::layers::{Given, Layers, Secret};
 use crate::settings::origin::Origin;
 use crate::settings::password::{Password, password};
 use crate::settings::reach::Configured;
-use crate::settings::run::{Patience, patience};
+use crate::settings::run::{WaitLimit, wait_limit};
 use crate::settings::source::{Limits, read_whole};
 use crate::settings::unknown;
 use crate::settings::usage::{refused, usage};
@@ -119,10 +119,10 @@ impl ConnectionValues {
         Self {
             backend: layers.find("backend", |args| args.place().backend.clone()),
             configured: Configured::of(layers),
-            wait: match patience(layers).value {
-                Patience::None => Some(Duration::ZERO),
-                Patience::For(wait) => Some(wait),
-                Patience::Endless => None,
+            wait: match wait_limit(layers).value {
+                WaitLimit::None => Some(Duration::ZERO),
+                WaitLimit::For(wait) => Some(wait),
+                WaitLimit::Endless => None,
             },
             require_backend: layers.on("require-backend", |args| args.place().require_backend),
             // A handle has its own.

@@ -21,7 +21,7 @@ use crate::settings::key::one_key;
 use crate::settings::layers::{Given, Layers};
 use crate::settings::origin::Origin;
 use crate::settings::reach::Configured;
-use crate::settings::run::{Patience, grace, patience, sink, verbosity};
+use crate::settings::run::{WaitLimit, grace, sink, verbosity, wait_limit};
 use crate::settings::usage::usage;
 use crate::settings::{shell, unknown};
 use crate::variables::HANDLE;
@@ -59,7 +59,7 @@ pub(crate) struct AcquireSettings {
     /// The connection to the lock service, where locks have handles.
     pub connection: Connection,
     /// How long to wait for the lock.
-    pub patience: Patience,
+    pub wait_limit: WaitLimit,
     /// The exit code when it was not acquired.
     pub conflict: u8,
     /// The length of lease to ask for.
@@ -98,7 +98,7 @@ impl AcquireSettings {
         let is_on = |name, value: fn(&AcquireArgs) -> Option<bool>| layers.get(name, value).value;
         let key = one_key(&layers, |args| &args.key)?;
         let form = match (is_on("shell", |args| args.shell), is_on("json", |args| args.json)) {
-            (true, true) => return Err(usage("--shell and --json exclude each other: use one of them")),
+            (true, true) => return Err(usage("--shell and --json are mutually exclusive: use one of them")),
             (true, false) => Form::Shell(shell::own_id()),
             (false, true) => Form::Json,
             (false, false) => Form::Word,
@@ -133,7 +133,7 @@ impl AcquireSettings {
         Ok(Self {
             key,
             connection,
-            patience: patience(&layers).value,
+            wait_limit: wait_limit(&layers).value,
             conflict,
             ttl,
             keeping,
@@ -232,7 +232,9 @@ pub(super) fn of_run(layers: &Layers) -> Result<Option<Given<Handle>>, Failure> 
     let origin = given.origin;
     for (option, is_there) in beside(layers) {
         if is_there {
-            return Err(usage(format!("--{option} and {origin} exclude each other: the handle says which lock it is")));
+            return Err(usage(format!(
+                "--{option} and {origin} are mutually exclusive: the handle says which lock it is"
+            )));
         }
     }
     let value = handle(&given.value, &origin.to_string())?;

@@ -205,8 +205,8 @@ fn clear(matches: &mut ArgMatches, options: &[&str]) {
 fn contradiction(source: &Source, one: &'static str, other: &'static str) -> Failure {
     let origin = source.origin(one);
     let message = match &origin {
-        Origin::File { place, .. } => format!("{place}: {one} and {other} exclude each other: use one of them"),
-        _ => format!("{} and {} exclude each other: unset one of them", of_option(one), of_option(other)),
+        Origin::File { place, .. } => format!("{place}: {one} and {other} are mutually exclusive: use one of them"),
+        _ => format!("{} and {} are mutually exclusive: unset one of them", of_option(one), of_option(other)),
     };
     refused(&origin, message)
 }

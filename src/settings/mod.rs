@@ -42,7 +42,7 @@ use self::layers::Given;
 pub(crate) use self::layers::Layers;
 pub(crate) use self::look::{HeldSettings, ListSettings, LookSettings, StatusSettings};
 pub(crate) use self::meeting::{BarrierSettings, LatchAct, LatchSettings};
-pub(crate) use self::run::Patience;
+pub(crate) use self::run::WaitLimit;
 use self::run::{Checked, RunValues};
 pub(crate) use self::unknown::variables as unknown_variables;
 use crate::backend::url::without_password;
@@ -68,7 +68,7 @@ pub(crate) struct RunSettings {
     /// How the lock is to be held.
     pub mode: Mode,
     /// How long to wait for the lock.
-    pub patience: Patience,
+    pub wait_limit: WaitLimit,
     /// The exit code when it was not acquired.
     pub conflict: u8,
     /// The length of lease that the command is to have.
@@ -143,7 +143,7 @@ impl RunSettings {
             handle: handle.map(|handle| handle.value),
             connection,
             mode: run.mode.value,
-            patience: run.patience.value,
+            wait_limit: run.wait_limit.value,
             conflict: run.conflict.value,
             ttl: run.ttl.value,
             lock_delay,

@@ -22,7 +22,7 @@ use crate::settings::usage::{refused, usage};
 
 /// How long to wait for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum WaitLimit {
     /// Do not wait.
     None,
     /// Wait for at most this long.
@@ -38,7 +38,7 @@ type Words = Result<Vec<OsString>, &'static str>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunValues {
     /// How long to wait for the lock.
-    pub patience: Given<Patience>,
+    pub wait_limit: Given<WaitLimit>,
     /// The exit code when it was not acquired.
     pub conflict: Given<u8>,
     /// The length of lease to ask for.
@@ -89,7 +89,7 @@ impl RunValues {
     #[must_use]
     pub(crate) fn settle(layers: &Layers) -> Self {
         Self {
-            patience: patience(layers),
+            wait_limit: wait_limit(layers),
             conflict: layers.get("conflict-exit-code", |args| args.run.conflict_exit_code),
             ttl: layers.get("ttl", |args| args.run.ttl),
             min_hold: layers.find("min-hold", |args| args.run.min_hold),
@@ -197,7 +197,7 @@ impl RunValues {
             Some(Given { origin, .. }) if self.mode.value != Mode::Exclusive => {
                 let other = &self.mode.origin;
                 let why = "several runs could succeed at the same time; leave one of them out";
-                Err(refused(origin, format!("{origin} and {other} exclude each other: {why}")))
+                Err(refused(origin, format!("{origin} and {other} are mutually exclusive: {why}")))
             }
             given => Ok(given.as_ref().map(|given| given.value)),
         }
@@ -243,13 +243,13 @@ pub(super) fn sink(given: Option<&Given<PathBuf>>) -> Result<Option<Sink>, Failu
 }
 
 /// `-n` or `-w`.
-pub(super) fn patience<A: Connects>(layers: &Layers<A>) -> Given<Patience> {
-    let nonblock = layers.on("nonblock", |args| args.patience()?.nonblock);
-    match (nonblock, layers.find("wait", |args| args.patience()?.wait)) {
-        (Some(nonblock), _) => nonblock.with(Patience::None),
-        (None, Some(wait)) if wait.value.is_zero() => wait.with(Patience::None),
-        (None, Some(Given { value, origin })) => Given { value: Patience::For(value), origin },
-        (None, None) => Given::default(Patience::Endless),
+pub(super) fn wait_limit<A: Connects>(layers: &Layers<A>) -> Given<WaitLimit> {
+    let nonblock = layers.on("nonblock", |args| args.waiting()?.nonblock);
+    match (nonblock, layers.find("wait", |args| args.waiting()?.wait)) {
+        (Some(nonblock), _) => nonblock.with(WaitLimit::None),
+        (None, Some(wait)) if wait.value.is_zero() => wait.with(WaitLimit::None),
+        (None, Some(Given { value, origin })) => Given { value: WaitLimit::For(value), origin },
+        (None, None) => Given::default(WaitLimit::Endless),
     }
 }
 
@@ -279,7 +279,7 @@ fn command(args: &RunArgs) -> Option<Words> {
     match (&args.run.shell, args.run.argv.as_slice()) {
         (None, []) => None,
         (Some(shell), []) => Some(Ok(vec!["/bin/sh".into(), "-c".into(), shell.clone()])),
-        (Some(_), _) => Some(Err("-c STRING and a command exclude each other: use one of them")),
+        (Some(_), _) => Some(Err("-c STRING and a command are mutually exclusive: use one of them")),
         (None, [program, ..]) if program.is_empty() => Some(Err("the command's name is empty: name a program")),
         (None, words) => Some(Ok(words.to_vec())),
     }

@@ -26,7 +26,7 @@ use crate::settings::connection::ConnectionValues;
 use crate::settings::effective::shown;
 use crate::settings::layers::{Given, Layers, Source, only};
 use crate::settings::origin::Origin;
-use crate::settings::run::{Patience, RunValues};
+use crate::settings::run::{RunValues, WaitLimit};
 use crate::settings::{RunSettings, Setting};
 
 /// The options of `dlock run`.
@@ -97,8 +97,8 @@ fn all(layers: &Layers) -> Vec<(&'static str, (String, String))> {
         ("tls-server-name", told_if(way.tls_server_name.as_ref())),
         ("replicas", told_if(way.replicas.as_ref())),
         ("strict-fencing", told_if(way.strict_fencing.as_ref())),
-        ("wait", told(&run.patience)),
-        ("nonblock", told(&run.patience)),
+        ("wait", told(&run.wait_limit)),
+        ("nonblock", told(&run.wait_limit)),
         ("conflict-exit-code", told(&run.conflict)),
         ("ttl", told(&run.ttl)),
         ("min-hold", told_if(run.min_hold.as_ref())),
@@ -205,25 +205,25 @@ fn each_option_comes_from_a_file_where_nothing_nearer_gives_it() {
 
 #[test]
 fn of_options_that_exclude_each_other_the_last_flag_counts_or_else_the_nearest_layer() {
-    const MINUTE: Patience = Patience::For(std::time::Duration::from_secs(60));
+    const MINUTE: WaitLimit = WaitLimit::For(std::time::Duration::from_secs(60));
     use Origin::{Default, Flag, Variable};
-    for (flags, variables, patience, origin) in [
-        (&[][..], &[][..], Patience::Endless, Default),
-        (&["-n"], &[], Patience::None, Flag("nonblock".into())),
-        (&["-w", "0"], &[], Patience::None, Flag("wait".into())),
+    for (flags, variables, wait_limit, origin) in [
+        (&[][..], &[][..], WaitLimit::Endless, Default),
+        (&["-n"], &[], WaitLimit::None, Flag("nonblock".into())),
+        (&["-w", "0"], &[], WaitLimit::None, Flag("wait".into())),
         (&["-w", "1m"], &[], MINUTE, Flag("wait".into())),
         (&["-w", "5", "-w", "1m"], &[], MINUTE, Flag("wait".into())),
         (&["-n", "-w", "1m"], &[], MINUTE, Flag("wait".into())),
-        (&["-w", "1m", "-n"], &[], Patience::None, Flag("nonblock".into())),
-        (&["-n", "-w", "0"], &[], Patience::None, Flag("wait".into())),
+        (&["-w", "1m", "-n"], &[], WaitLimit::None, Flag("nonblock".into())),
+        (&["-n", "-w", "0"], &[], WaitLimit::None, Flag("wait".into())),
         (&["-n", "-w", "5", "--nb", "--timeout", "1m"], &[], MINUTE, Flag("wait".into())),
         (&["-w", "1m"], &["-n"], MINUTE, Flag("wait".into())),
-        (&["-n"], &["-w", "1m"], Patience::None, Flag("nonblock".into())),
+        (&["-n"], &["-w", "1m"], WaitLimit::None, Flag("nonblock".into())),
         (&[], &["-w", "1m"], MINUTE, Variable("wait".into())),
-        (&[], &["-n", "-w", "0"], Patience::None, Variable("nonblock".into())),
+        (&[], &["-n", "-w", "0"], WaitLimit::None, Variable("nonblock".into())),
     ] {
-        let settled = RunValues::settle(&layers(flags, variables)).patience;
-        assert_eq!(settled, Given { value: patience, origin }, "{flags:?} over {variables:?}");
+        let settled = RunValues::settle(&layers(flags, variables)).wait_limit;
+        assert_eq!(settled, Given { value: wait_limit, origin }, "{flags:?} over {variables:?}");
     }
     for (flags, variables, verbosity, origin) in [
         (&[][..], &[][..], Verbosity::Normal, Default),
@@ -243,7 +243,7 @@ fn of_options_that_exclude_each_other_the_last_flag_counts_or_else_the_nearest_l
         (&["--slots", "3", "-s"], "SHARED", "SLOTS"),
     ] {
         let said = message(&tried(&[], variables).expect_err("a contradiction"));
-        assert_eq!(said, format!("DLOCK_{one} and DLOCK_{other} exclude each other: unset one of them"));
+        assert_eq!(said, format!("DLOCK_{one} and DLOCK_{other} are mutually exclusive: unset one of them"));
         assert!(tried(variables, variables).is_ok(), "{variables:?}: flags settle it");
     }
 }
@@ -284,7 +284,7 @@ fn a_command_comes_from_the_command_line_or_else_from_its_variable() {
         (&["--", "true", "x"], &["-c", "a b"], Ok(&["true", "x"])),
         (&["-c", "new"], &["-c", "old"], Ok(&["/bin/sh", "-c", "new"])),
         (&[], &["-c", "old"], Ok(&["/bin/sh", "-c", "old"])),
-        (&["-c", "a", "true"], &[], Err("-c STRING and a command exclude each other")),
+        (&["-c", "a", "true"], &[], Err("-c STRING and a command are mutually exclusive")),
         (&["--", ""], &["-c", "old"], Err("the command's name is empty")),
         (&[], &[], Err("there is no command to run")),
     ] {
@@ -357,9 +357,9 @@ fn once_per_period_only_one_run_may_have_the_lock() {
         (&[][..], &[][..], Ok(None)),
         (&["--once-per", "1h"], &[], Ok(hour)),
         (&["--once-per", "1h", "-x"], &["-s"], Ok(hour)),
-        (&["--once-per", "1h", "-s"], &[], Err("--once-per and --shared exclude each other")),
-        (&["-s"], &["--once-per", "1h"], Err("DLOCK_ONCE_PER and --shared exclude each other")),
-        (&["--once-per", "1h"], &["--slots", "1"], Err("--once-per and DLOCK_SLOTS exclude each other")),
+        (&["--once-per", "1h", "-s"], &[], Err("--once-per and --shared are mutually exclusive")),
+        (&["-s"], &["--once-per", "1h"], Err("DLOCK_ONCE_PER and --shared are mutually exclusive")),
+        (&["--once-per", "1h"], &["--slots", "1"], Err("--once-per and DLOCK_SLOTS are mutually exclusive")),
     ] {
         is(RunValues::settle(&layers(flags, variables)).once_per(), expected, &[flags, variables]);
     }

@@ -53,6 +53,10 @@ pub(crate) fn signal_below(root: pid_t, parent: pid_t, pid: pid_t, signals: &[c_
             hurry(pid);
         }
     }
+    // A stranger whose own parent ended during the check has another one by now.
+    if signalled == Signalled::Refused && process.is_some() && is_below(pid, root) == Some(false) {
+        return Signalled::Nobody;
+    }
     signalled
 }
 

@@ -66,7 +66,7 @@ fn what_a_handle_says_is_not_said_again() {
         &["--reason", "mine"],
     ] {
         let outcome = run_by(&service, &handle).args(words).command(["echo", "ran"]).output();
-        outcome.code(64).stdout_is("").stderr_is_one_line("exclude each other");
+        outcome.code(64).stdout_is("").stderr_is_one_line("are mutually exclusive");
     }
     // A variable is for all runs, and does not count.
     let run = run_by(&service, &handle).env("DLOCK_TTL", "7s").env("DLOCK_BACKEND", "file:").env("DLOCK_SHARED", "1");
@@ -91,7 +91,7 @@ fn how_long_it_lasts_must_be_said_and_may_be_a_day() {
     let both = acquire().args(["--ttl", "30s", "--json", "--shell"]).output();
     both.code(64)
         .stdout_is("unset DLOCK_HANDLE DLOCK_HANDLE_SHELL DLOCK_KEY DLOCK_TOKEN DLOCK_OWNER; (exit 64)\n")
-        .stderr_is_one_line("--shell and --json exclude each other");
+        .stderr_is_one_line("--shell and --json are mutually exclusive");
     service.assert_tidy(&[]);
     let handle = taken(&service, "job", "24h");
     by(&service, "release", &handle).output().success();

@@ -104,9 +104,9 @@ fn variables_that_contradict_each_other_are_refused_by_their_names() {
     let scratch = Scratch::new();
     let run = || run_file(&scratch).command(["touch", "ran"]);
     let waits = run().env("DLOCK_NONBLOCK", "1").env("DLOCK_WAIT", "10").output();
-    waits.code(64).stderr_is_one_line("DLOCK_NONBLOCK and DLOCK_WAIT exclude each other");
+    waits.code(64).stderr_is_one_line("DLOCK_NONBLOCK and DLOCK_WAIT are mutually exclusive");
     let talks = run().env("DLOCK_QUIET", "1").env("DLOCK_VERBOSE", "1").output();
-    talks.code(64).stderr_is_one_line("DLOCK_QUIET and DLOCK_VERBOSE exclude each other");
+    talks.code(64).stderr_is_one_line("DLOCK_QUIET and DLOCK_VERBOSE are mutually exclusive");
     assert!(!scratch.path("ran").exists());
     // A flag settles it.
     run().env("DLOCK_NONBLOCK", "1").env("DLOCK_WAIT", "10").args([""; 0]).output().code(64).stderr_is_one_line("");

@@ -123,8 +123,8 @@ fn shared_and_slots() {
     run(&["-s", "-x", "--slots", "2"]).output().success().stdout_is("0");
     run(&["--slots", "2", "-s"]).output().success().stdout_is("none");
     let both = |one: &str, other: &str| run(&[]).env(one, "1").env(other, "1");
-    wrong(both("DLOCK_SHARED", "DLOCK_SLOTS"), "DLOCK_SHARED and DLOCK_SLOTS exclude each other");
-    wrong(both("DLOCK_SHARED", "DLOCK_EXCLUSIVE"), "DLOCK_EXCLUSIVE and DLOCK_SHARED exclude each other");
+    wrong(both("DLOCK_SHARED", "DLOCK_SLOTS"), "DLOCK_SHARED and DLOCK_SLOTS are mutually exclusive");
+    wrong(both("DLOCK_SHARED", "DLOCK_EXCLUSIVE"), "DLOCK_EXCLUSIVE and DLOCK_SHARED are mutually exclusive");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn once_per() {
         run().args(["-q", "--once-per", "52weeks"]).command(["true"]).output().code(code).quiet();
     }
     let wrong = run_file(&scratch).arg("-s").env("DLOCK_ONCE_PER", "1h").command(["true"]).output();
-    wrong.code(64).stderr_is_one_line("DLOCK_ONCE_PER and --shared exclude each other");
+    wrong.code(64).stderr_is_one_line("DLOCK_ONCE_PER and --shared are mutually exclusive");
 }
 
 #[test]

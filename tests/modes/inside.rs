@@ -51,7 +51,7 @@ fn what_would_wait_for_itself_is_refused_at_once<S: Service>(service: &S) {
     ] {
         let script = format!("{}; echo $?", inner(service, inside, "echo overlap"));
         let outcome = service.run("job").args(outer.split(' ')).shell(script).output();
-        let message = format!("'job' is held with {how} by the dlock run around this one");
+        let message = format!("'job' is held with {how} by the outer dlock run");
         outcome.code(0).stdout_is("64\n").stderr_is_one_line(&message);
         assert!(outcome.stderr().contains(&format!("use {wanted} in the outer run")), "{outcome:?}");
     }

@@ -40,7 +40,7 @@ struct Known {
     /// For how many traces there is time in a second.
     a_second: u32,
     /// The longest time for which a waiter counts without a sign of life, in milliseconds.
-    patience: u64,
+    heartbeat_ttl: u64,
     /// Whether the next one learns of it by a message that it may enter.
     wakes: bool,
     /// Whether a waiter watches the one before it, and hears of nothing else for a while.
@@ -65,7 +65,7 @@ const REDIS: Known = Known {
         late_slots: false,
     },
     a_second: 50,
-    patience: 30_000,
+    heartbeat_ttl: 30_000,
     wakes: true,
     watches_one: false,
     comes_again: true,
@@ -86,7 +86,7 @@ const ETCD: Known = Known {
     lax: Lax { turns: true, shared_tokens: true, ..REDIS.lax },
     a_second: 12,
     comes_again: false,
-    patience: 60_000,
+    heartbeat_ttl: 60_000,
     ..REDIS
 };
 

@@ -99,7 +99,7 @@ impl<'a> Table<'a> {
         let wish = |(mode, hold): (_, &bool)| Wish {
             mode,
             ttl: TTL,
-            patience: known.patience,
+            heartbeat_ttl: known.heartbeat_ttl,
             min_hold: min_hold(hold),
             once: play.once,
         };
@@ -132,11 +132,11 @@ impl<'a> Table<'a> {
             let gone = Move::Release(seat, Used::No);
             self.make(gone).await.map_err(|why| format!("in the end, {gone:?}: {why}"))?;
         }
-        let patience = Instant::now() + LATE;
+        let deadline = Instant::now() + LATE;
         loop {
             // A file is open for a moment longer.
             match self.make(Move::Look).await {
-                Err(_) if self.known.lax.mortal && Instant::now() < patience => {
+                Err(_) if self.known.lax.mortal && Instant::now() < deadline => {
                     sleep_until(Instant::now() + Duration::from_millis(20)).await;
                 }
                 came => return came.map_err(|why| format!("in the end: {why}")),

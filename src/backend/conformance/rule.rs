@@ -60,7 +60,7 @@ pub(crate) enum Seen {
 pub(crate) struct Wish {
     pub(crate) mode: Mode,
     pub(crate) ttl: u64,
-    pub(crate) patience: u64,
+    pub(crate) heartbeat_ttl: u64,
     pub(crate) min_hold: u64,
     /// Whether it has a period, which is the same for all.
     pub(crate) once: bool,
@@ -301,7 +301,7 @@ impl Rule {
         }
         self.waited |= joins;
         if joins {
-            let ends = now + wish.patience;
+            let ends = now + wish.heartbeat_ttl;
             match self.line.iter_mut().find(|waiter| waiter.who == who) {
                 Some(waiter) => waiter.ends = ends,
                 None => self.line.push(Waiter { who, ends }),

@@ -14,7 +14,7 @@ use crate::backend::etcd::errors::Fault;
 use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::names::{HOLD, broken, entries, is_entry, mode_of, prefix_of, recorded, records, stem, stop};
 use crate::backend::etcd::steering::{self, Changed, Mark};
-use crate::backend::survey::{Left, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Successes, Survey};
+use crate::backend::survey::{Left, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
 use crate::holder::done::Done;
@@ -106,7 +106,7 @@ impl EtcdSurvey {
         &mut self,
         request: impl FnOnce(etcd_client::Client) -> F,
     ) -> Result<T, Error> {
-        let asked = within(PATIENCE, self.cluster.ask(request)).await;
+        let asked = within(TIMEOUT, self.cluster.ask(request)).await;
         Ok(asked.unwrap_or_else(|_| Err(Fault::from(self.cluster.silence())))?)
     }
 
@@ -361,7 +361,7 @@ impl Survey for EtcdSurvey {
             let prefix = prefix_of(&self.namespace.join('/', key));
             let options = WatchOptions::new().with_prefix().with_start_revision(self.revision + 1);
             let watch = self.cluster.ask(|mut client| async move { client.watch(prefix, Some(options)).await });
-            self.watch = within(PATIENCE, watch).await.ok().and_then(Result::ok).map(|watch| (link, watch));
+            self.watch = within(TIMEOUT, watch).await.ok().and_then(Result::ok).map(|watch| (link, watch));
         }
         let Some((_, watch)) = &mut self.watch else { return std::future::pending().await };
         loop {

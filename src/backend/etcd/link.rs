@@ -28,7 +28,7 @@ use crate::clock::{Instant, before};
 const STAGGER: Duration = Duration::from_millis(100);
 
 /// How long all other members may take at most to say which cluster they belong to: a part of the first contact.
-const MAX_PATIENCE: Duration = Duration::from_millis(500);
+const MAX_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A connection to one member.
 pub(super) struct Link {
@@ -191,8 +191,8 @@ impl Cluster {
         let mut asked: FuturesUnordered<_> =
             others.map(|member| async move { (member, self.cluster_of(member).await) }).collect();
         let now = Instant::now();
-        let patience = now + (now.since(begun) + STAGGER).min(MAX_PATIENCE);
-        while let Ok(Some((member, cluster))) = before(patience, asked.next()).await {
+        let deadline = now + (now.since(begun) + STAGGER).min(MAX_TIMEOUT);
+        while let Ok(Some((member, cluster))) = before(deadline, asked.next()).await {
             if let Some(cluster) = cluster {
                 self.same_cluster(known, Membership { member, cluster })?;
             }

@@ -34,7 +34,7 @@ const FEW: u32 = 8;
 /// two keys.
 const VALUES: usize = 60;
 /// How many runs around ours are looked for by one request; the innermost ones, where there are more.
-const AROUND: usize = 100;
+const OUTER: usize = 100;
 /// How many keys of one owner are read.
 const OWN_KEYS: i64 = 4;
 /// The revision of what is not made yet: everything is before it.
@@ -194,23 +194,23 @@ impl<'a> Line<'a> {
         Self { cluster, prefix: names::prefix(claim), mode: claim.mode }
     }
 
-    /// Looks at the queue without an entry in it, as one that is not made yet; and returns what a run around ours publishes
-    /// that holds the lock, of the owners that are `around`.
-    pub(super) async fn glance(&mut self, around: &[String]) -> Result<(Look, Option<Box<Published>>), Error> {
+    /// Looks at the queue without an entry in it, as one that is not made yet; and returns what the outer run publishes
+    /// that holds the lock, of these `owners`.
+    pub(super) async fn glance(&mut self, owners: &[String]) -> Result<(Look, Option<Box<Published>>), Error> {
         let outer = |owner: &String| {
             let key = names::key(&self.prefix, names::lease_of(owner), Mode::Exclusive);
             // All keys that are named after this lease: no other character of a name comes before the slash.
             let end = format!("{key}/");
             TxnOp::get(key, Some(GetOptions::new().with_range(end).with_limit(OWN_KEYS)))
         };
-        let outer: Vec<TxnOp> = around.iter().rev().take(AROUND).map(outer).collect();
+        let outer: Vec<TxnOp> = owners.iter().rev().take(OUTER).map(outer).collect();
         let prefix = self.prefix.clone();
         // To one that wants the whole lock, the oldest entry says all.
         let lists = (self.mode != Mode::Exclusive).then_some(NOT_YET);
         let answers = self.ask(&prefix, lists, outer).await?;
         let is_held = |kv: &&KeyValue| !kv.key().ends_with(HOLD.as_bytes());
         let mut held = answers.others.iter().filter(is_held).filter_map(|kv| published(kv, &prefix));
-        let outer = held.find(|published| around.contains(&published.id));
+        let outer = held.find(|published| owners.contains(&published.id));
         let mut look = self.looked(answers, NOT_YET, "").await?;
         let is_group = |first: &KeyValue| mode_of(first, &prefix).is_some_and(|mode| mode != Mode::Exclusive);
         if lists.is_none() && look.first.as_ref().is_some_and(is_group) {

@@ -238,9 +238,9 @@ impl EtcdContender {
     /// The answer to an attempt before anything is made for it: a run around this one has the lock, it is in use with
     /// another number of slots, or the attempt `passes` and would not get it at once. None if it may go on.
     async fn glance(&mut self, passes: bool) -> Result<Option<Attempt>, Error> {
-        let (look, outer) = Line::of(&self.claim, &mut self.cluster).glance(&self.claim.around).await?;
+        let (look, outer) = Line::of(&self.claim, &mut self.cluster).glance(&self.claim.outer).await?;
         if let Some(outer) = outer {
-            return Ok(Some(Attempt::Around(outer)));
+            return Ok(Some(Attempt::Outer(outer)));
         }
         // None of them can get it while it waits for us.
         self.ignore_outer();
@@ -274,7 +274,7 @@ impl Contender for EtcdContender {
     }
 
     fn ignore_outer(&mut self) {
-        self.claim.around.clear();
+        self.claim.outer.clear();
     }
 
     async fn connect(&mut self) -> Result<(), Error> {
@@ -289,18 +289,18 @@ impl Contender for EtcdContender {
         let is_new = self.session.is_none();
         // Inside of another run it is first looked whether that has the lock.
         if is_new
-            && self.claim.around.is_empty()
+            && self.claim.outer.is_empty()
             && let Some(done) = self.done().await?
         {
             return Ok(Attempt::Done(done));
         }
         let passes = queue == Queue::Pass && is_new;
-        if (passes || is_new && !self.claim.around.is_empty())
+        if (passes || is_new && !self.claim.outer.is_empty())
             && let Some(refused) = self.glance(passes).await?
         {
             return Ok(refused);
         }
-        let patience = Instant::now() + ENTERING.min(self.claim.ttl / SIGN_ANSWERED);
+        let deadline = Instant::now() + ENTERING.min(self.claim.ttl / SIGN_ANSWERED);
         loop {
             let (attempt, is_entering) = self.stand().await?;
             match &attempt {
@@ -313,8 +313,8 @@ impl Contender for EtcdContender {
                 }
                 Attempt::Busy(_) if passes => {
                     if is_entering
-                        && Instant::now() < patience
-                        && let Ok(heard) = before(patience, Box::pin(self.hear())).await
+                        && Instant::now() < deadline
+                        && let Ok(heard) = before(deadline, Box::pin(self.hear())).await
                     {
                         heard?;
                         continue;
@@ -324,7 +324,7 @@ impl Contender for EtcdContender {
                 Attempt::OtherSlots(_) => {
                     self.withdraw(Used::No).await?;
                 }
-                Attempt::Busy(_) | Attempt::Around(_) | Attempt::Done(_) | Attempt::Partly | Attempt::Unprepared => {}
+                Attempt::Busy(_) | Attempt::Outer(_) | Attempt::Done(_) | Attempt::Partly | Attempt::Unprepared => {}
             }
             return Ok(attempt);
         }
@@ -339,9 +339,9 @@ impl Contender for EtcdContender {
         let Some(ttl) = session.ttl else { return Err(errors::nothing_to_renew()) };
         // Where members were compared, it is known already.
         let known = self.cluster.version().map(str::to_owned);
-        let patience = (!self.inspected && known.is_none()).then(|| VERSION.min(ttl / VERSION_SHARE));
+        let timeout = (!self.inspected && known.is_none()).then(|| VERSION.min(ttl / VERSION_SHARE));
         let stop = names::stop(&self.claim.namespace.prefix('/'), session.lease);
-        let extended = own::extend(&mut self.cluster, session.lease, &session.key, Some(&stop), patience).await?;
+        let extended = own::extend(&mut self.cluster, session.lease, &session.key, Some(&stop), timeout).await?;
         let Extended::Lease { sent, own, asked, revision, version } = extended else {
             return Ok(Renewal::NotMine("its lease has ended at the server or was revoked".to_owned()));
         };

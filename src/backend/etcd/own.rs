@@ -30,13 +30,13 @@ pub(super) enum Extended {
 }
 
 /// Extends `lease`, and reads `key`, and `stop` if there is one: the lease alone proves nothing of the key, which anybody may delete. Where there
-/// is `patience`, the server is asked for its version too, and waited for so long.
+/// is `timeout`, the server is asked for its version too, and waited for so long.
 pub(super) async fn extend(
     cluster: &mut Cluster,
     lease: i64,
     key: &str,
     stop: Option<&str>,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> Result<Extended, Error> {
     let sent = Instant::now();
     let asked = cluster.ask(|mut client| async move {
@@ -51,7 +51,7 @@ pub(super) async fn extend(
             let options = GetOptions::new().with_keys_only();
             tokio::try_join!(client.lease_keep_alive(lease), reader.get(key, Some(options)), heard)
         };
-        let (extended, version) = tokio::join!(extended, version(teller, sent, patience));
+        let (extended, version) = tokio::join!(extended, version(teller, sent, timeout));
         extended.map(|((keeper, _), read, heard)| (keeper.id(), read, heard, version))
     });
     // Too large to be a part of every future that waits for it.
@@ -69,8 +69,8 @@ pub(super) async fn extend(
 }
 
 /// A server that does not tell is none the worse for it.
-async fn version(mut client: Client, sent: Instant, patience: Option<Duration>) -> Option<String> {
-    let status = before(sent + patience?, client.status()).await.ok()?.ok()?;
+async fn version(mut client: Client, sent: Instant, timeout: Option<Duration>) -> Option<String> {
+    let status = before(sent + timeout?, client.status()).await.ok()?.ok()?;
     Some(status.version().to_owned())
 }
 

@@ -8,7 +8,7 @@ use etcd_client::{Client, Compare, CompareOp, DeleteOptions, PutOptions, Txn, Tx
 use crate::backend::etcd::errors::Fault;
 use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::names::{HOLD, stem};
-use crate::backend::survey::PATIENCE;
+use crate::backend::survey::TIMEOUT;
 use crate::backend::{Error, ErrorKind};
 use crate::clock::within;
 use crate::holder::ask::{Ask, REMEMBERED};
@@ -113,6 +113,6 @@ async fn asked<T, F: Future<Output = Result<T, etcd_client::Error>>>(
     cluster: &mut Cluster,
     request: impl FnOnce(Client) -> F,
 ) -> Result<T, Fault> {
-    let asked = within(PATIENCE, cluster.ask(request)).await;
+    let asked = within(TIMEOUT, cluster.ask(request)).await;
     asked.unwrap_or_else(|_| Err(Fault::from(cluster.silence())))
 }

@@ -19,16 +19,16 @@ use crate::lock::admission::Mode;
 impl LockFile {
     /// The run around this one that says here that it holds the lock, if there is one. Whether it does is for the caller to
     /// find out. Only before we are in the line.
-    pub(super) fn around(&self, claim: &Claim) -> Option<Box<Published>> {
+    pub(super) fn outer(&self, claim: &Claim) -> Option<Box<Published>> {
         let is_new = self.held.is_none() && !self.line.is_queued() && !self.line.is_locked();
-        if claim.around.is_empty() || !is_new {
+        if claim.outer.is_empty() || !is_new {
             return None;
         }
         let file = self.files.gate();
         let alone = header(file).ok().map(|content| content.record);
         let records = numbers(file).filter_map(|number| record(file, number));
         let mut published = alone.into_iter().chain(records).filter_map(|record| record.published());
-        published.find(|published| !published.done && claim.around.contains(&published.id))
+        published.find(|published| !published.done && claim.outer.contains(&published.id))
     }
 
     /// Finds out who holds the lock, and our place in the line.

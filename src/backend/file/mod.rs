@@ -73,7 +73,7 @@ use crate::key::Namespace;
 const CHECK: Duration = Duration::from_millis(500);
 /// How long an attempt without a wait goes on while other contenders are just looking too, which takes each of them a
 /// millisecond or two. There may be hundreds, and on a busy machine one of them may not get on for a while.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Lock files in one directory, or one file.
 #[derive(Debug)]
@@ -185,17 +185,17 @@ impl Contender for FileContender {
     }
 
     fn ignore_outer(&mut self) {
-        self.claim.around.clear();
+        self.claim.outer.clear();
     }
 
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         // Well within what an attempt may take.
-        let give_up_at = Instant::now() + PATIENCE.min(self.claim.ttl / 6);
+        let give_up_at = Instant::now() + TIMEOUT.min(self.claim.ttl / 6);
         loop {
             self.open()?;
             let Self { claim, lock: Some(lock), .. } = self else { return Err(errors::file_not_open()) };
-            if let Some(outer) = lock.around(claim) {
-                return Ok(Attempt::Around(outer));
+            if let Some(outer) = lock.outer(claim) {
+                return Ok(Attempt::Outer(outer));
             }
             if let Some(done) = lock.done(claim) {
                 self.lock = None;

@@ -90,8 +90,8 @@ impl Dialect for Statements {
     const GENERATE: &'static str = "mysql";
     const CLIENT: [&'static str; 2] = ["mysql{host} -P {port} {database}", "mysql{socket} {database}"];
 
-    fn new(table: Table, claim: &Claim, patience: Duration) -> Self {
-        Self { values: Values::new(table, claim, patience, literal), owner: claim.owner.as_str().to_owned() }
+    fn new(table: Table, claim: &Claim, heartbeat_ttl: Duration) -> Self {
+        Self { values: Values::new(table, claim, heartbeat_ttl, literal), owner: claim.owner.as_str().to_owned() }
     }
 
     fn ignore_outer(&mut self) {

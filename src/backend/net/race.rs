@@ -126,9 +126,9 @@ mod tests {
             }
         };
         let decisive = |place: &usize| matches!(ways[*place], Way::FailsForAll);
-        let patience = if *expected == Came::Waits { SOON * 20 } else { SOON * 20_000 };
+        let timeout = if *expected == Came::Waits { SOON * 20 } else { SOON * 20_000 };
         let came = runtime
-            .block_on(async { before(Instant::now() + patience, race(0..ways.len(), pace, attempt, decisive)).await });
+            .block_on(async { before(Instant::now() + timeout, race(0..ways.len(), pace, attempt, decisive)).await });
         let came = match came {
             Ok(Ok(won)) => Came::Won(won),
             Ok(Err(errors)) => Came::Lost(errors),

@@ -88,9 +88,9 @@ impl Dialect for Statements {
     const GENERATE: &'static str = "postgres";
     const CLIENT: [&'static str; 2] = ["psql{host} -p {port} {database}", "psql{directory} -p {port} {database}"];
 
-    fn new(table: Table, claim: &Claim, patience: Duration) -> Self {
+    fn new(table: Table, claim: &Claim, heartbeat_ttl: Duration) -> Self {
         let channel = channel(claim.owner.as_str());
-        Self { values: Values::new(table, claim, patience, escape_literal), channel }
+        Self { values: Values::new(table, claim, heartbeat_ttl, escape_literal), channel }
     }
 
     fn ignore_outer(&mut self) {

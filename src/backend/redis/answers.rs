@@ -15,8 +15,8 @@ use crate::holder::{Holder, Published};
 pub(super) enum Attempted {
     /// The lock is ours, with this token and in this slot.
     Granted(u64, Option<u32>),
-    /// A run around this one holds it.
-    Around(Box<Published>),
+    /// An outer run holds it.
+    Outer(Box<Published>),
     /// Others use another number of slots.
     OtherSlots(OtherSlots),
     /// A command has succeeded in the period already.
@@ -47,7 +47,7 @@ pub(super) fn attempted(answer: &Value) -> Option<Attempted> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
         [Value::Int(1), granted, slot] => Some(Attempted::Granted(token(granted)?, number(slot)?.try_into().ok())),
-        around @ [Value::Int(4), ..] => held_around(around).map(Attempted::Around),
+        outer @ [Value::Int(4), ..] => held_by_outer(outer).map(Attempted::Outer),
         other @ [Value::Int(5), ..] => other_slots(other).map(Attempted::OtherSlots),
         done @ [Value::Int(6), ..] => done_already(done).map(Attempted::Done),
         damaged @ [Value::Int(2 | 3), ..] => damage(damaged).map(Attempted::Damaged),
@@ -65,8 +65,8 @@ pub(super) fn attempted(answer: &Value) -> Option<Attempted> {
     }
 }
 
-/// Reads an answer that tells of a run around this one that holds the lock; `None` when it makes no sense.
-pub(in crate::backend) fn held_around(answer: &[Value]) -> Option<Box<Published>> {
+/// Reads an answer that tells of an outer run that holds the lock; `None` when it makes no sense.
+pub(in crate::backend) fn held_by_outer(answer: &[Value]) -> Option<Box<Published>> {
     let [Value::Int(4), outer] = answer else { return None };
     match Holder::read(bytes(outer)?) {
         Holder::Dlock(outer) => Some(outer),
@@ -251,7 +251,7 @@ mod tests {
                 Some(Attempted::Damaged(damage)) => Some(damage.to_string()),
                 Some(Attempted::OtherSlots(other)) => Some(other.holder.describe(other.now)),
                 Some(Attempted::Done(done)) => Some(done.describe()),
-                Some(Attempted::Around(outer)) => Some(Holder::Dlock(outer).describe(0)),
+                Some(Attempted::Outer(outer)) => Some(Holder::Dlock(outer).describe(0)),
                 Some(Attempted::Granted(..)) | None => None,
             };
             let lost = renewed(&answer).and_then(Result::err);

@@ -155,9 +155,9 @@ pub(super) fn silence(server: &dyn Display) -> Error {
     Error::unavailable(format!("{server} does not answer"))
 }
 
-/// The error when only `confirmed` of the `wanted` replicas confirmed a write within `patience`.
-pub(super) fn unconfirmed(confirmed: i64, wanted: u32, patience: Duration) -> Error {
-    let within = humantime::format_duration(patience);
+/// The error when only `confirmed` of the `wanted` replicas confirmed a write within `timeout`.
+pub(super) fn unconfirmed(confirmed: i64, wanted: u32, timeout: Duration) -> Error {
+    let within = humantime::format_duration(timeout);
     Error::unavailable(format!(
         "{confirmed} of the {wanted} replicas that --replicas wants confirmed within {within}; are they connected?"
     ))

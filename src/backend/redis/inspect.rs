@@ -18,7 +18,7 @@ use crate::backend::redis::raw::{Raw, questions, request, texts};
 use crate::backend::redis::rights::{Rights, STEER, escaped};
 use crate::backend::redis::sentinel::Master;
 use crate::backend::redis::steering;
-use crate::backend::survey::{Names, PATIENCE, Party, Seen, Smallest, Spot, State, Successes, Survey};
+use crate::backend::survey::{Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
 use crate::holder::done::Done;
@@ -106,7 +106,7 @@ impl<W: Way> RedisSurvey<W> {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
-        let asked = within(PATIENCE, self.way.ask_all(commands)).await;
+        let asked = within(TIMEOUT, self.way.ask_all(commands)).await;
         asked.unwrap_or_else(|_| Err(self.way.silence()))
     }
 

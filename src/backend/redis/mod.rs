@@ -71,7 +71,7 @@ const RELEASE: &str = script_of!("value.lua" "group.lua" "queue.lua" "release.lu
 const RELEASE_ONCE: &str = script_of!("value.lua" "group.lua" "queue.lua" "once.lua" "release.lua");
 
 /// The longest time that a dead waiter stays in the queue, however long the leases are.
-const MAX_PATIENCE: Duration = Duration::from_secs(30);
+const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the head of the queue polls while a foreign holder, which announces nothing, has the lock.
 const FOREIGN_POLL: Duration = Duration::from_millis(100);
 /// How long after a key's expiry the head looks again, so that the key is certainly gone.
@@ -85,8 +85,8 @@ const MAX_REPLICATION: Duration = Duration::from_secs(1);
 
 /// How long a waiter stays in the queue after its last heartbeat. With a heartbeat every third of this time, a waiter
 /// that died delays the others by at most two thirds of a ttl.
-fn patience(ttl: Duration) -> Duration {
-    MAX_PATIENCE.min(ttl / 2)
+fn heartbeat_ttl(ttl: Duration) -> Duration {
+    MAX_TIMEOUT.min(ttl / 2)
 }
 
 /// The locks of one redis server.
@@ -212,17 +212,17 @@ impl Service for RedisService {
 }
 
 impl RedisContender {
-    /// Waits until enough replicas have confirmed what this connection wrote last, but no longer than `patience`.
-    async fn replicate(&mut self, patience: Duration) -> Result<(), Error> {
+    /// Waits until enough replicas have confirmed what this connection wrote last, but no longer than `timeout`.
+    async fn replicate(&mut self, timeout: Duration) -> Result<(), Error> {
         if self.replicas == 0 {
             return Ok(());
         }
-        let patience = MAX_REPLICATION.min(patience);
+        let timeout = MAX_REPLICATION.min(timeout);
         let mut command = ::redis::cmd("WAIT");
-        command.arg(self.replicas).arg(millis(patience));
+        command.arg(self.replicas).arg(millis(timeout));
         match self.connection.ask(&command, Outstanding::Blocker).await? {
             Value::Int(confirmed) if confirmed >= i64::from(self.replicas) => Ok(()),
-            Value::Int(confirmed) => Err(errors::unconfirmed(confirmed, self.replicas, patience)),
+            Value::Int(confirmed) => Err(errors::unconfirmed(confirmed, self.replicas, timeout)),
             _ => Err(self.connection.malformed()),
         }
     }
@@ -247,7 +247,7 @@ impl RedisContender {
             }
             holder => holder,
         };
-        let sign_of_life = patience(self.claim.ttl) / 3;
+        let sign_of_life = heartbeat_ttl(self.claim.ttl) / 3;
         self.look_again = if position == 1 && holder != Holder::Nobody {
             let expiry = u64::try_from(pttl).map(|ms| Duration::from_millis(ms) + AFTER_EXPIRY).ok();
             let poll = if holder.id().is_none() { FOREIGN_POLL } else { sign_of_life };
@@ -263,12 +263,12 @@ impl RedisContender {
 /// The request of an attempt.
 fn attempting(claim: &Claim, queue: Queue) -> ::redis::Cmd {
     let keys = Keys::of(claim);
-    let (ttl, patience, hold) = (millis(claim.ttl), millis(patience(claim.ttl)), millis(claim.min_hold));
+    let (ttl, heartbeat_ttl, hold) = (millis(claim.ttl), millis(heartbeat_ttl(claim.ttl)), millis(claim.min_hold));
     let join = if queue == Queue::Join { "1" } else { "0" };
     let (prefix, rest, wakes) = (claim.prefix(), claim.about.rest(), keys.wakes());
-    let (mode, around, period) = (claim.mode.name(), claim.around.join(" "), claim.once_per.map(Once::arguments));
-    let mut arguments = vec![claim.owner.as_str(), &prefix, &rest, &ttl, &patience, join];
-    arguments.extend([wakes.as_str(), &hold, &mode, &around]);
+    let (mode, outer, period) = (claim.mode.name(), claim.outer.join(" "), claim.once_per.map(Once::arguments));
+    let mut arguments = vec![claim.owner.as_str(), &prefix, &rest, &ttl, &heartbeat_ttl, join];
+    arguments.extend([wakes.as_str(), &hold, &mode, &outer]);
     arguments.extend(period.iter().flatten().map(String::as_str));
     let text = if period.is_some() { ATTEMPT_ONCE } else { ATTEMPT };
     script(text, &keys.single(), &arguments)
@@ -299,7 +299,7 @@ impl Contender for RedisContender {
     }
 
     fn ignore_outer(&mut self) {
-        self.claim.around.clear();
+        self.claim.outer.clear();
     }
 
     async fn connect(&mut self) -> Result<(), Error> {
@@ -334,7 +334,7 @@ impl Contender for RedisContender {
                 let lease = if self.claim.min_hold.is_zero() { lease } else { self.hold_on().await? };
                 Ok(Attempt::Held(Grant { token, slot, lease }))
             }
-            Attempted::Around(outer) => Ok(Attempt::Around(outer)),
+            Attempted::Outer(outer) => Ok(Attempt::Outer(outer)),
             Attempted::OtherSlots(other) => Ok(Attempt::OtherSlots(other)),
             Attempted::Done(done) => Ok(Attempt::Done(done)),
             Attempted::Busy(obstacle) => Ok(Attempt::Busy(self.busy(obstacle))),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::answers::{Attempted, attempted, released, renewed};
 use super::fake::{Fake, Prepared, Store, Thing};
 use super::keys::Keys;
-use super::{attempting, patience, releasing, renewing};
+use super::{attempting, heartbeat_ttl, releasing, renewing};
 use crate::backend::conformance::rule::{FOREIGN, Rule, Seen, Step, Wish};
 use crate::backend::{Claim, Queue, Released, Used};
 use crate::holder::{About, Owner};
@@ -36,7 +36,7 @@ pub(super) fn wishes(claims: &[Claim]) -> Vec<Wish> {
     let wish = |claim: &Claim| Wish {
         mode: claim.mode,
         ttl: millis(claim.ttl),
-        patience: millis(patience(claim.ttl)),
+        heartbeat_ttl: millis(heartbeat_ttl(claim.ttl)),
         min_hold: millis(claim.min_hold),
         once: claim.once_per.is_some(),
     };
@@ -430,7 +430,7 @@ fn every_known_mistake_is_noticed() {
         (
             4,
             "nobody-is-woken-after-a-grant",
-            "if is_group(mine) then\nsettle(wakes, head_of(wakes, patience), mine, count + 1)\nend\n",
+            "if is_group(mine) then\nsettle(wakes, head_of(wakes, heartbeat_ttl), mine, count + 1)\nend\n",
             "",
         ),
         (
@@ -445,7 +445,7 @@ fn every_known_mistake_is_noticed() {
         (0, "token-not-counted", "math.max(last + 1, micros)", "micros"),
         (3, "slot-of-another", "while texts[slot] do", "while false do"),
         (0, "place-lost", "if not redis.call('ZSCORE', queue, id) then", "if true then"),
-        (0, "no-end", "if redis.call('PTTL', key) < 2 * patience then", "if false then"),
+        (0, "no-end", "if redis.call('PTTL', key) < 2 * heartbeat_ttl then", "if false then"),
         (0, "dead-waiters-count", "return deadline and deadline >= now", "return deadline"),
         (
             0,

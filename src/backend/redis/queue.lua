@@ -40,13 +40,13 @@ local function mode_of(id)
   return redis.call('HGET', modes, id) or 'exclusive'
 end
 
--- Whether a waiter is alive. A deadline from before the clock was set back is cut to `patience` (which may be nil) plus
+-- Whether a waiter is alive. A deadline from before the clock was set back is cut to `heartbeat_ttl` (which may be nil) plus
 -- the time by which that step can prolong a blocking wait.
-local function lives(id, patience)
+local function lives(id, heartbeat_ttl)
   local deadline = tonumber(redis.call('HGET', alive, id) or '')
-  -- The longest patience: a later deadline is from another time.
-  if deadline and patience and deadline > now + 30000 then
-    deadline = now + patience + 3000
+  -- The longest heartbeat_ttl: a later deadline is from another time.
+  if deadline and heartbeat_ttl and deadline > now + 30000 then
+    deadline = now + heartbeat_ttl + 3000
     redis.call('HSET', alive, id, int(deadline))
   end
   return deadline and deadline >= now
@@ -54,7 +54,7 @@ end
 
 -- The first waiter that is alive, or nil; dead ones before it are dropped, but at most 1,000 a call: then the second
 -- value is true, and there may be waiters.
-local function head_of(wakes, patience)
+local function head_of(wakes, heartbeat_ttl)
   if not is_crowded then
     return nil
   end
@@ -63,7 +63,7 @@ local function head_of(wakes, patience)
     if not head then
       return nil
     end
-    if lives(head, patience) then
+    if lives(head, heartbeat_ttl) then
       return head
     end
     leave(head, wakes)

@@ -2,10 +2,10 @@
 --   KEYS  lock, holders, details, fence, intent, stop, and once where the client has a period
 --   ARGV  owner's prefix, number of the attempt, rest of the text, ttl ms, proposal for the counter, the attempt's
 --         token if a majority has granted it already, else '', minimum hold ms, mode, slot or -1, ms for which nobody
---         joins a group that is in the way, ids of the runs around this one; with a period that must not be done its
+--         joins a group that is in the way, ids of the outer runs; with a period that must not be done its
 --         number by the client's clock, its length and its age in ms
 -- Returns {1, counter}, {0, type, text, ms until it is worth a look, others who hold it too, id of the writer that goes
--- first or '', numbers of the slots that are taken}, {4, text of the run around this one that holds it}, {5, number of
+-- first or '', numbers of the slots that are taken}, {4, text of the outer run that holds it}, {5, number of
 -- slots in use, text of one who uses them, now}, {6, text of who has succeeded in the period}, or before anything is
 -- written {2, key, type, value} for a damaged counter and {3, key, type} for a side key of another type.
 local owner, number, rest, ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])

@@ -5,7 +5,7 @@ One attempt: asks the servers, counts their votes, and gives them back when they
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::redlock::contender::{BETWEEN_LOOKS, LAST_RELEASES, RedlockContender, patience, random};
+use crate::backend::redlock::contender::{BETWEEN_LOOKS, LAST_RELEASES, RedlockContender, random, timeout};
 use crate::backend::redlock::count::{Count, InTheWay, Refusal};
 use crate::backend::redlock::errors;
 use crate::backend::redlock::quorum::{self, Ballot, Outcome, Verdict, Vote, majority};
@@ -32,7 +32,7 @@ pub(super) enum Tried {
     /// A majority granted it.
     Held(Grant),
     /// A run around this one holds it.
-    Around(Box<Published>),
+    Outer(Box<Published>),
     /// A command has succeeded in the period already.
     Done(Box<Done>),
     /// Others use another number of slots.
@@ -49,22 +49,22 @@ impl RedlockContender {
     /// Asks all servers for the lock once, and gives the votes back if they are too few.
     pub(super) async fn try_once(&mut self, queue: Queue, limit: Instant) -> Result<Tried, Error> {
         self.voters.start();
-        let patience = patience(self.claim.ttl);
+        let timeout = timeout(self.claim.ttl);
         if let (Some(dropped), None) = (self.attempt.clone(), self.token) {
             // Sent before the next attempt on every connection, which keeps the order.
-            self.voters.tell_all(&Request::Release(dropped, Return::Vote), patience);
+            self.voters.tell_all(&Request::Release(dropped, Return::Vote), timeout);
         }
         self.number += 1;
         let attempt = Arc::new(Try::new(&self.claim, self.number, wall_micros(), self.slot_to_ask_for(), queue));
         (self.attempt, self.token) = (Some(Arc::clone(&attempt)), None);
         self.voters.forget_freed();
         let sent = Instant::now();
-        let round = self.voters.tell_all(&Request::Acquire(Arc::clone(&attempt)), patience);
+        let round = self.voters.tell_all(&Request::Acquire(Arc::clone(&attempt)), timeout);
         let mut count = Count::new(self.claim.mode, self.voters.len());
         let mut verdict = self.poll(round, &mut count).await?;
         if !self.introduced {
             if let Some(error) = self.voters.bad_topology(&count.failures) {
-                self.withdraw(&attempt, &count.votes, Return::All(Used::No), patience).await?;
+                self.withdraw(&attempt, &count.votes, Return::All(Used::No), timeout).await?;
                 return Err(error);
             }
             self.introduced = true;
@@ -77,7 +77,7 @@ impl RedlockContender {
         let token = match verdict {
             Verdict::Granted(token) => Some(token),
             Verdict::WriteBack(token) => {
-                self.write_back(&attempt, &count.votes, token, patience).await?.then_some(token)
+                self.write_back(&attempt, &count.votes, token, timeout).await?.then_some(token)
             }
             Verdict::Impossible | Verdict::Undecided => None,
         };
@@ -86,7 +86,7 @@ impl RedlockContender {
             (self.token, self.slot) = (Some(token), attempt.slot);
             let lacking = |index: usize| !matches!(count.votes[index], Vote::Granted(_));
             let grant = Grant { token, slot: attempt.slot, lease: Lease::until(sent, self.claim.ttl) };
-            self.voters.tell(lacking, &Request::Join(attempt, token), patience);
+            self.voters.tell(lacking, &Request::Join(attempt, token), timeout);
             return Ok(Tried::Held(grant));
         }
         // Where the attempt ends with an error, nothing of it stays: servers that do not answer get one release and not two.
@@ -94,7 +94,7 @@ impl RedlockContender {
         if what == Return::Vote && attempt.announces() {
             self.announced = Some(Arc::clone(&attempt));
         }
-        self.withdraw(&attempt, &count.votes, what, patience).await?;
+        self.withdraw(&attempt, &count.votes, what, timeout).await?;
         self.lost(&count, attempt.slot)
     }
 
@@ -111,7 +111,7 @@ impl RedlockContender {
             sleep_until(Instant::now() + LEADER_PAUSE).await;
             let refused = count.ask_again();
             let request = Request::Acquire(Arc::clone(attempt));
-            self.voters.tell_in(round, |index| refused.contains(&index), &request, patience(self.claim.ttl));
+            self.voters.tell_in(round, |index| refused.contains(&index), &request, timeout(self.claim.ttl));
             verdict = self.poll(round, count).await?;
         }
         Ok(verdict)
@@ -152,11 +152,11 @@ impl RedlockContender {
         attempt: &Arc<Try>,
         votes: &[Vote],
         token: u64,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<bool, Error> {
         let mut holders = quorum::holders(votes, token);
         let request = Request::WriteBack(Arc::clone(attempt), token);
-        let round = self.voters.tell(|index| holders[index] == Ballot::Pending, &request, patience);
+        let round = self.voters.tell(|index| holders[index] == Ballot::Pending, &request, timeout);
         loop {
             match quorum::outcome(&holders) {
                 Outcome::Undecided => {}
@@ -179,9 +179,9 @@ impl RedlockContender {
         attempt: &Arc<Try>,
         votes: &[Vote],
         what: Return,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), Error> {
-        let round = self.voters.tell_all(&Request::Release(Arc::clone(attempt), what), patience);
+        let round = self.voters.tell_all(&Request::Release(Arc::clone(attempt), what), timeout);
         let granted = |index: usize| matches!(votes[index], Vote::Granted(_));
         let mut missing: Vec<usize> = (0..votes.len()).collect();
         let slow = Instant::now() + LAST_RELEASES;
@@ -213,10 +213,10 @@ impl RedlockContender {
             Refusal::Elsewhere(_, free) => any_of(free),
             // Others asked for it too, and may leave it to this one.
             Refusal::Split(_) => slot,
-            Refusal::Around(_) | Refusal::Done(_) | Refusal::OtherSlots(_) | Refusal::Held(_) => None,
+            Refusal::Outer(_) | Refusal::Done(_) | Refusal::OtherSlots(_) | Refusal::Held(_) => None,
         };
         Ok(match refusal {
-            Refusal::Around(outer) => Tried::Around(outer),
+            Refusal::Outer(outer) => Tried::Outer(outer),
             Refusal::Done(done) => Tried::Done(done),
             Refusal::OtherSlots(other) => Tried::OtherSlots(other),
             Refusal::Elsewhere(in_the_way, _) => Tried::Elsewhere(self.busy(in_the_way)),

@@ -22,7 +22,7 @@ pub(super) const LAST_RELEASES: Duration = Duration::from_millis(50);
 pub(super) const BETWEEN_LOOKS: u64 = 10;
 
 /// How long one server may take to answer: short enough that a silent one costs an attempt little of its lease.
-pub(super) fn patience(ttl: Duration) -> Duration {
+pub(super) fn timeout(ttl: Duration) -> Duration {
     (ttl / 20).clamp(Duration::from_millis(100), Duration::from_secs(1))
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Count {
     /// By server that others use with another number of slots: who.
     others: BTreeMap<usize, OtherSlots>,
     /// A run around this one, which holds the lock.
-    around: Option<Box<Published>>,
+    outer: Option<Box<Published>>,
     /// Who has succeeded in the period already.
     done: Option<Box<Done>>,
 }
@@ -63,7 +63,7 @@ pub(super) struct InTheWay {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// A run around this one holds the lock.
-    Around(Box<Published>),
+    Outer(Box<Published>),
     /// A command has succeeded in the period already.
     Done(Box<Done>),
     /// Others use another number of slots.
@@ -85,7 +85,7 @@ impl Count {
             failures: Failures::new(),
             obstacles: BTreeMap::new(),
             others: BTreeMap::new(),
-            around: None,
+            outer: None,
             done: None,
         }
     }
@@ -98,8 +98,8 @@ impl Count {
                 self.obstacles.insert(event.voter, obstacle);
                 Vote::Lost
             }
-            Answer::Acquired(Acquired::Around(outer), _) => {
-                self.around = Some(outer);
+            Answer::Acquired(Acquired::Outer(outer), _) => {
+                self.outer = Some(outer);
                 Vote::Lost
             }
             Answer::Acquired(Acquired::Done(done), _) => {
@@ -131,7 +131,7 @@ impl Count {
             Party::Group(mode) => is_writer || self.mode.name() < mode,
             Party::Other(_) => false,
         };
-        self.around.is_none() && self.done.is_none() && (mine > theirs.len() || mine == theirs.len() && comes_first)
+        self.outer.is_none() && self.done.is_none() && (mine > theirs.len() || mine == theirs.len() && comes_first)
     }
 
     /// Forgets the answers of the servers that refused, and returns their numbers.
@@ -147,8 +147,8 @@ impl Count {
     pub(super) fn refusal(&self) -> Refusal {
         let servers = self.votes.len();
         // It is enough that one server knows it: whether that run still has the lock is asked there.
-        if let Some(outer) = &self.around {
-            return Refusal::Around(outer.clone());
+        if let Some(outer) = &self.outer {
+            return Refusal::Outer(outer.clone());
         }
         // Nobody records what has not been done: a server that has it is right, also where others missed it.
         if let Some(done) = &self.done {

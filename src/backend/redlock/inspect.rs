@@ -18,7 +18,7 @@ use crate::backend::redis::raw::Raw;
 use crate::backend::redis::rights::{LOOK, Rights};
 use crate::backend::redlock::errors::{Failures, failed, no_majority, unanswered};
 use crate::backend::redlock::quorum::majority;
-use crate::backend::survey::{Left, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Successes, Survey, Vote};
+use crate::backend::survey::{Left, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT, Vote};
 use crate::clock::within;
 use crate::holder::ask::Ask;
 use crate::holder::done::Done;
@@ -128,7 +128,7 @@ impl RedlockSurvey {
         let asked = self.servers.iter_mut().map(|(name, survey)| {
             let ask = &ask;
             async move {
-                match within(PATIENCE, survey.connect()).await {
+                match within(TIMEOUT, survey.connect()).await {
                     Ok(Ok(())) => ask(survey).await.map_err(|error| failed(&error)),
                     Ok(Err(error)) => Err(failed(&error)),
                     Err(_) => Err(unanswered(name)),
@@ -182,13 +182,13 @@ impl Survey for RedlockSurvey {
                 Some(survey.record(&keys).await.ok()?.map_or(Vec::new(), |ask| vec![ask]))
             })
             .collect();
-        let (mut answered, mut records, mut patience) = (0, Vec::new(), PATIENCE);
-        while let Ok(Some(answer)) = within(patience, asked.next()).await {
+        let (mut answered, mut records, mut timeout) = (0, Vec::new(), TIMEOUT);
+        while let Ok(Some(answer)) = within(timeout, asked.next()).await {
             answered += usize::from(answer.is_some());
             records.extend(answer.into_iter().flatten());
             if answered >= needed {
                 // The others are not waited for.
-                patience = STRAGGLERS;
+                timeout = STRAGGLERS;
             }
         }
         Ok(records.into_iter().max_by_key(|ask| ask.at))

@@ -25,7 +25,7 @@ pub(super) const NO_BARRIER: &str = "a barrier needs one server that decides whe
                                      several; use redis://, etcd:// or zk://";
 
 /// How long one server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the slower servers may take once a majority has answered.
 const REST: Duration = Duration::from_millis(100);
 /// How often a waiter looks.
@@ -102,7 +102,7 @@ async fn one(connection: &mut Connection, command: &Cmd) -> Result<Told, Error> 
         // Many names are a longer answer than one to a lock.
         connection.ask_all(std::slice::from_ref(command)).await
     };
-    let answered = before(Instant::now() + PATIENCE, asked).await;
+    let answered = before(Instant::now() + TIMEOUT, asked).await;
     let answers = answered.unwrap_or_else(|_| Err(connection.silence()))?;
     answers.first().and_then(latch_answer).ok_or_else(|| connection.malformed())
 }

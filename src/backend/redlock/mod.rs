@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::attempt::Tried;
-use self::contender::{BETWEEN_LOOKS, LAST_RELEASES, RedlockContender, patience, random};
+use self::contender::{BETWEEN_LOOKS, LAST_RELEASES, RedlockContender, random, timeout};
 pub(crate) use self::driver::DRIVER;
 use self::errors::Failures;
 use self::inspect::RedlockSurvey;
@@ -135,7 +135,7 @@ impl Contender for RedlockContender {
     }
 
     fn ignore_outer(&mut self) {
-        self.claim.around.clear();
+        self.claim.outer.clear();
     }
 
     async fn connect(&mut self) -> Result<(), Error> {
@@ -184,7 +184,7 @@ impl Contender for RedlockContender {
         let attempt = Try::new(&self.claim, number, wall_micros(), None, Queue::Pass);
         (self.number, self.attempt, self.token) = (number, Some(Arc::new(attempt)), Some(held.token));
         self.voters.start();
-        self.voters.tell_all(&Request::Adopt(number), patience(self.claim.ttl));
+        self.voters.tell_all(&Request::Adopt(number), timeout(self.claim.ttl));
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl Contender for RedlockContender {
                         Renewal::NotMine(why) => Err(Error::unavailable(why)),
                     };
                 }
-                Tried::Around(outer) => return Ok(Attempt::Around(outer)),
+                Tried::Outer(outer) => return Ok(Attempt::Outer(outer)),
                 Tried::Done(done) => return Ok(Attempt::Done(done)),
                 Tried::OtherSlots(other) => return Ok(Attempt::OtherSlots(other)),
                 Tried::Busy(busy) => return Ok(Attempt::Busy(busy)),
@@ -237,9 +237,9 @@ impl Contender for RedlockContender {
         let (Some(attempt), Some(token)) = (self.attempt.clone(), self.token) else {
             return Ok(Renewal::NotMine("it is not held".to_owned()));
         };
-        let patience = patience(self.claim.ttl);
+        let timeout = timeout(self.claim.ttl);
         let sent = Instant::now();
-        let round = self.voters.tell_all(&Request::Renew(Arc::clone(&attempt)), patience);
+        let round = self.voters.tell_all(&Request::Renew(Arc::clone(&attempt)), timeout);
         let mut ballots = vec![Ballot::Pending; self.voters.len()];
         let (mut failures, mut occupants, mut asked) = (Failures::new(), Vec::new(), None);
         loop {
@@ -248,7 +248,7 @@ impl Contender for RedlockContender {
                 Outcome::Yes => {
                     // Only after a majority confirmed: a server that joins must not replace one that lost its vote.
                     let lacking = |index: usize| ballots[index] != Ballot::Yes;
-                    self.voters.tell(lacking, &Request::Join(attempt, token), patience);
+                    self.voters.tell(lacking, &Request::Join(attempt, token), timeout);
                     return Ok(Renewal::of(Lease::until(sent, self.claim.ttl), asked));
                 }
                 Outcome::No => return Ok(Renewal::NotMine(describe(&occupants, self.voters.len()))),
@@ -285,7 +285,7 @@ impl Contender for RedlockContender {
         let Some(attempt) = self.attempt.clone().or_else(|| self.announced.clone()) else {
             return Ok(Released::NotMine);
         };
-        let round = self.voters.tell_all(&Request::Release(attempt, Return::All(used)), patience(self.claim.ttl));
+        let round = self.voters.tell_all(&Request::Release(attempt, Return::All(used)), timeout(self.claim.ttl));
         let mut kept = false;
         let mut ballots = vec![Ballot::Pending; self.voters.len()];
         let mut failures = Failures::new();

@@ -38,7 +38,7 @@ pub(super) struct Dispatch {
     /// The request itself.
     pub(super) request: Request,
     /// How long each answer of the server may take.
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
 }
 
 /// The outcome of a request.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
-use crate::backend::redis::answers::{bytes, damage, done_already, held_around, number, other_slots, text_of, token};
+use crate::backend::redis::answers::{bytes, damage, done_already, held_by_outer, number, other_slots, text_of, token};
 pub(super) use crate::backend::redis::answers::{released, yes_or_no};
 use crate::backend::redis::damage::Damage;
 use crate::backend::redis::keys::Keys;
@@ -67,8 +67,8 @@ pub(super) struct Try {
     /// The slot that it asks for: all servers for the same one.
     pub(super) slot: Option<u32>,
     queue: Queue,
-    /// The ids of the owners of the runs around it.
-    around: String,
+    /// The ids of the owners of the outer runs.
+    outer: String,
     /// The period in which the command is to succeed only if none has yet.
     once_per: Option<Once>,
     /// The end of what servers record where it did.
@@ -96,7 +96,7 @@ impl Try {
             mode: claim.mode,
             slot,
             queue,
-            around: claim.around.join(" "),
+            outer: claim.outer.join(" "),
             once_per: claim.once_per,
             done: claim.once_per.map(|once| claim.done(once.period(), 0).end()).unwrap_or_default(),
             begun: Instant::now(),
@@ -118,14 +118,14 @@ impl Try {
         let passed = granted.map_or(Duration::ZERO, |_| Instant::now().since(self.begun));
         let hold = millis(self.min_hold.saturating_sub(passed));
         let intent = if granted.is_none() && self.announces() { INTENT } else { Duration::ZERO };
-        let around = if granted.is_none() { self.around.as_str() } else { "" };
+        let outer = if granted.is_none() { self.outer.as_str() } else { "" };
         let granted = granted.map_or_else(String::new, |token| token.to_string());
         let slot = self.slot.map_or_else(|| "-1".to_owned(), |slot| slot.to_string());
         let (number, mode, intent) = (self.number.to_string(), self.mode.name(), millis(intent));
         // A majority has not seen it done: the others are to add their votes.
         let period = self.once_per.filter(|_| granted.is_empty()).map(Once::arguments);
         let mut arguments = vec![self.owner.as_str(), &number, &self.rest, &self.ttl, &self.proposal, &granted];
-        arguments.extend([hold.as_str(), &mode, &slot, &intent, around]);
+        arguments.extend([hold.as_str(), &mode, &slot, &intent, outer]);
         arguments.extend(period.iter().flatten().map(String::as_str));
         script(if period.is_some() { ACQUIRE_ONCE } else { ACQUIRE }, &self.keys, &arguments)
     }
@@ -187,8 +187,8 @@ pub(super) enum Acquired {
     Granted(u64),
     /// Another client holds the lock there, or goes first.
     Busy(Obstacle),
-    /// A run around this one holds it.
-    Around(Box<Published>),
+    /// An outer run holds it.
+    Outer(Box<Published>),
     /// Others hold it with another number of slots.
     OtherSlots(OtherSlots),
     /// A command has succeeded in the period already, as far as this server knows.
@@ -207,7 +207,7 @@ pub(super) fn acquired(answer: &Value) -> Option<Acquired> {
     match answer.as_slice() {
         [Value::Int(1), count] => Some(Acquired::Granted(token(count)?)),
         damaged @ [Value::Int(2 | 3), ..] => damage(damaged).map(Acquired::Damaged),
-        around @ [Value::Int(4), ..] => held_around(around).map(Acquired::Around),
+        outer @ [Value::Int(4), ..] => held_by_outer(outer).map(Acquired::Outer),
         other @ [Value::Int(5), ..] => other_slots(other).map(Acquired::OtherSlots),
         done @ [Value::Int(6), ..] => done_already(done).map(Acquired::Done),
         [Value::Int(0), kind, value, left, beside, writer, Value::Array(taken)] => {

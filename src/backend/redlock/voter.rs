@@ -91,16 +91,16 @@ impl Voter {
                 Some(dispatch) => Some(dispatch),
                 None => self.requests.recv().await,
             };
-            let Some(Dispatch { round, request, patience }) = next else { return };
+            let Some(Dispatch { round, request, timeout }) = next else { return };
             let done = match &request {
-                Request::Contact => self.contact(patience).await,
+                Request::Contact => self.contact(timeout).await,
                 Request::Adopt(attempt) => Ok(self.adopt(*attempt)),
-                Request::Release(attempt, what) => self.release(attempt, *what, patience).await,
+                Request::Release(attempt, what) => self.release(attempt, *what, timeout).await,
                 _ if self.is_outdated() => Err(self.unasked()),
-                Request::Acquire(attempt) => self.acquire(attempt, patience).await,
-                Request::Join(attempt, token) => self.join(attempt, *token, patience).await,
-                Request::WriteBack(attempt, token) => self.write_back(attempt, *token, patience).await,
-                Request::Renew(attempt) => self.renew(attempt, patience).await,
+                Request::Acquire(attempt) => self.acquire(attempt, timeout).await,
+                Request::Join(attempt, token) => self.join(attempt, *token, timeout).await,
+                Request::WriteBack(attempt, token) => self.write_back(attempt, *token, timeout).await,
+                Request::Renew(attempt) => self.renew(attempt, timeout).await,
             };
             let answer = done.unwrap_or_else(Answer::Failed);
             if events.send(Event { voter, round, answer }).is_err() {
@@ -119,7 +119,7 @@ impl Voter {
 
     /// Makes the first contact. It may take long until another request arrives: then a majority of the others can be
     /// used, and this server has only as long as for any connection.
-    async fn contact(&mut self, patience: Duration) -> Result<Answer, Failure> {
+    async fn contact(&mut self, timeout: Duration) -> Result<Answer, Failure> {
         let mut limit = Instant::now() + CONTACT;
         {
             let mut connecting = std::pin::pin!(self.connection.connect());
@@ -138,7 +138,7 @@ impl Voter {
                 }
             }
         }
-        self.trust(patience).await?;
+        self.trust(timeout).await?;
         Ok(Answer::Ready)
     }
 
@@ -148,24 +148,24 @@ impl Voter {
         Answer::Ready
     }
 
-    async fn acquire(&mut self, attempt: &Try, patience: Duration) -> Result<Answer, Failure> {
+    async fn acquire(&mut self, attempt: &Try, timeout: Duration) -> Result<Answer, Failure> {
         // A frozen server must not be flooded with requests.
-        if self.in_doubt() && !self.is_overdue(patience) {
+        if self.in_doubt() && !self.is_overdue(timeout) {
             return Err(self.unasked());
         }
-        self.vote(attempt, None, patience).await
+        self.vote(attempt, None, timeout).await
     }
 
-    async fn join(&mut self, attempt: &Try, token: u64, patience: Duration) -> Result<Answer, Failure> {
+    async fn join(&mut self, attempt: &Try, token: u64, timeout: Duration) -> Result<Answer, Failure> {
         if self.perhaps == attempt.number || self.in_flight.is_some() {
             return Err(self.unasked());
         }
-        self.vote(attempt, Some(token), patience).await
+        self.vote(attempt, Some(token), timeout).await
     }
 
-    async fn vote(&mut self, attempt: &Try, granted: Option<u64>, patience: Duration) -> Result<Answer, Failure> {
-        self.connect(patience).await?;
-        self.trust(patience).await?;
+    async fn vote(&mut self, attempt: &Try, granted: Option<u64>, timeout: Duration) -> Result<Answer, Failure> {
+        self.connect(timeout).await?;
+        self.trust(timeout).await?;
         // Connecting may have taken long: a vote must not be requested after its release.
         if self.is_outdated() {
             return Err(self.unasked());
@@ -175,14 +175,14 @@ impl Voter {
         self.in_flight = Some(attempt.number);
         self.known.released = false;
         let also = if self.known.identified { Vec::new() } else { introduction::introduction() };
-        let (answer, further) = self.ask_also(&attempt.acquire(granted), &also, patience).await?;
+        let (answer, further) = self.ask_also(&attempt.acquire(granted), &also, timeout).await?;
         let said = self.read(&answer, scripts::acquired)?;
         match &said {
             Acquired::Granted(_) => (self.perhaps, self.announced) = (attempt.number, false),
             Acquired::Busy(obstacle) => (self.asked, self.announced) = (false, attempt.is_announced(obstacle)),
             Acquired::OtherSlots(_) | Acquired::Done(_) => self.asked = false,
             // The server may also hold an earlier vote of this client.
-            Acquired::Around(_) => {}
+            Acquired::Outer(_) => {}
             Acquired::Damaged(damage) => return Err(errors::failed(&self.connection.damaged(damage))),
         }
         let introduced = (!self.known.identified).then(|| introduction::introduced(&further));
@@ -193,15 +193,15 @@ impl Voter {
         Ok(Answer::Acquired(said, introduced))
     }
 
-    async fn write_back(&mut self, attempt: &Try, token: u64, patience: Duration) -> Result<Answer, Failure> {
-        self.connect(patience).await?;
-        let answer = self.ask(&attempt.write_back(token), patience).await?;
+    async fn write_back(&mut self, attempt: &Try, token: u64, timeout: Duration) -> Result<Answer, Failure> {
+        self.connect(timeout).await?;
+        let answer = self.ask(&attempt.write_back(token), timeout).await?;
         self.read(&answer, scripts::yes_or_no).map(Answer::WroteBack)
     }
 
-    async fn renew(&mut self, attempt: &Try, patience: Duration) -> Result<Answer, Failure> {
-        self.connect(patience).await?;
-        let answer = self.ask(&attempt.renew(), patience).await?;
+    async fn renew(&mut self, attempt: &Try, timeout: Duration) -> Result<Answer, Failure> {
+        self.connect(timeout).await?;
+        let answer = self.ask(&attempt.renew(), timeout).await?;
         match self.read(&answer, scripts::renewed)? {
             Ok(request) => {
                 self.perhaps = attempt.number;
@@ -211,20 +211,20 @@ impl Voter {
         }
     }
 
-    async fn release(&mut self, attempt: &Try, what: Return, patience: Duration) -> Result<Answer, Failure> {
+    async fn release(&mut self, attempt: &Try, what: Return, timeout: Duration) -> Result<Answer, Failure> {
         let lets_in = self.announced && what != Return::Vote;
         if !self.asked && !lets_in {
             return Ok(Answer::Released(Released::NotMine));
         }
         // A release follows the last request for the vote already; a frozen server must not be flooded with more.
-        if self.known.released && self.in_doubt() && !self.is_overdue(patience) {
+        if self.known.released && self.in_doubt() && !self.is_overdue(timeout) {
             return Err(self.unasked());
         }
-        self.connect(patience).await?;
+        self.connect(timeout).await?;
         // From here on a release follows the request, whether it is answered or not.
         self.in_flight = None;
         self.known.released = true;
-        let answer = self.ask(&attempt.release(what, lets_in), patience).await?;
+        let answer = self.ask(&attempt.release(what, lets_in), timeout).await?;
         let released = self.read(&answer, scripts::released)?;
         (self.asked, self.announced) = (false, self.announced && !lets_in);
         Ok(Answer::Released(released))
@@ -232,12 +232,12 @@ impl Voter {
 
     /// Makes sure that there is a connection. A connection with an overdue answer is replaced, unless a request for the
     /// vote is on its way there: later requests, above all the release, must stay behind it.
-    async fn connect(&mut self, patience: Duration) -> Result<(), Failure> {
-        if self.connection.is_there() && (self.in_flight.is_some() || !self.is_overdue(patience)) {
+    async fn connect(&mut self, timeout: Duration) -> Result<(), Failure> {
+        if self.connection.is_there() && (self.in_flight.is_some() || !self.is_overdue(timeout)) {
             return Ok(());
         }
         self.forget_connection();
-        match before(Instant::now() + patience.max(CONNECT), self.connection.connect()).await {
+        match before(Instant::now() + timeout.max(CONNECT), self.connection.connect()).await {
             Ok(connected) => connected.map_err(|error| errors::failed(&error)),
             Err(_) => Err(self.unasked()),
         }
@@ -249,8 +249,8 @@ impl Voter {
     }
 
     /// Whether an answer is overdue.
-    fn is_overdue(&self, patience: Duration) -> bool {
-        self.known.doubt.is_some_and(|since| Instant::now() >= since + patience)
+    fn is_overdue(&self, timeout: Duration) -> bool {
+        self.known.doubt.is_some_and(|since| Instant::now() >= since + timeout)
     }
 
     /// Forgets what was known of the connection, which is replaced or broke.
@@ -263,11 +263,11 @@ impl Voter {
     }
 
     /// With strict fencing, checks that the server says that it keeps its counter.
-    async fn trust(&mut self, patience: Duration) -> Result<(), Failure> {
+    async fn trust(&mut self, timeout: Duration) -> Result<(), Failure> {
         if !self.strict || self.known.trusted {
             return Ok(());
         }
-        let lack = match self.ask(&introduction::durability(), patience).await {
+        let lack = match self.ask(&introduction::durability(), timeout).await {
             Ok(answer) => introduction::lacks_durability(&answer),
             Err(failure) if self.connection.is_ready() => Some(errors::untold(&failure)),
             Err(failure) => return Err(failure),
@@ -281,8 +281,8 @@ impl Voter {
 
     /// Sends one command and waits for its answer until it is overdue or a release is requested. What was sent stays on
     /// its way.
-    async fn ask(&mut self, command: &Cmd, patience: Duration) -> Result<Value, Failure> {
-        self.ask_also(command, &[], patience).await.map(|(answer, _)| answer)
+    async fn ask(&mut self, command: &Cmd, timeout: Duration) -> Result<Value, Failure> {
+        self.ask_also(command, &[], timeout).await.map(|(answer, _)| answer)
     }
 
     /// Sends one command, and further ones in the same round trip, and waits until their answers are overdue or a
@@ -291,10 +291,10 @@ impl Voter {
         &mut self,
         command: &Cmd,
         also: &[Cmd],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(Value, Vec<Value>), Failure> {
         let now = Instant::now();
-        let (mut limit, mut overdue) = (now + patience, false);
+        let (mut limit, mut overdue) = (now + timeout, false);
         self.known.doubt.get_or_insert(now);
         let Self { connection, requests, waiting, .. } = self;
         let is_release = |dispatch: &Dispatch| matches!(dispatch.request, Request::Release(..));

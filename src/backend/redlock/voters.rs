@@ -86,24 +86,24 @@ impl Voters {
 
     /// Sends the request to the servers for which `which` is true. Returns the number of its round, which its answers
     /// carry.
-    pub(super) fn tell(&mut self, which: impl Fn(usize) -> bool, request: &Request, patience: Duration) -> u64 {
+    pub(super) fn tell(&mut self, which: impl Fn(usize) -> bool, request: &Request, timeout: Duration) -> u64 {
         self.round += 1;
-        self.tell_in(self.round, which, request, patience);
+        self.tell_in(self.round, which, request, timeout);
         self.round
     }
 
     /// Sends the request to all servers. Returns the number of its round, which its answers carry.
-    pub(super) fn tell_all(&mut self, request: &Request, patience: Duration) -> u64 {
-        self.tell(|_| true, request, patience)
+    pub(super) fn tell_all(&mut self, request: &Request, timeout: Duration) -> u64 {
+        self.tell(|_| true, request, timeout)
     }
 
     /// Sends the request to the servers for which `which` is true, in a `round` that has begun: its answers carry that
     /// number.
-    pub(super) fn tell_in(&self, round: u64, which: impl Fn(usize) -> bool, request: &Request, patience: Duration) {
+    pub(super) fn tell_in(&self, round: u64, which: impl Fn(usize) -> bool, request: &Request, timeout: Duration) {
         for (index, peer) in self.peers.iter().enumerate() {
             if which(index) {
                 // Cannot fail: the task lives as long as this end of its channel.
-                let _ = peer.requests.send(Dispatch { round, request: request.clone(), patience });
+                let _ = peer.requests.send(Dispatch { round, request: request.clone(), timeout });
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::backend::sql::crowd::{Crowd, QueueView};
 use crate::backend::sql::dialect::{Dialect, With};
 use crate::backend::sql::link::Said;
 use crate::backend::sql::session::{Asked, Session};
-use crate::backend::sql::turn::{Watch, look_again, obstacle, patience};
+use crate::backend::sql::turn::{Watch, heartbeat_ttl, look_again, obstacle};
 use crate::backend::sql::{errors, owner};
 use crate::backend::{Adopted, Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Used};
 use crate::clock::{Instant, before, sleep_until};
@@ -180,7 +180,7 @@ impl<D: Dialect> SqlContender<D> {
         }
         self.next = match away {
             Some(away) => Next::Away(away),
-            None => Next::Stay(look_again(&look, sight, is_deaf, patience(self.claim.ttl)), watch),
+            None => Next::Stay(look_again(&look, sight, is_deaf, heartbeat_ttl(self.claim.ttl)), watch),
         };
         let position = sight.map(|sight| sight.position).filter(|&position| position > 0);
         let beside = look.columns.member.as_ref().map_or(0, |member| member.beside);
@@ -223,7 +223,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
     }
 
     fn ignore_outer(&mut self) {
-        self.claim.around.clear();
+        self.claim.outer.clear();
         self.session.statements.ignore_outer();
     }
 

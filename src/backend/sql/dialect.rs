@@ -70,8 +70,8 @@ pub(crate) trait Dialect: std::fmt::Debug + Sized + 'static {
     /// The client with which an administrator runs what that prints, on a host and by a socket.
     const CLIENT: [&'static str; 2];
 
-    /// The statements for `claim` on `table`. A waiter stays in the queue for `patience` after its last heartbeat.
-    fn new(table: Table, claim: &Claim, patience: Duration) -> Self;
+    /// The statements for `claim` on `table`. A waiter stays in the queue for `heartbeat_ttl` after its last heartbeat.
+    fn new(table: Table, claim: &Claim, heartbeat_ttl: Duration) -> Self;
 
     /// From now on it is no matter whether a run around this one holds the lock.
     fn ignore_outer(&mut self);

@@ -13,7 +13,7 @@ use crate::backend::sql::seen::{Line, columns_of, other_name, seen};
 use crate::backend::sql::steering::Act;
 use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::{errors, name};
-use crate::backend::survey::{Left, MOST, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Successes, Survey};
+use crate::backend::survey::{Left, MOST, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT};
 use crate::backend::{Error, ErrorKind};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
@@ -54,7 +54,7 @@ impl<D: Dialect> SqlSurvey<D> {
 
     async fn ask_once(&mut self, request: &impl Fn(&Table) -> String, tables: Tables) -> Asked<D> {
         let request = request(self.connection.table());
-        let asked = within(PATIENCE, self.connection.ask(&request, tables, Outstanding::Request)).await;
+        let asked = within(TIMEOUT, self.connection.ask(&request, tables, Outstanding::Request)).await;
         asked.unwrap_or_else(|_| Err(Unasked::Failed(errors::silence(&self.connection.name()))))
     }
 

@@ -10,7 +10,7 @@ use crate::backend::sql::dialect::Dialect;
 use crate::backend::sql::link::{Link, Said, Servers};
 use crate::backend::sql::table::Tables;
 use crate::backend::sql::template::lines;
-use crate::backend::sql::turn::patience;
+use crate::backend::sql::turn::heartbeat_ttl;
 use crate::backend::sql::{errors, place};
 use crate::backend::{Claim, Error};
 use crate::printable::flag;
@@ -60,7 +60,7 @@ fn client([host, socket]: [&str; 2], servers: &Servers) -> String {
 impl<D: Dialect> Session<D> {
     /// A session for `claim` on this connection, which need not be made yet.
     pub(super) fn new(claim: &Claim, connection: Connection<D::Link>) -> Self {
-        let statements = D::new(connection.table().clone(), claim, patience(claim.ttl));
+        let statements = D::new(connection.table().clone(), claim, heartbeat_ttl(claim.ttl));
         Self { connection, statements, lack: Lack::default() }
     }
 

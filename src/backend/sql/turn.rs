@@ -10,7 +10,7 @@ use crate::backend::sql::owner;
 use crate::lock::admission::Mode;
 
 /// The longest time that a dead waiter stays in the queue, however long the leases are.
-const MAX_PATIENCE: Duration = Duration::from_secs(30);
+const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the head of the queue looks while another program, which announces nothing, has the lock.
 const FOREIGN: Duration = Duration::from_millis(500);
 /// How long after the end of a lease the head looks again, so that it has certainly ended.
@@ -81,13 +81,13 @@ pub(crate) fn glances(waited: Duration) -> Duration {
 
 /// How long a waiter stays in the queue after its last heartbeat. With a heartbeat every third of this time, a waiter that died
 /// delays the others by at most two thirds of a ttl.
-pub(crate) fn patience(ttl: Duration) -> Duration {
-    MAX_PATIENCE.min(ttl / 2)
+pub(crate) fn heartbeat_ttl(ttl: Duration) -> Duration {
+    MAX_TIMEOUT.min(ttl / 2)
 }
 
 /// How long to wait for the wake-up before the next look. `is_pooled` says that none will come.
-pub(crate) fn look_again(look: &Look, sight: Option<QueueView>, is_pooled: bool, patience: Duration) -> Duration {
-    let heartbeat = patience / 3;
+pub(crate) fn look_again(look: &Look, sight: Option<QueueView>, is_pooled: bool, heartbeat_ttl: Duration) -> Duration {
+    let heartbeat = heartbeat_ttl / 3;
     let is_head = sight.is_some_and(|sight| sight.is_head);
     let polled = match sight {
         _ if !is_pooled => heartbeat,
@@ -171,7 +171,7 @@ mod tests {
         let dlock = owner::held(&Owner::random().expect("random"));
         let dlock = dlock.as_str();
         let place = |position, is_head| Some(QueueView { position, is_head, used: 1, most: 100 });
-        let patience = 15_000 * MS;
+        let heartbeat_ttl = 15_000 * MS;
         for (holder, left, sight, is_pooled, expected) in [
             (dlock, Some(900), place(1, true), false, 902),
             (dlock, Some(60_000), place(1, true), false, 5000),
@@ -189,9 +189,9 @@ mod tests {
             (dlock, Some(9000), place(5, false), true, 1000),
             (dlock, Some(900), None, false, 5000),
         ] {
-            let again = look_again(&look(holder, left), sight, is_pooled, patience);
+            let again = look_again(&look(holder, left), sight, is_pooled, heartbeat_ttl);
             assert_eq!(again, expected * MS, "{holder} {left:?} {sight:?} {is_pooled}");
         }
-        assert_eq!((super::patience(3000 * MS), super::patience(600_000 * MS)), (1500 * MS, 30_000 * MS));
+        assert_eq!((super::heartbeat_ttl(3000 * MS), super::heartbeat_ttl(600_000 * MS)), (1500 * MS, 30_000 * MS));
     }
 }

@@ -37,17 +37,17 @@ pub(crate) struct Values {
     about: String,
     /// The end of what is recorded of a success.
     success: String,
-    /// The owners of the runs around this one, as literals with commas between them.
-    around: String,
-    patience: Duration,
+    /// The owners of the outer runs, as literals with commas between them.
+    outer: String,
+    heartbeat_ttl: Duration,
     /// Makes a literal of a text.
     literal: fn(&str) -> String,
 }
 
 impl Values {
-    /// The values for `claim` on `table`, whose texts are written by `literal`. A waiter stays in the queue for `patience` after
+    /// The values for `claim` on `table`, whose texts are written by `literal`. A waiter stays in the queue for `heartbeat_ttl` after
     /// its last heartbeat.
-    pub(crate) fn new(table: Table, claim: &Claim, patience: Duration, literal: fn(&str) -> String) -> Self {
+    pub(crate) fn new(table: Table, claim: &Claim, heartbeat_ttl: Duration, literal: fn(&str) -> String) -> Self {
         let success = claim.once_per.map(|once| claim.done(once.period(), 0).end()).unwrap_or_default();
         let plain_name = name::of(claim);
         Self {
@@ -63,8 +63,8 @@ impl Values {
             done: literal(&owner::kept(&claim.owner)),
             about: literal(&format!("{{{}", claim.about.rest())),
             success: literal(&success),
-            around: listed(&claim.around, literal),
-            patience,
+            outer: listed(&claim.outer, literal),
+            heartbeat_ttl,
             literal,
         }
     }
@@ -76,7 +76,7 @@ impl Values {
 
     /// From now on it is no matter whether a run around this one holds the lock.
     pub(crate) fn ignore_outer(&mut self) {
-        self.around = listed(&[], self.literal);
+        self.outer = listed(&[], self.literal);
     }
 
     /// Uses the row of this name from now on.
@@ -115,10 +115,10 @@ impl Values {
             "group" => self.group(),
             "mode" => self.mode_name(),
             "room" => self.mode.room().min(READERS).to_string(),
-            "around" => self.around.clone(),
+            "outer" => self.outer.clone(),
             "ttl" => self.ttl.as_millis().to_string(),
             "hold" => hold.as_millis().to_string(),
-            "patience" => self.patience.as_millis().to_string(),
+            "heartbeat_ttl" => self.heartbeat_ttl.as_millis().to_string(),
             "once" => self.once.map(|_| self.table.once())?,
             "length" => self.once.map(|once| once.arguments()[1].clone())?,
             "begins" => (self.literal)("{\"v\":1,\"period\":"),

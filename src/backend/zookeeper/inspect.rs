@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 
 use crate::backend::Error;
 use crate::backend::net::location::nested_hint;
-use crate::backend::survey::{MOST, Names, PATIENCE, Party, Seen, Smallest, Spot, State, Successes, Survey};
+use crate::backend::survey::{MOST, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT};
 use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::errors::{self, About};
 use crate::backend::zookeeper::hold::Hold;
@@ -75,7 +75,7 @@ impl ZookeeperSurvey {
         request: impl FnOnce(Client) -> F,
     ) -> Result<T, Error> {
         let Some(link) = &self.link else { return Err(errors::vanished(self.ensemble.location())) };
-        let answer = within(PATIENCE, request(link.client.clone())).await;
+        let answer = within(TIMEOUT, request(link.client.clone())).await;
         let reason = link.tunnel.reason();
         match answer {
             Ok(Ok(answer)) => Ok(answer),

@@ -25,8 +25,8 @@ use crate::clock::{Instant, before};
 
 /// How long the server in use, and then all others together, may take to tell, in addition to twice what it took to open our
 /// session; and at most, because all this is a part of the first contact.
-const PATIENCE: Duration = Duration::from_millis(250);
-const MAX_PATIENCE: Duration = Duration::from_millis(750);
+const TIMEOUT: Duration = Duration::from_millis(250);
+const MAX_TIMEOUT: Duration = Duration::from_millis(750);
 /// The length of a session that is only there to ask: one that is not closed is soon over.
 const SESSION: Duration = Duration::from_secs(1);
 /// Sessions of one server are numbered one after the other, from the time in milliseconds at which it began times this. A
@@ -60,8 +60,8 @@ pub(super) async fn one_ensemble(ensemble: &Ensemble, client: &Client, opened: D
     if addresses.len() == 1 {
         return Ok(());
     }
-    let patience = (PATIENCE + opened * 2).min(MAX_PATIENCE);
-    let Ok(Ok((text, _))) = before(Instant::now() + patience, client.get_config()).await else { return Ok(()) };
+    let timeout = (TIMEOUT + opened * 2).min(MAX_TIMEOUT);
+    let Ok(Ok((text, _))) = before(Instant::now() + timeout, client.get_config()).await else { return Ok(()) };
     let Some(configuration) = Configuration::read(&text) else { return Ok(()) };
     let used = Told { place: ensemble.in_use(), session: client.session_id().0, configuration };
     let mut asked: FuturesUnordered<_> = round(addresses.len(), used.place)
@@ -69,8 +69,8 @@ pub(super) async fn one_ensemble(ensemble: &Ensemble, client: &Client, opened: D
         .filter(|&place| !is_proven(&used.configuration, addresses, place))
         .map(|place| ask(ensemble, place))
         .collect();
-    let patience = Instant::now() + patience;
-    while let Ok(Some(told)) = before(patience, asked.next()).await {
+    let deadline = Instant::now() + timeout;
+    while let Ok(Some(told)) = before(deadline, asked.next()).await {
         if let Ok(told) = told
             && told.is_stranger_to(&used)
         {

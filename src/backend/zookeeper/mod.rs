@@ -107,7 +107,7 @@ impl Contender for ZookeeperContender {
     }
 
     fn ignore_outer(&mut self) {
-        self.claim.around.clear();
+        self.claim.outer.clear();
     }
 
     async fn connect(&mut self) -> Result<(), Error> {

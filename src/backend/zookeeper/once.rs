@@ -17,7 +17,7 @@ impl ZookeeperContender {
         let is_new = self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere);
         // Inside of another run it is first looked whether that has the lock.
         if is_new
-            && self.claim.around.is_empty()
+            && self.claim.outer.is_empty()
             && let Some(done) = self.done().await?
         {
             return Ok(Attempt::Done(done));

@@ -38,11 +38,11 @@ impl ZookeeperContender {
         // Nodes that were made only to see whether the lock is free are taken away when it is not.
         let mut only_to_see = false;
         // Nothing may be made where another number of slots is in use, or inside a run that holds the lock.
-        let looks_first = self.claim.mode.slots().is_some() || !self.claim.around.is_empty();
+        let looks_first = self.claim.mode.slots().is_some() || !self.claim.outer.is_empty();
         let mut create = queue == Queue::Join && !looks_first;
         let mut no_directory = false;
         // Within the time that the caller gives an attempt.
-        let patience = Instant::now() + ENTERING.min(self.claim.ttl / 6);
+        let deadline = Instant::now() + ENTERING.min(self.claim.ttl / 6);
         for _ in 0..LOOKS {
             let Some(session) = &mut self.session else { return Err(self.vanished()) };
             let write = match session.placed {
@@ -55,8 +55,8 @@ impl ZookeeperContender {
             let seen = self.look(write).await?;
             no_directory = matches!(seen, Seen::NoDirectory);
             let Seen::Line(mut line, has_directory) = seen else { continue };
-            if let Some(outer) = self.around(&line).await? {
-                return Ok(Attempt::Around(outer));
+            if let Some(outer) = self.outer(&line).await? {
+                return Ok(Attempt::Outer(outer));
             }
             // Looking at the minimum holds first costs less than making a directory, and more than making nodes in one.
             match self.standing(&mut line, looks_first || !has_directory).await? {
@@ -73,11 +73,11 @@ impl ZookeeperContender {
                     (create, no_directory) = (true, !has_directory);
                 }
                 Some(Standing::Behind(behind)) => {
-                    let waits = behind.is_entering && queue == Queue::Pass && Instant::now() < patience;
+                    let waits = behind.is_entering && queue == Queue::Pass && Instant::now() < deadline;
                     let busy = if waits { None } else { Some(self.busy(&behind, only_to_see).await?) };
                     self.await_end_of(behind);
                     let Some(busy) = busy else {
-                        self.wait_until(patience).await?;
+                        self.wait_until(deadline).await?;
                         continue;
                     };
                     if only_to_see {
@@ -122,15 +122,15 @@ impl ZookeeperContender {
     }
 
     /// What a run around this one has published, where it holds the lock and we have no place in the queue.
-    async fn around(&mut self, line: &Line) -> Result<Option<Box<Published>>, Error> {
+    async fn outer(&mut self, line: &Line) -> Result<Option<Box<Published>>, Error> {
         let is_nowhere = self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere);
-        let Some(outer) = line.holder_among(&self.claim.around).filter(|_| is_nowhere) else {
+        let Some(outer) = line.holder_among(&self.claim.outer).filter(|_| is_nowhere) else {
             // None of them can get it while it waits for us: later looks need not care.
-            self.claim.around.clear();
+            self.claim.outer.clear();
             return Ok(None);
         };
         match self.holder(&Who::Rival(outer)).await? {
-            Holder::Dlock(published) if self.claim.around.contains(&published.id) => Ok(Some(published)),
+            Holder::Dlock(published) if self.claim.outer.contains(&published.id) => Ok(Some(published)),
             _ => Ok(None),
         }
     }

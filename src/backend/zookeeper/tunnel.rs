@@ -222,7 +222,7 @@ async fn connect_and_relay(library: &mut TcpStream, shared: &Shared) -> Result<(
     let ensemble = &shared.ensemble;
     let Ok(Some(request)) = frames::read(library).await else { return Ok(()) };
     let asked = Duration::from_millis(frames::asked_session(&request).unwrap_or_default());
-    let patience = (asked / WELCOME_SHARE).clamp(WELCOME_BOUNDS.0, WELCOME_BOUNDS.1);
+    let timeout = (asked / WELCOME_SHARE).clamp(WELCOME_BOUNDS.0, WELCOME_BOUNDS.1);
     for failed in 0.. {
         let (mut server, name) = match ensemble.dial().await {
             Ok(dialed) => dialed,
@@ -235,7 +235,7 @@ async fn connect_and_relay(library: &mut TcpStream, shared: &Shared) -> Result<(
         let abandoned = Abandoned::new(&server);
         let sent = Instant::now();
         let rounds = u32::try_from(failed / ensemble.len()).unwrap_or(u32::MAX).min(MAX_DOUBLINGS);
-        let limit = if ensemble.len() == 1 { Duration::MAX } else { patience * (1 << rounds) };
+        let limit = if ensemble.len() == 1 { Duration::MAX } else { timeout * (1 << rounds) };
         match before(sent + limit, be_welcomed(&mut server, &request)).await {
             Ok(Ok((answer, welcome))) => {
                 if let Welcome::Session(millis) = welcome {
@@ -301,19 +301,19 @@ async fn relay(library: &mut TcpStream, server: Wire, name: &Server, mut abandon
         Err(io::Error::from(io::ErrorKind::UnexpectedEof))
     };
     let nudge = async {
-        let mut patience = NUDGE;
+        let mut timeout = NUDGE;
         loop {
             if !unanswered().any_of_library() {
                 passed.notified().await;
-            } else if within(patience, passed.notified()).await.is_err() {
+            } else if within(timeout, passed.notified()).await.is_err() {
                 let mut to_server = to_server.lock().await;
                 unanswered().note_own_ping()?;
                 send(&mut *to_server, &frames::ping()).await?;
                 // One that is only slow is not given more to do each time.
-                patience = patience.saturating_mul(2);
+                timeout = timeout.saturating_mul(2);
                 continue;
             }
-            patience = NUDGE;
+            timeout = NUDGE;
         }
     };
     let ended = tokio::select! {

@@ -88,7 +88,7 @@ pub(super) fn stops_within(party: &Party) -> Option<Duration> {
 }
 
 /// How long it is waited for this holder, unless the user says it.
-pub(super) fn patience(party: &Party) -> Duration {
+pub(super) fn stop_timeout(party: &Party) -> Duration {
     let ttl = party.published().and_then(|said| said.about.ttl).unwrap_or_default();
     Duration::from_millis(ttl) + SLACK
 }
@@ -162,7 +162,7 @@ mod tests {
             let holder = party(&format!(r#"{{"v":1,"id":"ab","ttl":{ttl}}}"#));
             assert_eq!(notices_within(&holder), Some(Duration::from_millis(every)), "{ttl}");
         }
-        assert_eq!((stops_within(&holder), patience(&holder)), (Some(seconds(5)), seconds(45)));
+        assert_eq!((stops_within(&holder), stop_timeout(&holder)), (Some(seconds(5)), seconds(45)));
         for (holder, alive, expected) in [
             (&holder, Some(false), None),
             (&file, Some(false), Some(Deaf::Ended)),
@@ -179,7 +179,7 @@ mod tests {
         ] {
             assert_eq!(ends_within(&Party { left, ..holder.clone() }), expected.map(seconds), "{left:?}");
         }
-        assert_eq!((notices_within(&file), patience(&file)), (Some(Duration::from_millis(500)), seconds(15)));
+        assert_eq!((notices_within(&file), stop_timeout(&file)), (Some(Duration::from_millis(500)), seconds(15)));
         assert_eq!((ends_within(&file), ends_within(&party("redis-py"))), (None, None));
         assert_eq!((notices_within(&party("redis-py")), stops_within(&party("redis-py"))), (None, None));
     }

@@ -7,7 +7,7 @@ mod prompt;
 
 use std::time::Duration;
 
-use self::found::{Found, deaf, ends_within, found, is_over, notices_within, patience, stops_within};
+use self::found::{Found, deaf, ends_within, found, is_over, notices_within, stop_timeout, stops_within};
 use crate::backend::Error;
 use crate::backend::driver::Breaks;
 use crate::backend::survey::{Party, Seen};
@@ -107,7 +107,7 @@ async fn ask(session: &mut Session<'_>, settings: &BreakSettings, party: &Party)
         _ => BreakEvent::Asked { who, notices: notices_within(party), stops: stops_within(party) },
     };
     session.report.tell(&Event::Break(event));
-    let limit = begun + settings.wait.unwrap_or_else(|| patience(party));
+    let limit = begun + settings.wait.unwrap_or_else(|| stop_timeout(party));
     loop {
         let now = Instant::now();
         let seen = match look(session, settings).await {

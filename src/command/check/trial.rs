@@ -62,7 +62,7 @@ impl Trial {
                 namespace: connection.namespace.clone(),
                 owner: random_id()?,
                 mode: Mode::Exclusive,
-                around: Vec::new(),
+                outer: Vec::new(),
                 ttl: TTL,
                 min_hold: Duration::ZERO,
                 once_per: None,

@@ -142,7 +142,7 @@ const BUGS: &[&str] = &[
      or kazoo. On file:, a reboot ends the hold, and a waiter that is suspended at that time keeps all others waiting.",
     "On file:, a waiter that is suspended (Ctrl-Z) when its turn comes keeps those behind it waiting until it goes on or ends; \
      with several keys it also keeps the locks that it already has. Elsewhere it loses its place after --ttl at the latest.",
-    "Nested runs share the lock of the run around them, and do not exclude each other. Nor do runs under one handle: a handle is \
+    "Nested runs share the lock of the outer run, and do not exclude each other. Nor do runs under one handle: a handle is \
      one holder, on however many hosts.",
     "Runs with several keys cannot deadlock, because all of them take the locks in the same order. Nested runs take theirs in the \
      order of their nesting, and other programs in an order of their own. If those orders cross, only --wait ends the wait.",

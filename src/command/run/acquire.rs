@@ -17,7 +17,7 @@ use crate::key::Key;
 use crate::lease::taking::{Limits, take};
 use crate::lease::waiting::{Refused, Wait, WaitNews, rides_out};
 use crate::report::Report;
-use crate::settings::{Patience, RunSettings, inherited_handle};
+use crate::settings::{RunSettings, WaitLimit, inherited_handle};
 
 /// How long a look that failed is not repeated.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -91,10 +91,10 @@ pub(super) async fn acquire(
 ) -> Result<Waited, Failure> {
     let (connect, grace, delay) = (settings.connection.connect_timeout, settings.grace, settings.lock_delay);
     let limits = Limits { connect, grace, delay };
-    let wait = match settings.patience {
-        Patience::None => Wait::No,
-        Patience::For(patience) => Wait::Until(Instant::now() + patience),
-        Patience::Endless => Wait::Forever,
+    let wait = match settings.wait_limit {
+        WaitLimit::None => Wait::No,
+        WaitLimit::For(wait_limit) => Wait::Until(Instant::now() + wait_limit),
+        WaitLimit::Endless => Wait::Forever,
     };
     let news = LatestNews::new(report, settings.connection.target.to_string());
     let own_handle = inherited_handle().map(|handle| handle.owner.as_str().to_owned());
@@ -108,7 +108,7 @@ pub(super) async fn acquire(
                 Ok(grant) => return Ok(inside.held(Some(grant))),
                 // The look did not see that, perhaps because not every server answered it, or because it did not come to this
                 // lock.
-                Err(Refused::Around(outer)) => {
+                Err(Refused::Outer(outer)) => {
                     if let Some(waited) = inside.meet(contender, &outer).await? {
                         return Ok(waited);
                     }
@@ -139,7 +139,7 @@ async fn look(
     loop {
         match take(contender, Wait::No, limits, |_, _| {}).await {
             Ok(grant) => return Ok(Some(inside.held(Some(grant)))),
-            Err(Refused::Around(outer)) => {
+            Err(Refused::Outer(outer)) => {
                 if let Some(waited) = inside.meet(contender, &outer).await? {
                     return Ok(Some(waited));
                 }
@@ -172,7 +172,7 @@ fn wish(settings: &RunSettings, key: &Key) -> Wish {
     Wish {
         lock: settings.lock_of(key.clone()),
         mode: settings.mode,
-        patience: settings.patience,
+        wait_limit: settings.wait_limit,
         conflict: settings.conflict,
         verbosity: settings.verbosity,
     }

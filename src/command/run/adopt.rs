@@ -24,7 +24,7 @@ use crate::lease::waiting::{Trouble, Wait};
 use crate::readable::readable;
 use crate::report::event::Event;
 use crate::report::event::handle::HandleEvent;
-use crate::settings::{Patience, RunSettings};
+use crate::settings::{RunSettings, WaitLimit};
 use crate::supervise::keeper::{Answer, Request, connected};
 use crate::supervise::process::{is_ending, start_of};
 
@@ -41,9 +41,9 @@ pub(super) async fn adopt(
     handle: &Handle,
     contender: &mut dyn Contender,
 ) -> Result<Waited, Failure> {
-    let wait = match settings.patience {
-        Patience::For(patience) => Wait::Until(Instant::now() + patience),
-        Patience::None | Patience::Endless => Wait::No,
+    let wait = match settings.wait_limit {
+        WaitLimit::For(wait_limit) => Wait::Until(Instant::now() + wait_limit),
+        WaitLimit::None | WaitLimit::Endless => Wait::No,
     };
     let connect = settings.connection.connect_timeout;
     let keeper = match &handle.keeper {
@@ -110,14 +110,14 @@ pub(super) fn renewed(handle: &Handle, ttl: Option<Duration>) -> Event {
 pub(super) async fn renew_once_more(
     held: &Held,
     contender: &mut dyn Contender,
-    patience: Duration,
+    timeout: Duration,
 ) -> Option<Result<bool, Trouble>> {
     if held.told_of_loss {
         return None;
     }
     let mut result = Err(Trouble::Silent);
     for _ in 0..TRIES {
-        let limit = Instant::now() + acquire_timeout(contender.claim().ttl).min(patience);
+        let limit = Instant::now() + acquire_timeout(contender.claim().ttl).min(timeout);
         let renewed = before(limit, async {
             contender.connect().await?;
             contender.renew().await

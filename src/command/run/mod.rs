@@ -256,11 +256,11 @@ impl Run<'_> {
         // The guard lets no command outlive the lease: a command that ended on its own ended within it. A lease that has expired
         // since (dlock was frozen, the server silent) was not lost while the command ran.
         let ran_out = held.schedule.is_some_and(|schedule| Instant::now() >= schedule.dead_at()) && !ignore;
-        let patience = settings.connection.connect_timeout;
+        let timeout = settings.connection.connect_timeout;
         let fate = match (&own, held.left) {
             (Some(_), Some(left)) => Fate::Kept(left),
             (Some(_), None) if settings.handle.is_some() => {
-                let renewed = adopt::renew_once_more(held, self.contender.as_mut(), patience).await;
+                let renewed = adopt::renew_once_more(held, self.contender.as_mut(), timeout).await;
                 Fate::StaysHeld { renewed, ran_out }
             }
             (Some(_), None) => {
@@ -270,7 +270,7 @@ impl Run<'_> {
                     .map_or_else(Instant::now, |schedule| schedule.dead_at());
                 let contender = self.contender.as_mut();
                 let released =
-                    give_back_until(until, contender, held.used(), patience).await.map_err(|failed| failed.trouble);
+                    give_back_until(until, contender, held.used(), timeout).await.map_err(|failed| failed.trouble);
                 if settings.once_per.is_some() {
                     self.tell_concerns();
                 }

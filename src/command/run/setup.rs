@@ -19,7 +19,7 @@ use crate::key::{Key, Keys, MOST_KEYS};
 use crate::lease::several::Several;
 use crate::report::event::{Event, Lack, Step};
 use crate::report::{Farewell, Report};
-use crate::settings::{Patience, RunSettings, inherited_handle};
+use crate::settings::{RunSettings, WaitLimit, inherited_handle};
 use crate::supervise::command::Command;
 use crate::supervise::guard::{self, Forked, Guard, fork_guard};
 use crate::supervise::protocol::{Notice, Unfit};
@@ -88,9 +88,9 @@ pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Pre
         .target
         .open(&settings.connection.options)
         .map_err(|mistake| Failure::new(Exit::Usage, Event::Settings(mistake)))?;
-    let mut around: Vec<String> = nested::Outer::inherited().iter().map(nested::Outer::id).collect();
-    let has_files = !settings.connection.target.has_lease() && !around.is_empty();
-    let inherited = if has_files { nested::inherited_locks(&around) } else { Vec::new() };
+    let mut outer: Vec<String> = nested::Outer::inherited().iter().map(nested::Outer::id).collect();
+    let has_files = !settings.connection.target.has_lease() && !outer.is_empty();
+    let inherited = if has_files { nested::inherited_locks(&outer) } else { Vec::new() };
     let locks = inherited.iter().map(AsRawFd::as_raw_fd);
     let keep: Vec<RawFd> =
         [signals.as_raw(), guard.as_raw()].into_iter().chain(report.journal()).chain(locks).collect();
@@ -109,10 +109,10 @@ pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Pre
     if let Some(unknown) = &settings.unknown {
         report.tell(unknown);
     }
-    around.extend(inherited_handle().map(|handle| handle.owner.as_str().to_owned()));
+    outer.extend(inherited_handle().map(|handle| handle.owner.as_str().to_owned()));
     let contender = match &settings.handle {
         Some(handle) => service.contend(gripping::claim(handle)),
-        None => contender(settings, service.as_ref(), &owners, &around),
+        None => contender(settings, service.as_ref(), &owners, &outer),
     };
     let traces = Traces::new(report, service, settings.connection.namespace.clone(), &owners);
     Ok(Prepared { signals, guard, contender, below, inherited, traces })
@@ -137,9 +137,9 @@ fn owners(settings: &RunSettings) -> Result<(Vec<Owner>, String), Failure> {
     Ok((owners, name))
 }
 
-/// The contender for the lock, or for all locks, each with the owner of its place among them. The owners `around` are those of
+/// The contender for the lock, or for all locks, each with the owner of its place among them. The owners `outer` are those of
 /// outer runs.
-fn contender(settings: &RunSettings, service: &dyn Service, owners: &[Owner], around: &[String]) -> Box<dyn Contender> {
+fn contender(settings: &RunSettings, service: &dyn Service, owners: &[Owner], outer: &[String]) -> Box<dyn Contender> {
     let about = environment::about(settings);
     let once_per = settings.once_per.map(Once::now);
     let contend = |(key, owner): (&Key, Owner)| {
@@ -148,7 +148,7 @@ fn contender(settings: &RunSettings, service: &dyn Service, owners: &[Owner], ar
             namespace: settings.connection.namespace.clone(),
             owner,
             mode: settings.mode,
-            around: around.to_vec(),
+            outer: outer.to_vec(),
             ttl: settings.lease(),
             min_hold: settings.min_hold,
             once_per,
@@ -168,10 +168,10 @@ fn contender(settings: &RunSettings, service: &dyn Service, owners: &[Owner], ar
 
 /// How long the guard's start may take: as long as `--wait`, but at least long enough for a busy machine.
 pub(super) fn start_within(settings: &RunSettings) -> Option<Duration> {
-    match settings.patience {
-        Patience::None => Some(settings.connection.connect_timeout),
-        Patience::For(patience) => Some(patience),
-        Patience::Endless => None,
+    match settings.wait_limit {
+        WaitLimit::None => Some(settings.connection.connect_timeout),
+        WaitLimit::For(wait_limit) => Some(wait_limit),
+        WaitLimit::Endless => None,
     }
     .map(|limit| limit.max(GUARD_START))
 }

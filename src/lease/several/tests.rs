@@ -19,12 +19,12 @@ const GRACE: Grace = Grace { asked: None, share: 2 };
 const NO_DELAY: Delay = Delay { length: Duration::ZERO, share: 0 };
 const LIMITS: Limits = Limits { connect: Duration::from_secs(5), grace: GRACE, delay: NO_DELAY };
 /// Longer than any of these tests takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The holder of a lock that is none of the contenders' own.
 const OTHER: &str = "other";
 /// The holder of a lock that a run around these contenders holds.
-const AROUND: &str = "around";
+const OUTER: &str = "outer";
 
 /// Who holds which lock, and all that was asked for.
 #[derive(Default)]
@@ -87,7 +87,7 @@ impl Contender for Member {
     async fn attempt(&mut self, _: Queue) -> Result<Attempt, Error> {
         self.log("ask for");
         match self.holder().as_deref() {
-            Some(AROUND) => Ok(Attempt::Around(Box::new(Published { id: AROUND.to_owned(), ..Published::default() }))),
+            Some(OUTER) => Ok(Attempt::Outer(Box::new(Published { id: OUTER.to_owned(), ..Published::default() }))),
             Some(holder) if holder != self.claim.owner.as_str() => {
                 Ok(Attempt::Busy(Busy { holder: Holder::Unknown, beside: 0, position: None, now: 0 }))
             }
@@ -139,7 +139,7 @@ fn several(names: &[&str]) -> (Several, Shared) {
 fn several_kept_as(names: &[&str], kept_as: fn(&str) -> Option<String>) -> (Several, Shared) {
     let table = Shared::default();
     let member = |name: &&str| {
-        let claim = Claim { ttl: PATIENCE, ..Claim::example("", name).expect("a name") };
+        let claim = Claim { ttl: TIMEOUT, ..Claim::example("", name).expect("a name") };
         Box::new(Member { claim, table: table.clone(), kept_as: kept_as(name) }) as Box<dyn Contender>
     };
     (Several::new(names.iter().map(member).collect(), GRACE, Duration::ZERO), table)
@@ -161,7 +161,7 @@ fn remove(table: &Shared, name: &str) {
 /// Runs `work` to its end, which must come.
 fn play<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let limit = Instant::now() + PATIENCE;
+    let limit = Instant::now() + TIMEOUT;
     runtime.block_on(async { before(limit, work).await.unwrap_or_else(|_| panic!("it does not end")) })
 }
 
@@ -184,7 +184,7 @@ fn locks_are_taken_in_the_order_of_their_encoded_names_and_given_back_in_reverse
     assert_eq!(log(&table), ["ask for a/x", "ask for a.x", "ask for b"]);
     assert_eq!((several.tokens(), grant.token), (vec![3, 2, 1], 3), "as the user has named them");
     table.borrow_mut().log.clear();
-    assert_eq!(play(give_back(&mut several, Used::Yes, PATIENCE)), Ok(Released::Freed));
+    assert_eq!(play(give_back(&mut several, Used::Yes, TIMEOUT)), Ok(Released::Freed));
     assert_eq!(log(&table), ["release b", "release a.x", "release a/x"]);
     assert_eq!(play(several.release(Used::Yes)).ok(), Some(Released::NotMine), "a second time");
 }
@@ -219,7 +219,7 @@ fn one_that_is_lost_while_another_is_waited_for_has_all_of_them_begin_again() {
     give(&table, "c", OTHER);
     let mut names = Vec::new();
     play(async {
-        let taking = take(&mut several, Wait::Until(Instant::now() + PATIENCE), LIMITS, |key, _| {
+        let taking = take(&mut several, Wait::Until(Instant::now() + TIMEOUT), LIMITS, |key, _| {
             names.push(key.as_str().to_owned());
         });
         let others = async {
@@ -255,14 +255,14 @@ fn a_wait_that_runs_out_leaves_nothing() {
 #[test]
 fn what_a_run_around_holds_is_passed_over_and_has_its_token() {
     let (mut several, table) = several(&["c", "b", "a"]);
-    give(&table, "b", AROUND);
-    let refused = play(taken(&mut several, Wait::Forever)).expect_err("b is held around it");
-    assert!(matches!(refused, Refused::Around(_)), "{refused:?}");
+    give(&table, "b", OUTER);
+    let refused = play(taken(&mut several, Wait::Forever)).expect_err("b is held by an outer run");
+    assert!(matches!(refused, Refused::Outer(_)), "{refused:?}");
     assert_eq!(several.claim().key.as_str(), "b");
     several.skip_held_by_outer(77);
     assert!(play(taken(&mut several, Wait::Forever)).is_ok());
     assert_eq!(several.tokens(), [3, 77, 2]);
-    assert_eq!(play(give_back(&mut several, Used::Yes, PATIENCE)), Ok(Released::Freed));
+    assert_eq!(play(give_back(&mut several, Used::Yes, TIMEOUT)), Ok(Released::Freed));
     assert_eq!(table.borrow().holders.keys().collect::<Vec<_>>(), ["b"], "it is not given back");
     assert!(!log(&table).contains(&"release b".to_owned()));
 }
@@ -275,7 +275,7 @@ fn the_first_loss_is_the_loss_of_all_and_says_which_it_is() {
         assert!(matches!(several.renew().await, Ok(Renewal::Extended(_))));
         give(&table, "b", OTHER);
         assert_eq!(several.renew().await.ok(), Some(Renewal::NotMine("it was deleted ('b')".to_owned())));
-        assert_eq!(give_back(&mut several, Used::Yes, PATIENCE).await, Ok(Released::NotMine));
+        assert_eq!(give_back(&mut several, Used::Yes, TIMEOUT).await, Ok(Released::NotMine));
     });
     assert_eq!(table.borrow().holders.values().collect::<Vec<_>>(), [OTHER], "the others are free");
 }

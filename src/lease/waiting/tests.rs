@@ -21,7 +21,7 @@ fn busy(position: u64) -> Busy {
     Busy { holder: Holder::Unknown, beside: 0, position: Some(position), now: 0 }
 }
 
-fn around() -> Box<Published> {
+fn outer() -> Box<Published> {
     Box::new(Published { id: "x".to_owned(), ..Published::default() })
 }
 
@@ -50,7 +50,7 @@ fn the_first_answer_decides_where_nobody_waits() {
     for (answer, next) in [
         (Ok(Attempt::Held(grant(100))), Next::Take(grant(100))),
         (Ok(Attempt::Busy(busy(1))), Next::Refuse(Refused::Busy(busy(1)))),
-        (Ok(Attempt::Around(around())), Next::Refuse(Refused::Around(around()))),
+        (Ok(Attempt::Outer(outer())), Next::Refuse(Refused::Outer(outer()))),
         (Ok(Attempt::OtherSlots(other_slots())), Next::Refuse(Refused::OtherSlots(other_slots()))),
         (Ok(Attempt::Partly), Next::Again),
         (Ok(Attempt::Unprepared), Next::Again),
@@ -76,7 +76,7 @@ fn a_waiter_listens_rides_out_what_may_pass_and_gives_up_what_may_not() {
             vec![news(busy(2)), news(busy(1))],
         ),
         // No wait changes these.
-        (vec![Ok(Attempt::Around(around()))], vec![Next::Refuse(Refused::Around(around()))], vec![]),
+        (vec![Ok(Attempt::Outer(outer()))], vec![Next::Refuse(Refused::Outer(outer()))], vec![]),
         (
             vec![Ok(Attempt::Busy(busy(1))), Ok(Attempt::OtherSlots(other_slots()))],
             vec![Next::Listen, Next::Refuse(Refused::OtherSlots(other_slots()))],

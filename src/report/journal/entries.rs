@@ -42,7 +42,7 @@ pub(in crate::report) fn entry(event: &Event) -> Option<Entry> {
             Entry::Lost { reason: "it was not ours any more when the command ended".to_owned() }
         }
         Event::OuterEnded { .. } => {
-            Entry::Lost { reason: "the dlock run around this one ended before the command did".to_owned() }
+            Entry::Lost { reason: "the outer dlock run ended before the command did".to_owned() }
         }
         Event::StoppingNested { .. } => Entry::Stopping { signal: "TERM", cause: Cause::Nested },
         Event::Released(_) => Entry::Released { freed: true },

@@ -13,7 +13,7 @@ use crate::clock::Instant;
 use crate::schema::events::{Entry, Moment, Run, line};
 
 /// How long a line waits for its reader.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Writes the lines of one run.
 #[derive(Debug)]
@@ -51,8 +51,8 @@ impl Writer {
         self.lost = self.lost.saturating_add(lost);
         let line = line(&self.run, at, self.lost, entry);
         let text = if self.torn { format!("\n{line}") } else { line };
-        let patience = if self.stalled && !is_last { Duration::ZERO } else { PATIENCE };
-        if self.write(text.as_bytes(), patience) {
+        let timeout = if self.stalled && !is_last { Duration::ZERO } else { TIMEOUT };
+        if self.write(text.as_bytes(), timeout) {
             (self.lost, self.stalled, self.torn) = (0, false, false);
         } else {
             self.lost = self.lost.saturating_add(1);
@@ -60,8 +60,8 @@ impl Writer {
     }
 
     /// Whether all of `text` was written in this time: at once where it is a file or a pipe with room for it.
-    fn write(&mut self, mut text: &[u8], patience: Duration) -> bool {
-        let limit = Instant::now() + patience;
+    fn write(&mut self, mut text: &[u8], timeout: Duration) -> bool {
+        let limit = Instant::now() + timeout;
         let whole = text.len();
         loop {
             let left = PollTimeout::try_from(limit.since(Instant::now())).unwrap_or(PollTimeout::ZERO);
@@ -126,7 +126,7 @@ mod tests {
         for _ in 0..100 {
             trouble(&mut writer, 1000, 1);
         }
-        assert!(Instant::now().since(begun) < PATIENCE * 50, "a reader is waited for once");
+        assert!(Instant::now().since(begun) < TIMEOUT * 50, "a reader is waited for once");
         let mut pipe = vec![0; 1 << 20];
         let read = reader.read(&mut pipe).expect("lines");
         trouble(&mut writer, 10, 0);

@@ -12,12 +12,12 @@ pub(super) fn outer(event: &Event) -> String {
         Event::OuterGuardUnreachable(reason) => {
             let reason = reason.as_deref().unwrap_or("it does not answer");
             format!(
-                "the lock is held by the dlock run around this one, and its guard could not be reached: {reason}; take the \
+                "the lock is held by the outer dlock run, and its guard could not be reached: {reason}; take the \
                  lock once, outside (another network namespace hides it, for one)"
             )
         }
         Event::OuterFull(key) => format!(
-            "{key} is held by the dlock run around this one, whose guard may open no more files: raise the limit (ulimit -Hn) \
+            "{key} is held by the outer dlock run, whose guard may open no more files: raise the limit (ulimit -Hn) \
              where that one is started, or start fewer runs inside it at the same time"
         ),
         Event::StartsItself(key) => format!(
@@ -25,7 +25,7 @@ pub(super) fn outer(event: &Event) -> String {
              --backend and --namespace of its dlock run"
         ),
         Event::OuterUnwatchable(errno) => format!(
-            "could not watch the dlock run around this one: pidfd_open: {}; allow it in the container's seccomp profile",
+            "could not watch the outer dlock run: pidfd_open: {}; allow it in the container's seccomp profile",
             Errno::from_raw(*errno).desc()
         ),
         Event::Upgrade { key, outer, wanted } => {
@@ -35,21 +35,21 @@ pub(super) fn outer(event: &Event) -> String {
                 Mode::Slots(slots) => format!("--slots {slots}"),
             };
             format!(
-                "{key} is held with {} by the dlock run around this one, so that this one would never get it: use {} in \
+                "{key} is held with {} by the outer dlock run, so that this one would never get it: use {} in \
                  the outer run, or another key here",
                 option(outer),
                 option(wanted)
             )
         }
         Event::OnceInside(key) => format!(
-            "{key} is held by the dlock run around this one, which alone knows whether its command succeeds: use --once-per \
+            "{key} is held by the outer dlock run, which alone knows whether its command succeeds: use --once-per \
              there"
         ),
         Event::Covered(key) => {
             let (is, it) = (either(key, "is", "are"), either(key, "it", "them"));
-            format!("{key} {is} held by the dlock run around this one; running under {it}")
+            format!("{key} {is} held by the outer dlock run; running under {it}")
         }
-        _ => "the lock is held by the dlock run around this one, which is in another PID namespace and cannot be watched \
+        _ => "the lock is held by the outer dlock run, which is in another PID namespace and cannot be watched \
               from here: take the lock once, outside"
             .to_owned(),
     }

@@ -231,22 +231,22 @@ fn outer() -> Vec<(Event, &'static str)> {
     vec![
         (
             Event::OuterElsewhere,
-            "the lock is held by the dlock run around this one, which is in another PID namespace and cannot be watched \
+            "the lock is held by the outer dlock run, which is in another PID namespace and cannot be watched \
              from here: take the lock once, outside",
         ),
         (
             Event::OuterGuardUnreachable(None),
-            "the lock is held by the dlock run around this one, and its guard could not be reached: it does not answer; \
+            "the lock is held by the outer dlock run, and its guard could not be reached: it does not answer; \
              take the lock once, outside (another network namespace hides it, for one)",
         ),
         (
             Event::OuterGuardUnreachable(Some("no".to_owned())),
-            "the lock is held by the dlock run around this one, and its guard could not be reached: no; take the lock once, \
+            "the lock is held by the outer dlock run, and its guard could not be reached: no; take the lock once, \
              outside (another network namespace hides it, for one)",
         ),
         (
             Event::OuterFull(named("k")),
-            "'k' is held by the dlock run around this one, whose guard may open no more files: raise the limit (ulimit -Hn) \
+            "'k' is held by the outer dlock run, whose guard may open no more files: raise the limit (ulimit -Hn) \
              where that one is started, or start fewer runs inside it at the same time",
         ),
         (
@@ -256,10 +256,10 @@ fn outer() -> Vec<(Event, &'static str)> {
         ),
         (
             Event::OuterUnwatchable(libc::EPERM),
-            "could not watch the dlock run around this one: pidfd_open: Operation not permitted; allow it in the \
+            "could not watch the outer dlock run: pidfd_open: Operation not permitted; allow it in the \
              container's seccomp profile",
         ),
-        (Event::Covered(key()), "'k' is held by the dlock run around this one; running under it"),
+        (Event::Covered(key()), "'k' is held by the outer dlock run; running under it"),
     ]
 }
 
@@ -305,10 +305,7 @@ fn losses() -> Vec<(Event, &'static str)> {
             lost(Loss::NotMine("it is gone".to_owned()), true),
             "lost 'k' at redis://h:6379: it is gone; sh goes on without it (--on-lost ignore)",
         ),
-        (
-            lost(Loss::OuterEnded, false),
-            "lost 'k' at redis://h:6379: the dlock run around this one has ended; stopping sh",
-        ),
+        (lost(Loss::OuterEnded, false), "lost 'k' at redis://h:6379: the outer dlock run has ended; stopping sh"),
         (
             lost(Loss::KeeperEnded, false),
             "lost 'k' at redis://h:6379: its keeper has ended or is giving it back; stopping sh",
@@ -345,7 +342,7 @@ fn ends() -> Vec<(Event, &'static str)> {
         ),
         (
             Event::OuterEnded { lock: lock(), program: sh() },
-            "lost 'k' at redis://h:6379: the dlock run around this one ended before sh did",
+            "lost 'k' at redis://h:6379: the outer dlock run ended before sh did",
         ),
         (Event::Released(key()), "released 'k'"),
         (

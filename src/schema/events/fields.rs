@@ -46,7 +46,7 @@ pub(crate) const EVENTS: &[(&str, &str, &[Row])] = &[
             ("slot", "the number of the slot, with --slots"),
             ("keys", "the names of all locks of this run; without those that an outer run holds, unless it holds all"),
             ("tokens", "their fencing tokens, in the same order"),
-            ("covered", "whether a dlock run around this one holds the lock, and will release it"),
+            ("covered", "whether an outer dlock run holds the lock, and will release it"),
         ],
     ),
     (

@@ -230,7 +230,7 @@ fn check_secrets(entries: &[Entry]) -> Result<(), Mistake> {
     let of = |option: &str| entries.iter().find(|entry| entry.option == option);
     match (of(PASSWORD), of(PASSWORD_FILE)) {
         (Some(one), Some(other)) => {
-            let text = format!("{PASSWORD} and {PASSWORD_FILE} exclude each other: use one of them");
+            let text = format!("{PASSWORD} and {PASSWORD_FILE} are mutually exclusive: use one of them");
             Err(Mistake { line: one.line.max(other.line), text })
         }
         _ => Ok(()),
@@ -305,7 +305,7 @@ mod tests {
             (
                 "password-file = \"a\"\npassword = \"b\"",
                 2,
-                "password and password-file exclude each other: use one of them",
+                "password and password-file are mutually exclusive: use one of them",
             ),
             (
                 "profile = \"a\"\n[profile.a]\n",

@@ -114,8 +114,8 @@ impl Guard {
         let pid = nix::unistd::Pid::from_raw(self.pid);
         let collected = || waitpid(pid, Some(WaitPidFlag::WNOHANG)) != Ok(WaitStatus::StillAlive);
         let Ok(process) = pidfd_open(self.pid) else { return };
-        let patience = PollTimeout::try_from(END).unwrap_or(PollTimeout::ZERO);
-        let has_ended = || poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], patience) == Ok(1);
+        let timeout = PollTimeout::try_from(END).unwrap_or(PollTimeout::ZERO);
+        let has_ended = || poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], timeout) == Ok(1);
         if collected() || done && has_ended() && collected() {
             return;
         }

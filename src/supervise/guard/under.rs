@@ -44,8 +44,8 @@ pub(crate) struct Under {
 }
 
 /// The guards on this host of runs under the handle of this owner's lock: those of this user and of root, for root of all users.
-/// Each may take as long as `patience` to answer; one that does not counts as stopping.
-pub(crate) fn guards(owner: &str, patience: PollTimeout) -> Vec<Under> {
+/// Each may take as long as `timeout` to answer; one that does not counts as stopping.
+pub(crate) fn guards(owner: &str, timeout: PollTimeout) -> Vec<Under> {
     let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let prefix = format!("@dlock-{owner}-");
     let names = sockets.lines().filter_map(|line| line.rsplit(' ').next()).filter(|name| name.starts_with(&prefix));
@@ -54,7 +54,7 @@ pub(crate) fn guards(owner: &str, patience: PollTimeout) -> Vec<Under> {
     names.sort_unstable();
     names.dedup();
     let dlock_of = |name: &str| name.strip_prefix(&prefix)?.split_once('-')?.0.parse().ok();
-    let asked = |name: &str| ask(name.strip_prefix('@')?, dlock_of(name)?, patience);
+    let asked = |name: &str| ask(name.strip_prefix('@')?, dlock_of(name)?, timeout);
     // Sorted, a guard comes before its dlock, which counts where nobody answers for the guard.
     let mut found: Vec<(&str, Under)> = Vec::new();
     for name in names {
@@ -67,7 +67,7 @@ pub(crate) fn guards(owner: &str, patience: PollTimeout) -> Vec<Under> {
 }
 
 /// Asks the guard at this name, whose dlock has this process id in its PID namespace; `None` where there is none by now, or somebody else's.
-fn ask(name: &str, dlock: pid_t, patience: PollTimeout) -> Option<Under> {
+fn ask(name: &str, dlock: pid_t, timeout: PollTimeout) -> Option<Under> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let line = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).ok()?;
     match connect(line.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).ok()?) {
@@ -83,7 +83,7 @@ fn ask(name: &str, dlock: pid_t, patience: PollTimeout) -> Option<Under> {
         return None;
     }
     let mut answer = [0; STOPPING.len()];
-    let is_silent = poll(&mut [PollFd::new(line.as_fd(), PollFlags::POLLIN)], patience) != Ok(1);
+    let is_silent = poll(&mut [PollFd::new(line.as_fd(), PollFlags::POLLIN)], timeout) != Ok(1);
     let heard = recv(line.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT);
     let is_stopping = is_silent || heard.is_ok() && [STOPPING, TOLD].contains(&answer);
     // It may not know yet that its dlock was killed.

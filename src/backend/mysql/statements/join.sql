@@ -1,7 +1,7 @@
 -- Joins the queue or stays in it, a transaction each. One waiter in eight removes one that died long ago. After the clock was set back, a
 -- lock of a dlock would outlive its lease by that step: it is made to end when its holder counts on it.
 INSERT INTO {queue} (name, owner, mode, alive_until, since, about)
-VALUES ({name}, {owner}, {mode}, TIMESTAMPADD(MICROSECOND, 1000 * {patience}, {now}), {now}, {about})
+VALUES ({name}, {owner}, {mode}, TIMESTAMPADD(MICROSECOND, 1000 * {heartbeat_ttl}, {now}), {now}, {about})
 ON DUPLICATE KEY UPDATE alive_until = VALUES(alive_until);
 SET @dlock = IF(RAND() < 0.125, (SELECT q.owner FROM {queue} q WHERE q.name = {name}
   AND q.alive_until < TIMESTAMPADD(MINUTE, -1, {now}) ORDER BY q.ticket LIMIT 1), NULL);

@@ -1,5 +1,5 @@
 -- The lock as it is: whether it is ours, whether it is free, who has it, until when it is worth waiting, and the time here;
--- no row where the lock has none yet. Of several holders one is named: ourselves, a run around us, or the one that ends last.
+-- no row where the lock has none yet. Of several holders one is named: ourselves, an outer run, or the one that ends last.
 SELECT 'look', IF({mine}, 't', 'f'), IF(s.lock_until <= {now}, 't', 'f'), s.locked_by, COALESCE(m.token, h.token),
   LEFT(COALESCE(m.about, h.about), 4096),
   TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), IF(m.mode = {mode},
@@ -15,5 +15,5 @@ SELECT 'look', IF({mine}, 't', 'f'), IF(s.lock_until <= {now}, 't', 'f'), s.lock
 FROM {lock} s LEFT JOIN {holder} h ON h.name = s.name AND s.locked_by IN (h.owner, CONCAT(h.owner, ':done'))
 LEFT JOIN {member} m ON m.name = {name} AND m.owner = (SELECT x.owner FROM {member} x JOIN {lock} g ON g.name = {name}
   WHERE x.name = {name} AND g.locked_by = CONCAT('dlock:', x.mode) AND x.until > {now} AND g.lock_until > {now}
-  ORDER BY x.owner = {owner} DESC, x.owner IN ({around}) DESC, x.until DESC LIMIT 1)
+  ORDER BY x.owner = {owner} DESC, x.owner IN ({outer}) DESC, x.until DESC LIMIT 1)
 WHERE s.name = {name};

@@ -1,7 +1,7 @@
 -- Joins the queue or stays in it. Removes waiters that died long ago. After the clock was set back, a lock of a dlock would
 -- outlive its lease by that step: it is made to end when its holder counts on it.
 INSERT INTO {queue} (name, owner, mode, alive_until, since, about)
-VALUES ({name}, {owner}, {mode}, {now} + {patience}::bigint * interval '1 ms', {now}, {about})
+VALUES ({name}, {owner}, {mode}, {now} + {heartbeat_ttl}::bigint * interval '1 ms', {now}, {about})
 ON CONFLICT (name, owner) DO UPDATE SET alive_until = excluded.alive_until;
 DELETE FROM {queue} WHERE name = {name} AND owner IN (SELECT q.owner FROM {queue} q WHERE q.name = {name}
   AND q.alive_until < {now} - interval '1 min' FOR UPDATE SKIP LOCKED);

@@ -1,5 +1,5 @@
 -- The lock as it is: whether it is ours, whether it is free, who has it, until when it is worth waiting, and the time here;
--- no row where the lock has none yet. Of several holders one is named: ourselves, a run around us, or the one that ends last.
+-- no row where the lock has none yet. Of several holders one is named: ourselves, an outer run, or the one that ends last.
 SELECT 'look', {mine}, s.lock_until <= {now}, s.locked_by, coalesce(m.token, h.token), left(coalesce(m.about, h.about), 4096),
   CASE WHEN isfinite(s.lock_until)
     THEN (extract(epoch FROM CASE WHEN m.mode = {mode} THEN m.first ELSE s.lock_until END - {now}) * 1000)::bigint END,
@@ -12,5 +12,5 @@ SELECT 'look', {mine}, s.lock_until <= {now}, s.locked_by, coalesce(m.token, h.t
 FROM {lock} s LEFT JOIN {holder} h ON h.name = s.name AND s.locked_by IN (h.owner, h.owner || ':done')
 LEFT JOIN LATERAL (SELECT m.*, count(*) OVER () AS many, min(m.until) OVER () AS first FROM {member} m
   WHERE m.name = s.name AND s.locked_by = 'dlock:' || m.mode AND m.until > {now} AND s.lock_until > {now}
-  ORDER BY m.owner = {owner} DESC, m.owner IN ({around}) DESC, m.until DESC LIMIT 1) m ON true
+  ORDER BY m.owner = {owner} DESC, m.owner IN ({outer}) DESC, m.until DESC LIMIT 1) m ON true
 WHERE s.name = {name};

@@ -46,9 +46,9 @@ fn granted() -> Answer {
     Answer::Acquired(Acquired::Granted(7), None)
 }
 
-fn around(id: &str) -> Answer {
+fn outer(id: &str) -> Answer {
     let outer = Published { v: 1, id: id.to_owned(), ..Published::default() };
-    Answer::Acquired(Acquired::Around(Box::new(outer)), None)
+    Answer::Acquired(Acquired::Outer(Box::new(outer)), None)
 }
 
 fn done(period: u64) -> Answer {
@@ -75,7 +75,7 @@ fn count(mode: Mode, servers: usize, answers: Vec<Answer>) -> Count {
 /// The refusal without what is told to people: how many votes are in the way, and which slots may be free.
 fn told(refusal: &Refusal) -> String {
     match refusal {
-        Refusal::Around(outer) => format!("around {}", outer.id),
+        Refusal::Outer(outer) => format!("outer {}", outer.id),
         Refusal::Done(done) => format!("done in {}", done.period),
         Refusal::OtherSlots(other) => format!("{} slots", other.slots),
         Refusal::Elsewhere(_, free) => format!("elsewhere {free:?}"),
@@ -117,14 +117,14 @@ fn why_an_attempt_failed() {
         (n, 5, vec![other(5), other(5), busy(alone("a"))], "split, 1"),
         (n, 4, vec![other(5), other(5)], "5 slots"),
         (n, 3, vec![other(5), failed(), granted()], "split, 0"),
-        // One server that knows the run around this one is enough.
-        (S, 3, vec![around("o"), granted(), busy(alone("a"))], "around o"),
-        (X, 3, vec![around("o"), around("o")], "around o"),
-        (n, 3, vec![around("o"), other(5), other(5)], "around o"),
+        // One server that knows the outer run is enough.
+        (S, 3, vec![outer("o"), granted(), busy(alone("a"))], "outer o"),
+        (X, 3, vec![outer("o"), outer("o")], "outer o"),
+        (n, 3, vec![outer("o"), other(5), other(5)], "outer o"),
         // And so is one that knows that it is done.
         (X, 3, vec![done(7), granted(), busy(alone("a"))], "done in 7"),
         (X, 3, vec![done(7), done(7)], "done in 7"),
-        (X, 3, vec![done(7), around("o")], "around o"),
+        (X, 3, vec![done(7), outer("o")], "outer o"),
     ] {
         let shown = format!("{mode:?} {answers:?}");
         assert_eq!(told(&count(mode, servers, answers).refusal()), expected, "{shown}");
@@ -151,9 +151,9 @@ fn who_leads_when_several_split_the_votes() {
         (n, "a", vec![granted(), busy(taken("b", &[0])), failed()], true),
         (n, "b", vec![granted(), busy(taken("a", &[0])), failed()], false),
         (n, "a", vec![granted(), granted(), busy(taken("b", &[0])), busy(taken("c", &[0])), failed()], true),
-        // Nobody keeps the votes from a writer that waits, or from the run around it.
+        // Nobody keeps the votes from a writer that waits, or from the outer run.
         (S, "a", vec![granted(), granted(), busy(behind(together(S, "b", 1))), failed(), failed()], false),
-        (X, "a", vec![granted(), granted(), busy(alone("b")), around("o"), failed()], false),
+        (X, "a", vec![granted(), granted(), busy(alone("b")), outer("o"), failed()], false),
     ] {
         let shown = format!("{mode:?} {id} {answers:?}");
         assert_eq!(count(mode, answers.len(), answers).leads(id), expected, "{shown}");

@@ -17,8 +17,8 @@ impl<D: Dialect> SqlContender<D> {
         let Look { free, columns, other_slots, done, now, .. } = &tried.look;
         let holder = if *free { Holder::Unknown } else { columns.holder() };
         match (holder, *other_slots) {
-            (Holder::Dlock(outer), _) if !outer.done && self.claim.around.contains(&outer.id) => {
-                Some(Attempt::Around(outer))
+            (Holder::Dlock(outer), _) if !outer.done && self.claim.outer.contains(&outer.id) => {
+                Some(Attempt::Outer(outer))
             }
             _ if done.is_some() => done.clone().map(Attempt::Done),
             (holder, Some(slots)) => {

@@ -35,7 +35,7 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
             Event::LostBeforeTheEnd { lock: locks(), program: sh() },
             "lost 'b', 'a' at redis://h:6379 while sh ran: one of them was not ours any more when it ended",
         ),
-        (Event::Covered(keys()), "'b', 'a' are held by the dlock run around this one; running under them"),
+        (Event::Covered(keys()), "'b', 'a' are held by the outer dlock run; running under them"),
         (Event::Released(keys()), "released 'b', 'a'"),
         (
             Event::Kept { key: keys(), min_hold: 90 * S },

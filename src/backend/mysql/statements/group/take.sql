@@ -9,7 +9,7 @@ UPDATE {member} m JOIN {lock} s ON {this} SET m.until = {member_life} WHERE m.na
 SET @dlock = @dlock_row IS NOT NULL
   AND EXISTS (SELECT 1 FROM {lock} s WHERE {this} AND (s.lock_until <= {now} OR s.locked_by = {group}))
   AND NOT EXISTS (SELECT 1 FROM {member} m WHERE m.name = {name}
-    AND (m.owner = {owner} OR m.owner IN ({around}) AND NOT m.done))
+    AND (m.owner = {owner} OR m.owner IN ({outer}) AND NOT m.done))
   AND NOT EXISTS (SELECT 1 FROM {holder} d WHERE d.name = {name} AND d.token > {largest})
   AND NOT EXISTS (SELECT 1 FROM {queue} q WHERE {before} AND q.mode <> {mode})
   AND (SELECT COUNT(*) FROM {queue} q WHERE {before}) + (SELECT COUNT(*) FROM {member} m WHERE m.name = {name}) < {room};

@@ -13,7 +13,7 @@ WITH granted AS (INSERT INTO {holder} AS h (name, owner, token, ttl_ms, about)
   WHERE s.name = {name} AND current_setting('dlock.locked', true) = 'yes'
     AND (s.lock_until <= {now} OR s.locked_by = {group})
     AND NOT EXISTS (SELECT FROM {member} m WHERE m.name = {name}
-      AND (m.owner = {owner} OR m.owner IN ({around}) AND NOT m.done))
+      AND (m.owner = {owner} OR m.owner IN ({outer}) AND NOT m.done))
     AND NOT EXISTS (SELECT FROM {holder} d WHERE d.name = {name} AND d.token > {largest})
     AND NOT EXISTS (SELECT FROM {queue} q WHERE {before} AND q.mode <> {mode})
     AND (SELECT count(*) FROM {queue} q WHERE {before}) + (SELECT count(*) FROM {member} m WHERE m.name = {name}) < {room}

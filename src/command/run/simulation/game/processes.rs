@@ -78,7 +78,7 @@ impl Game {
         self.keep();
     }
 
-    /// The keeper: an answer, the end of its patience, or a renewal that is due.
+    /// The keeper: an answer, the end of its time-out, or a renewal that is due.
     fn keep(&mut self) {
         let now = self.now;
         let Some(mut renewals) = self.dlock.renewals.take() else { return };
