@@ -66,7 +66,7 @@ impl fmt::Debug for Play {
     }
 }
 
-fn slots(slots: u32) -> Mode {
+pub(super) fn slots(slots: u32) -> Mode {
     Mode::Slots(NonZeroU32::new(slots).expect("a slot"))
 }
 

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tokio::runtime::Runtime;
 
-use crate::backend::conformance::draw::{Kind, Move, Play, SEATS, plays};
+use crate::backend::conformance::draw::{Kind, Move, Play, SEATS, plays, slots};
 use crate::backend::conformance::play::Table;
 use crate::backend::conformance::rule::Lax;
 use crate::backend::url::Target;
@@ -128,6 +128,12 @@ fn conform<S: Servers>(known: Known, kind: Kind) {
     let modes = [Mode::Exclusive, Mode::Shared, Mode::Exclusive, Mode::Exclusive];
     let first = vec![Move::Join(0), Move::Release(0, Used::No), Move::Join(1)];
     one(&Play { modes: modes.to_vec(), hold: vec![false; SEATS], once: false, moves: first }).expect("a first lock");
+    if kind == Kind::Kept {
+        // Another number of slots than a minimum hold keeps is refused, also behind a waiter.
+        let modes = vec![slots(2), slots(3), Mode::Shared, Mode::Exclusive];
+        let moves = vec![Move::Join(0), Move::Join(2), Move::Release(0, Used::Yes), Move::Join(1)];
+        one(&Play { modes, hold: vec![true, false, false, false], once: false, moves }).expect("a refusal");
+    }
     loop {
         holds(many, plays(kind), |play| one(&play));
         if Instant::now().since(began).as_secs() >= wish("CONFORMANCE_MINUTES").unwrap_or(0) * 60 {

@@ -136,14 +136,19 @@ impl ZookeeperContender {
     }
 
     /// Where we stand in `line`, with all that has to be read for that; none where somebody went meanwhile. Minimum holds
-    /// count for a contender that is not in the line yet only if it `is_careful`.
+    /// count for a contender that is not in the line yet only if it `is_careful` or wants a slot.
     async fn standing(&mut self, line: &mut Line, is_careful: bool) -> Result<Option<Standing>, Error> {
+        let has_slots = self.claim.mode.slots().is_some();
         loop {
             let standing = line.standing();
             let read = match &standing {
                 Standing::Unknown(rivals) => self.read_slots(line, rivals).await,
                 Standing::Enters { .. } if !line.knows_holds() => self.read_holds(line).await,
                 Standing::Welcome if is_careful && !line.knows_holds() => self.read_holds(line).await,
+                // Behind others a minimum hold is no obstacle yet, but its number of slots may be another one.
+                Standing::Behind(Behind { position: None, .. }) if has_slots && !line.knows_holds() => {
+                    self.read_holds(line).await
+                }
                 _ => return Ok(Some(standing)),
             };
             if !read.map_err(|error| self.explain(&error))? {
