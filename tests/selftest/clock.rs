@@ -146,18 +146,18 @@ fn the_keys_of_a_redis_expire_by_the_rate_of_its_clock_and_a_monitor_knows() {
     let monitor = redis.monitor();
     let mut stranger = TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
     let before = boottime();
-    stranger.write_all(b"SET k v PX 1000\r\n").unwrap();
+    stranger.write_all(b"SET k v PX 4000\r\n").unwrap();
     eventually("the request", || redis.get("k"));
     let expected = redis.expiry("k").unwrap();
     eventually("its end", || redis.get("k").is_none().then_some(()));
     let after = boottime();
     assert!(
-        (Duration::from_millis(530)..Duration::from_millis(600)).contains(&(after - before)),
+        (Duration::from_millis(2120)..Duration::from_millis(2400)).contains(&(after - before)),
         "{:?}",
         after - before
     );
     for end in [expected, monitor.expiry("k", after)] {
-        assert!(end <= after && after - end < Duration::from_millis(40), "{end:?} {after:?}");
+        assert!(end <= after && after - end < Duration::from_millis(160), "{end:?} {after:?}");
     }
 }
 
