@@ -12,6 +12,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -97,7 +98,7 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct Tunnel {
     shared: Arc<Shared>,
-    port: u16,
+    address: SocketAddr,
     task: JoinHandle<()>,
 }
 
@@ -110,16 +111,19 @@ impl Drop for Tunnel {
 impl Tunnel {
     /// Opens it; nothing is sent yet.
     pub(super) async fn open(ensemble: Arc<Ensemble>) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let port = listener.local_addr()?.port();
+        let listener = match TcpListener::bind((next_address(), 0)).await {
+            Ok(listener) => listener,
+            Err(_) => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?,
+        };
+        let address = listener.local_addr()?;
         let shared = Arc::new(Shared { ensemble, status: watch::Sender::new(Status::default()) });
         let task = tokio::spawn(serve(listener, Arc::clone(&shared)));
-        Ok(Self { shared, port, task })
+        Ok(Self { shared, address, task })
     }
 
     /// Where the library finds it.
     pub(super) fn address(&self) -> String {
-        format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
+        self.address.to_string()
     }
 
     /// The connection, if a server has welcomed us on it.
@@ -164,6 +168,14 @@ impl Tunnel {
             None => errors::no_connection(self.shared.ensemble.location()),
         }
     }
+}
+
+/// A loopback address for the next listener: 127.0.0.1 for the first one, and another one each time, so that a library whose
+/// own listener has gone does not come to one that has got its port.
+fn next_address() -> Ipv4Addr {
+    static LISTENERS: AtomicU16 = AtomicU16::new(1);
+    let [high, low] = LISTENERS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    Ipv4Addr::new(127, 0, high, low)
 }
 
 /// Accepts the library's connections; the newest one counts.
