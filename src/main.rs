@@ -118,6 +118,10 @@ fn dispatch() -> Result<Exit, Failure> {
         hide_passwords();
         return Ok(command::run::run(&settings::RunSettings::plain(run)?));
     }
+    if let Some(version) = cli::plain_version() {
+        output::print(version.as_bytes())?;
+        return Ok(Exit::Success);
+    }
     let matches = match cli::read() {
         Ok(matches) => matches,
         Err(error) => {

@@ -43,7 +43,7 @@ use self::options::{CONNECTION, between, connects};
 pub(crate) use self::options::{
     Connects, Durability, EXCLUSIONS, Leftovers, OnLost, Place, Reach, RunOptions, Showing, Zone, is_on,
 };
-pub(crate) use self::plain::{PlainRun, plain_run};
+pub(crate) use self::plain::{PlainRun, plain_run, plain_version};
 use crate::backend::registry::{Meetings, help as help_of, setups};
 use crate::backend::url::without_password;
 use crate::exit::{Exit, Failure};

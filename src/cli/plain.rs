@@ -1,5 +1,5 @@
 /*!
-The everyday command lines of `dlock run`, read without the parser: making its options takes it longer than the rest of a run's
+The everyday command lines of `dlock run`, and `dlock --version`, read without the parser: making its options takes it longer than the rest of a run's
 start. Whatever is rare, doubtful or wrong is left to the parser, so that it alone decides and explains.
 */
 
@@ -21,6 +21,16 @@ pub(crate) struct PlainRun {
     pub flags: RunArgs,
     /// The variables.
     pub environment: RunArgs,
+}
+
+/// What `dlock --version` prints.
+const VERSION: &str = concat!("dlock ", env!("CARGO_PKG_VERSION"), "\n");
+
+/// The text to print, if the command line of this process asks only for the version.
+pub(crate) fn plain_version() -> Option<&'static str> {
+    let mut words = std::env::args_os().skip(1);
+    let asks = words.next().is_some_and(|word| word == "--version" || word == "-V") && words.next().is_none();
+    asks.then_some(VERSION)
 }
 
 /// Reads the command line and the variables of this process; `None` if that is for the parser to do.
@@ -190,6 +200,11 @@ mod tests {
             Ok(())
         });
         assert!(plain_lines.get() > 1000, "only {} plain lines", plain_lines.get());
+    }
+
+    #[test]
+    fn the_version_is_the_parsers() {
+        assert_eq!(VERSION, crate::cli::parser().render_version());
     }
 
     #[test]

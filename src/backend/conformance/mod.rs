@@ -130,9 +130,13 @@ fn conform<S: Servers>(known: Known, kind: Kind) {
     one(&Play { modes: modes.to_vec(), hold: vec![false; SEATS], once: false, moves: first }).expect("a first lock");
     if kind == Kind::Kept {
         // Another number of slots than a minimum hold keeps is refused, also behind a waiter.
-        let modes = vec![slots(2), slots(3), Mode::Shared, Mode::Exclusive];
-        let moves = vec![Move::Join(0), Move::Join(2), Move::Release(0, Used::Yes), Move::Join(1)];
-        one(&Play { modes, hold: vec![true, false, false, false], once: false, moves }).expect("a refusal");
+        one(&Play {
+            modes: vec![slots(2), slots(3), Mode::Shared, Mode::Exclusive],
+            hold: vec![true, false, false, false],
+            once: false,
+            moves: vec![Move::Join(0), Move::Join(2), Move::Release(0, Used::Yes), Move::Join(1)],
+        })
+        .expect("a refusal");
     }
     loop {
         holds(many, plays(kind), |play| one(&play));
