@@ -76,6 +76,25 @@ enum Wish {
     Flock,
 }
 
+/// What the looks of one process have seen of a writer that knows of no turnstile.
+#[derive(Debug, Default)]
+struct Writer {
+    /// Whether one waited at the last look.
+    waited: bool,
+    /// Until when it may take to go on since the kernel has woken it.
+    comes_back: Option<Instant>,
+}
+
+impl Writer {
+    /// Takes note of whether one waits `now`. Returns when to look again, if one has been woken and may not be back yet.
+    fn wakes(&mut self, waits: bool, now: Instant) -> Option<Instant> {
+        if std::mem::replace(&mut self.waited, waits) && !waits {
+            self.comes_back = Some(now + COMES_BACK);
+        }
+        self.comes_back.filter(|until| !waits && now < *until)
+    }
+}
+
 /// The place of this process in the line.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -88,8 +107,8 @@ pub(super) struct Line {
     is_locked: bool,
     /// Whether byte ranges may be locked that show others how this process waits.
     is_marked: bool,
-    /// Until when a writer that knows of no turnstile goes first: it was waiting at the last look.
-    writer_first: Option<Instant>,
+    /// Whether a writer that knows of no turnstile goes first.
+    writer: Writer,
     /// When it is worth looking again, if it is known.
     again_at: Option<Instant>,
 }
@@ -105,7 +124,7 @@ impl Line {
             is_first: false,
             is_locked: false,
             is_marked: false,
-            writer_first: None,
+            writer: Writer::default(),
             again_at: None,
         }
     }
@@ -182,11 +201,8 @@ impl Line {
         }
         let is_in_front = ranges::conflict(files.gate(), EXCLUSIVE)?.is_some();
         // The kernel lets a reader pass a writer that waits, and one that it has woken and that is not back yet.
-        let (now, writer_waits) = (Instant::now(), is_writer_waiting(files));
-        self.again_at = self.writer_first.filter(|until| !writer_waits && now < *until);
-        if writer_waits {
-            self.writer_first = Some(now + COMES_BACK);
-        }
+        let writer_waits = is_writer_waiting(files);
+        self.again_at = self.writer.wakes(writer_waits, Instant::now());
         if writer_waits || self.again_at.is_some() {
             self.stay(files, queue)?;
             return Ok(Step::Blocked);
@@ -375,4 +391,28 @@ fn is_writer_waiting(files: &Files) -> bool {
 
 fn ended() -> io::Error {
     io::Error::other("the waiting thread ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_that_waited_at_the_last_look_has_time_to_come_back_however_long_ago_that_was() {
+        let at = |millis: u64| Instant::from_nanos(1_000_000_000 + millis * 1_000_000);
+        let mut writer = Writer::default();
+        for (millis, waits, again) in [
+            (0, false, None),
+            (1, true, None),
+            (900, false, Some(920)),
+            (910, false, Some(920)),
+            (920, false, None),
+            (930, true, None),
+            (931, false, Some(951)),
+            (932, true, None),
+            (952, false, Some(972)),
+        ] {
+            assert_eq!(writer.wakes(waits, at(millis)), again.map(at), "{millis}");
+        }
+    }
 }
