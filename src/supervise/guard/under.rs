@@ -84,8 +84,12 @@ fn ask(name: &str, dlock: pid_t, timeout: PollTimeout) -> Option<Under> {
     }
     let mut answer = [0; STOPPING.len()];
     let is_silent = poll(&mut [PollFd::new(line.as_fd(), PollFlags::POLLIN)], timeout) != Ok(1);
-    let heard = recv(line.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT);
-    let is_stopping = is_silent || heard.is_ok() && [STOPPING, TOLD].contains(&answer);
+    let heard = recv(line.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT).unwrap_or_default();
+    if !is_silent && heard == 0 {
+        // It has ended without an answer, and so it has nothing left to guard.
+        return None;
+    }
+    let is_stopping = is_silent || [STOPPING, TOLD].contains(&answer);
     // It may not know yet that its dlock was killed.
     Some(Under { pid: peer.pid(), is_stopping: is_stopping || is_orphan(peer.pid(), dlock) })
 }
@@ -101,4 +105,36 @@ fn is_orphan(guard: pid_t, dlock: pid_t) -> bool {
         u64::from_str_radix(line(name).trim(), 16).is_ok_and(|pending| pending & (1 << (libc::SIGKILL - 1)) != 0)
     });
     !is_dlock || is_killed || is_ending(parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{FromRawFd, OwnedFd};
+
+    use nix::sys::socket::{accept, send};
+
+    use super::*;
+    use crate::supervise::guard::STRANGER;
+
+    #[test]
+    fn a_guard_that_has_ended_without_an_answer_is_none_that_goes_on() {
+        let parent = nix::unistd::getppid().as_raw();
+        for (answer, expected) in [(None, None), (Some(STOPPING), Some(true)), (Some(STRANGER), Some(false))] {
+            let name = format!("dlock-test-{}-{answer:?}", nix::unistd::getpid());
+            let listener = listening(&UnixAddr::new_abstract(name.as_bytes()).expect("a name")).expect("a listener");
+            let asked = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    poll(&mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE).expect("asked");
+                    let number = accept(listener.as_raw_fd()).expect("a connection");
+                    // SAFETY: it was just opened, and belongs to nobody else.
+                    let line = unsafe { OwnedFd::from_raw_fd(number) };
+                    if let Some(answer) = answer {
+                        send(line.as_raw_fd(), &answer, MsgFlags::MSG_NOSIGNAL).expect("sent");
+                    }
+                });
+                ask(&name, parent, PollTimeout::from(30_000_u16))
+            });
+            assert_eq!(asked.map(|under| under.is_stopping), expected, "{answer:?}");
+        }
+    }
 }

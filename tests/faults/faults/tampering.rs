@@ -213,7 +213,13 @@ pub fn foreign_in_the_way(episode: &mut Episode<'_>) {
             episode.dlock(Way::Straight).args(options).command(section).output()
         };
         // Where a majority has to answer quickly, it can give up first; that does not answer the question here.
-        let gave_up = |outcome: &Outcome| world.column == Column::Redlock && outcome.status().code() == Some(69);
+        let gave_up = |outcome: &Outcome| {
+            let gave_up = world.column == Column::Redlock && outcome.status().code() == Some(69);
+            if gave_up {
+                let _ = outcome.stderr();
+            }
+            gave_up
+        };
         let outcome = eventually("an answer", || Some(ask()).filter(|outcome| !gave_up(outcome)));
         if refused {
             let (code, text) = (outcome.status().code(), outcome.stderr());
