@@ -82,7 +82,7 @@ impl<E: Engine> Service for SocketService<E> {
 on_other_servers! {
     /// A PostgreSQL that has room for the connections of a crowd, and logs what it is asked.
     PostgresLoggedService:
-        PostgresService::on(Postgres::with(&[&["max_connections=250"], PostgreSql::LOGGING].concat())), 100 contenders
+        PostgresService::on(Postgres::with(&[&["max_connections=250"], PostgreSql::LOGGING].concat())), 60 contenders
 }
 
 on_other_servers! {
@@ -93,7 +93,7 @@ on_other_servers! {
 on_other_servers! {
     /// A MariaDB that has room for the connections of a crowd, and logs what it is asked.
     MysqlLoggedService:
-        MysqlService::on(Mysql::with(&[&["max_connections=250"], MariaDb::LOGGING].concat())), 100 contenders
+        MysqlService::on(Mysql::with(&[&["max_connections=250"], MariaDb::LOGGING].concat())), 60 contenders
 }
 
 on_other_servers! {
