@@ -25,7 +25,7 @@ use super::clock::ClockShim;
 use super::exhausted::SmallDisk;
 use super::islands::Island;
 use super::process::{self, NOBODY, State};
-use super::rendezvous::eventually;
+use super::rendezvous::{CAP, eventually_within};
 use super::scratch;
 
 /// The path of `program`. Fails the test if it is not installed, and names the Debian package that has it.
@@ -278,12 +278,14 @@ impl Daemon {
     /// Calls `look` until it returns something. Fails the test with the server's last output if the server ends before.
     #[track_caller]
     pub fn wait_ready<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
-        let answer = eventually(&format!("{} to answer", self.name), || {
+        // An ensemble that elects its leader on a busy machine can need more than one election.
+        let answer = eventually_within(3 * CAP, || {
             if let Some(status) = self.lock().as_mut()?.try_wait().unwrap() {
                 return Some(Err(status));
             }
             look().map(Ok)
         });
+        let answer = answer.unwrap_or_else(|| panic!("{} does not answer:\n{}", self.name, self.log()));
         answer.unwrap_or_else(|status| panic!("{} ended at once, {status}:\n{}", self.name, self.log()))
     }
 
