@@ -1,6 +1,7 @@
 /*!
-The everyday command lines of `dlock run`, and `dlock --version`, read without the parser: making its options takes it longer than the rest of a run's
-start. Whatever is rare, doubtful or wrong is left to the parser, so that it alone decides and explains.
+The everyday command lines of `dlock run`, and `dlock --version`, read without the parser: making its options takes longer
+than the rest of a run's start. Whatever is rare, doubtful or wrong is left to the parser, so that it alone decides and
+explains.
 */
 
 use std::ffi::OsString;

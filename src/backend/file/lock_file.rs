@@ -35,7 +35,7 @@ use crate::lock::admission::Mode;
 
 /// How often a waiter checks who holds the lock. The kernel tells it when the lock is free.
 const REFRESH: Duration = Duration::from_secs(1);
-/// How much of that is left to one waiter of many: each reads the kernel's whole table, which is as long as the line.
+/// How much longer that interval is for each place in the line: a look reads the kernel's whole table, which is as long as the line.
 const EACH: Duration = Duration::from_millis(40);
 /// How often an attempt that does not wait checks whether somebody waits in front of it while others look.
 const PASSING: Duration = Duration::from_millis(20);
@@ -81,7 +81,7 @@ pub(super) struct Held {
     pub done: Vec<Done>,
 }
 
-/// After which time a waiter at this position in the kernel's line looks again at who holds the lock.
+/// The interval between two looks of a waiter at this position in the kernel's line.
 fn refresh(position: Option<u64>) -> Duration {
     let position = position.and_then(|position| u32::try_from(position).ok()).unwrap_or_default();
     REFRESH.max(EACH.saturating_mul(position))

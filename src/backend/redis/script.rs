@@ -73,7 +73,7 @@ pub(in crate::backend) fn script(text: &str, keys: &[String], arguments: &[&str]
     command
 }
 
-/// The texts of the scripts that a server has run for one connection. It keeps them, and may be asked by their digests.
+/// The scripts that a server has run for one connection, and so can be asked to run by their digests.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     texts: Vec<Vec<u8>>,

@@ -86,7 +86,7 @@ fn ask(name: &str, dlock: pid_t, timeout: PollTimeout) -> Option<Under> {
     let is_silent = poll(&mut [PollFd::new(line.as_fd(), PollFlags::POLLIN)], timeout) != Ok(1);
     let heard = recv(line.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT).unwrap_or_default();
     if !is_silent && heard == 0 {
-        // It has ended without an answer, and so it has nothing left to guard.
+        // It has ended. Where it was killed, its dlock is asked.
         return None;
     }
     let is_stopping = is_silent || [STOPPING, TOLD].contains(&answer);
